@@ -1,0 +1,95 @@
+"""
+Packaging of allennlp_elmo_plugin for its two stacks.
+
+- modern: Python 3.11 and later, torch 2. AllenNLP 2.10.1 pins versions that do not exist for these
+  Pythons (torch<1.13, spacy<3.4, ...) although it runs beside newer ones, so it can't be a requirement
+  here: what it imports is listed below, and it is itself installed with `pip install --no-deps`.
+- reference: Python 3.9 and 3.10, torch 1.12.1 and AllenNLP with its own pins, in one step.
+
+`make install` and `make install-reference` do this with the exact versions of `constraints/`.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# fmt: off
+MODERN = [
+    "torch>=2.0",
+    "torchvision",             # allennlp.data imports it; must be built for the same torch
+    "numpy>=1.26",
+    "spacy>=3.8,<3.9",
+    "transformers>=4.46,<4.50",  # the last with transformers.AdamW
+    "huggingface_hub<1",
+    "cached-path>=1.7",
+    "fairscale>=0.4.6",
+    "jsonnet>=0.20",
+    "nltk>=3.8,<3.9.3",        # later ones refuse the corpus paths AllenNLP uses
+    "setuptools<81",           # py-rouge needs pkg_resources
+    "h5py",
+    "scipy",
+    "scikit-learn",
+    "tensorboardX",
+    "lmdb",
+    "more-itertools",
+    "termcolor",
+    "dill",
+    "base58",
+    "tqdm>=4.62",
+    "requests>=2.28",
+    "pytest>=6.2.5",           # allennlp.common.testing imports it
+    # allennlp-models
+    "conllu>=4.4.2",
+    "word2number>=1.1",
+    "py-rouge==1.1",
+    "ftfy",
+]
+
+REFERENCE = [
+    "torch==1.12.1",
+    "allennlp==2.10.1",
+    "allennlp-models==2.10.1",
+    "numpy<2",
+    "nltk<3.9.3",
+    "setuptools<81",
+    "datasets==2.10.1",        # this and dill only spare pip minutes of backtracking
+    "dill==0.3.6",
+]
+# fmt: on
+
+PLOT = ["matplotlib>=3.5"]
+DEV = ["pytest>=7", "pytest-xdist>=3", "ruff>=0.5", "mypy>=1.8", *PLOT]
+
+
+def read(relative_path: str) -> str:
+    path = Path(__file__).parent / relative_path
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+setup(
+    name="allennlp_elmo_plugin",
+    version="0.1.0",
+    description="ELMo for AllenNLP: train, fine-tune, import, export and use bidirectional LMs",
+    long_description=read("README.md"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    keywords="ELMo AllenNLP NLP bidirectional language model contextual word representations",
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.9",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    packages=find_packages(include=["allennlp_elmo_plugin", "allennlp_elmo_plugin.*"]),
+    package_data={"allennlp_elmo_plugin": ["py.typed"]},
+    python_requires=">=3.9",
+    install_requires=[
+        *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
+        *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
+    ],
+    extras_require={"dev": DEV, "plot": PLOT},
+)
