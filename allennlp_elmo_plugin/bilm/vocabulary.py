@@ -1,0 +1,70 @@
+"""
+The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
+"""
+
+import os
+from pathlib import Path
+from typing import Dict, List, Sequence, Union
+
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+
+UNKNOWN_WORD = "<UNK>"
+SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
+IGNORED_WORD = "!!!MAXTERMID"
+"""A line that bilm-tf skips."""
+
+
+def read_vocabulary_file(path: Union[str, "os.PathLike[str]"]) -> List[str]:
+    """
+    Reads a vocabulary file of bilm-tf. Only a line feed ends a line, and only ASCII white space
+    around a word is removed, so that words with other spaces in them keep their ids.
+
+    # Parameters
+
+    path : `str` or `os.PathLike`
+
+    # Returns
+
+    `List[str]`
+        The words; the id of each is its index. A line `!!!MAXTERMID` is skipped.
+
+    # Raises
+
+    `ValueError`
+        Names the file and the line: undecodable bytes, an empty line, a word that is there twice,
+        or `<S>`, `</S>`, `<UNK>` missing.
+    """
+    words: Dict[str, int] = {}
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                word = line.strip().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}, line {number}: not UTF-8 ({error})") from None
+            if word == IGNORED_WORD:
+                continue
+            if not word:
+                raise ValueError(f"{path}, line {number}: is empty; remove it (one word a line)")
+            if word in words:
+                raise ValueError(
+                    f"{path}, line {number}: {word!r} is there twice, first in line "
+                    f"{words[word]}; remove one of the two"
+                )
+            words[word] = number
+    missing = [word for word in SPECIAL_WORDS if word not in words]
+    if missing:
+        raise ValueError(
+            f"{path}: the special words {', '.join(missing)} are missing; a vocabulary of a "
+            f"language model starts with the lines {', '.join(SPECIAL_WORDS)}"
+        )
+    return list(words)
+
+
+def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Sequence[str]) -> None:
+    """
+    Writes `words` one a line, in a temporary file that then takes the place of `path`.
+    """
+    temporary = Path(f"{os.fspath(path)}.tmp")
+    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word}\n" for word in words)
+    os.replace(temporary, path)

@@ -1,0 +1,156 @@
+"""
+Sentences cut into windows for truncated back-propagation through time.
+
+A batch has a number of rows; each row is an endless stream of sentences of its own, and every
+batch continues the rows of the one before it, so that a model can carry its state from batch to
+batch. The rows are filled as bilm-tf fills them.
+"""
+
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+
+
+class Window(NamedTuple):
+    """
+    One batch: for each row the words read, and for each of these the word to predict.
+    """
+
+    inputs: List[List[str]]
+    targets: List[List[str]]
+
+
+def windows(
+    sentences: Iterable[Sequence[str]],
+    batch_size: int,
+    num_steps: int,
+    *,
+    reverse: bool = False,
+    drop_last: bool = True,
+) -> Iterator[Window]:
+    """
+    Fills the rows one after another: a row takes its current sentence on from where the last
+    window stopped, then the next sentence of the common stream, until it holds `num_steps` pairs
+    of an input and a target. A sentence of n words gives n + 1 pairs, an empty one a single pair.
+
+    # Parameters
+
+    sentences : `Iterable[Sequence[str]]`
+        Tokenised sentences without boundary marks. Read lazily.
+    batch_size : `int`
+        The number of rows.
+    num_steps : `int`
+        The number of pairs in a row.
+    reverse : `bool`, optional (default = `False`)
+        Read each sentence from its end, as the backward direction does: `</S> wn .. w1 <S>`.
+    drop_last : `bool`, optional (default = `True`)
+        What to do when there are no sentences left to fill a row. `True`: stop, and drop the
+        unfinished batch with what the other rows still hold (bilm-tf). `False`: go on until every
+        pair of the text has been given once; rows are then shorter than `num_steps`, or empty.
+
+    # Returns
+
+    `Iterator[Window]`
+        Each with `batch_size` rows.
+    """
+    first, last = BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+    if reverse:
+        first, last = last, first
+    stream = iter(sentences)
+    current: List[List[str]] = [[] for _ in range(batch_size)]
+    positions = [0] * batch_size
+    while True:
+        window = Window([], [])
+        for row in range(batch_size):
+            sentence, start = current[row], positions[row]
+            inputs: List[str] = []
+            targets: List[str] = []
+            while len(inputs) < num_steps:
+                if start + 1 >= len(sentence):
+                    words = next(stream, None)
+                    if words is None:
+                        break
+                    sentence = [first, *(words[::-1] if reverse else words), last]
+                    start = 0
+                stop = min(start + num_steps - len(inputs), len(sentence) - 1)
+                inputs += sentence[start:stop]
+                targets += sentence[start + 1 : stop + 1]
+                start = stop
+            if drop_last and len(inputs) < num_steps:
+                return
+            current[row], positions[row] = sentence, start
+            window.inputs.append(inputs)
+            window.targets.append(targets)
+        if not any(window.inputs):
+            return
+        yield window
+
+
+def count_windows(
+    lengths: Iterable[int], batch_size: int, num_steps: int, *, drop_last: bool = True
+) -> int:
+    """
+    The number of windows that `windows` makes of sentences with these numbers of words, without
+    the words.
+    """
+    stream = iter(lengths)
+    pairs_left = [0] * batch_size
+    count = 0
+    while True:
+        n_pairs = 0
+        for row in range(batch_size):
+            while pairs_left[row] < num_steps:
+                length = next(stream, None)
+                if length is None:
+                    break
+                pairs_left[row] += length + 1
+            taken = min(pairs_left[row], num_steps)
+            if drop_last and taken < num_steps:
+                return count
+            pairs_left[row] -= taken
+            n_pairs += taken
+        if not n_pairs:
+            return count
+        count += 1
+
+
+def check_window_order(window: Any, previous: Optional[int] = None) -> int:
+    """
+    Checks that a data loader has kept the rows of a batch together and in order. A model that
+    carries its state from batch to batch learns nonsense otherwise, and would not notice.
+
+    # Parameters
+
+    window : `torch.Tensor` or `np.ndarray`
+        int64, shape (rows, 3), for each row: the number of the window in this pass over the data,
+        the number of the row, and the number of rows that belong together.
+    previous : `int`, optional (default = `None`)
+        What this function returned for the batch before. If given, `window` must be the next one
+        or the first of a new pass.
+
+    # Returns
+
+    `int`
+        The number of the window in this pass.
+
+    # Raises
+
+    `ValueError`
+        Says which settings of the data loader give the right order.
+    """
+    rows = window.tolist()
+    number, _, batch_size = rows[0]
+    if len(rows) != batch_size:
+        problem = f"got a batch of {len(rows)} rows where the dataset reader made {batch_size}"
+    elif rows != [[number, row, batch_size] for row in range(batch_size)]:
+        problem = "the rows of a batch are not in the order in which the dataset reader made them"
+    elif previous is not None and number not in (0, previous + 1):
+        problem = f"window {number} follows window {previous}"
+    else:
+        return number
+    raise ValueError(
+        f"The data loader changed the order of the text: {problem}. "
+        'Use the data loader "truncated_bptt", or set for AllenNLP\'s own ("multiprocess"): '
+        f"batch_size {batch_size} (that of the dataset reader), shuffle false, no batch_sampler, "
+        "and max_instances_in_memory unset or a multiple of batch_size."
+    )

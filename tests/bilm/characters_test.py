@@ -1,0 +1,124 @@
+import copy
+import json
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
+
+from allennlp_elmo_plugin.bilm.characters import (
+    CharacterTable,
+    sentences_to_character_ids,
+    word_to_character_ids,
+)
+
+REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
+
+AWKWARD = [
+    "",
+    "the",
+    "<S>",
+    "</S>",
+    "<UNK>",
+    "straße",
+    "東京",
+    "🙂" * 13,
+    "\x00",
+    "\xa0x\u3000",
+    "é" * 24,
+    "w" + "é" * 30,
+    *("x" * n for n in (46, 47, 48, 49, 60)),
+    "\ud800",
+    "a\udfffb",
+]
+
+
+def random_words(n: int, seed: int = 0) -> "list[str]":
+    """Over all of Unicode, lone surrogates too, and of all lengths around the cut."""
+    random_ = random.Random(seed)
+    planes = [(1, 128), (128, 2048), (2048, 0xFFFF), (0xD800, 0xDFFF), (0x10000, 0x10FFFF)]
+    return [
+        "".join(
+            chr(random_.randint(*random_.choice(planes))) for _ in range(random_.randint(0, 60))
+        )
+        for _ in range(n)
+    ]
+
+
+def test_spelling_equals_bilm_tf():
+    cases = json.loads((REFERENCE / "char_ids.json").read_text(encoding="utf-8"))
+    for word, case in cases.items():
+        # bilm-tf trains without the 1 that makes room for time padding.
+        assert (word_to_character_ids(word) - 1).tolist() == case["char_ids"]
+
+
+def test_spelling_equals_allennlp():
+    original = ELMoCharacterMapper()
+    for word in AWKWARD + random_words(500):
+        assert word_to_character_ids(word).tolist() == original.convert_word_to_char_ids(word)
+
+
+def test_other_length():
+    assert word_to_character_ids("abcd", 5).tolist() == [259, 98, 99, 100, 260]
+    assert word_to_character_ids("</S>", 4).tolist() == [259, 258, 260, 261]
+    with pytest.raises(ValueError, match="max_characters is 2"):
+        word_to_character_ids("a", 2)
+
+
+class TestCharacterTable:
+    def test_lookup_equals_spelling(self):
+        table = CharacterTable()
+        words = AWKWARD + random_words(600)
+        for _ in range(2):  # unknown, then known
+            rows = table.lookup(words)
+            assert rows.dtype == np.int16
+            assert np.array_equal(rows, [word_to_character_ids(word) for word in words])
+
+    def test_nothing_to_look_up(self):
+        assert CharacterTable().lookup([]).shape == (0, 50)
+
+    def test_rows_belong_to_the_caller(self):
+        table = CharacterTable()
+        table.lookup(["a"])[:] = 0
+        assert np.array_equal(table.lookup(["a"])[0], word_to_character_ids("a"))
+
+    def test_stays_bounded_and_right(self):
+        table = CharacterTable(max_words=100, tokens_to_add={"[X]": 3})
+        words = random_words(1000, seed=1)
+        for start in range(0, 1000, 30):
+            part = words[start : start + 30] + ["[X]"]
+            rows = table.lookup(part)
+            assert len(table) <= 100
+            assert rows[-1].tolist()[:3] == [259, 4, 260]
+            assert np.array_equal(rows[:-1], [word_to_character_ids(word) for word in part[:-1]])
+
+    def test_more_words_at_once_than_the_bound(self):
+        words = [str(i) for i in range(300)]
+        table = CharacterTable(max_words=10)
+        for _ in range(2):
+            rows = table.lookup(words)
+            assert np.array_equal(rows, [word_to_character_ids(word) for word in words])
+
+    def test_copies_start_empty(self):
+        table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
+        table.lookup(["a", "b"])
+        for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
+            assert len(other) == 1
+            assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
+
+
+def test_sentences_are_padded_with_zeros():
+    sentences = [["a", "東京"], [], ["b", "<S>", "c"]]
+    ids = sentences_to_character_ids(sentences)
+    assert ids.shape == (3, 3, 50) and ids.dtype == np.int64
+    for row, sentence in zip(ids, sentences):
+        for word, spelled in zip(sentence, row):
+            assert np.array_equal(spelled, word_to_character_ids(word))
+        assert not row[len(sentence) :].any()
+
+
+def test_no_sentences():
+    assert sentences_to_character_ids([]).shape == (0, 0, 50)
+    assert sentences_to_character_ids([[]]).shape == (1, 0, 50)

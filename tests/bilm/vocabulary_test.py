@@ -1,0 +1,34 @@
+import pytest
+
+from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
+
+
+def test_round_trip_of_awkward_words(tmp_path):
+    words = ["<S>", "</S>", "<UNK>", "a", "\xa0a", "b\u3000", "\x85", "\u2028", "x\x1cy", "東京"]
+    write_vocabulary_file(tmp_path / "vocab.txt", words)
+    assert read_vocabulary_file(tmp_path / "vocab.txt") == words
+    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+def test_windows_line_ends_and_the_line_that_bilm_tf_skips(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"<S>\r\n</S>\r\n<UNK>\r\n!!!MAXTERMID\r\nthe\r\nof")
+    assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", "the", "of"]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"<S>\n</S>\nthe\n", "special words <UNK> are missing"),
+        (b"", "special words <S>, </S>, <UNK> are missing"),
+        (b"<S>\n</S>\n<UNK>\nthe\nof\nthe\n", "line 6: 'the' is there twice, first in line 4"),
+        (b"<S>\n</S>\n<UNK>\n \nthe\n", "line 4: is empty"),
+        (b"<S>\n</S>\n<UNK>\n\xff\n", "line 4: not UTF-8"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_vocabulary_file(path)
+    assert str(path) in str(error.value)
