@@ -2,7 +2,7 @@
 Packaging of allennlp_elmo_plugin for its two stacks.
 
 - modern: Python 3.11 and later, torch 2. AllenNLP 2.10.1 pins versions that do not exist for these
-  Pythons (torch<1.13, spacy<3.4, ...) although it runs beside newer ones, so it can't be a requirement
+  Pythons (torch<1.13, spacy<3.4, ...) although it runs beside newer ones. So it is not required
   here: what it imports is listed below, and it is itself installed with `pip install --no-deps`.
 - reference: Python 3.9 and 3.10, torch 1.12.1 and AllenNLP with its own pins, in one step.
 

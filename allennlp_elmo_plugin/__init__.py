@@ -31,6 +31,6 @@ _COMPONENTS = (
 for _name in _COMPONENTS:
     try:
         importlib.import_module(f"{__name__}.{_name}")
-    except ModuleNotFoundError as _error:
+    except ImportError as _error:
         if not (_error.name or "").startswith(__name__):
             raise
