@@ -1,0 +1,155 @@
+from typing import Dict, List, NamedTuple, Optional, Union
+
+import torch
+
+from allennlp_elmo_plugin.bilm.bilstm import BiLstm
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
+
+
+class BiLmOutput(NamedTuple):
+    """
+    What a biLM makes of a batch: for each direction (`"forward"`, `"backward"`) the token vectors
+    and the output of every LSTM layer, each `(n_tokens, projection_dim)` and packed in the
+    direction's order, and the `PackedBatch` that says which is which.
+    """
+
+    layers: Dict[str, List[torch.Tensor]]
+    packing: PackedBatch
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.layers["forward"])
+
+    def unpack(self, layer: int, strip: int = 0) -> torch.Tensor:
+        """
+        # Parameters
+
+        layer : `int`
+            0 for the token vectors, then the LSTM layers.
+        strip : `int`, optional (default = `0`)
+            Tokens to leave out at either end of every sentence: 1 for its boundaries.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, timesteps - 2 * strip, n_directions * projection_dim)`, in the order
+            of the text, zero where there is no token.
+        """
+        return self.packing.unpack(*(layers[layer] for layers in self.layers.values()), strip=strip)
+
+
+class BiLm(torch.nn.Module):
+    """
+    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
+    encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
+    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
+
+    ```python
+    bilm = BiLm(BiLmOptions.from_file("options.json"))
+    read_weights("weights.hdf5", bilm)
+    output = bilm(character_ids)         # with the sentence boundaries in place
+    top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
+    ```
+
+    Submodules and parameters have the names and shapes of AllenNLP's `_ElmoBiLm`.
+
+    # Parameters
+
+    options : `BiLmOptions`
+        What the model is made of.
+    forget_bias : `float`, optional (default = `1.0`)
+        Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters have it in
+        them, as AllenNLP's have.
+    """
+
+    def __init__(self, options: BiLmOptions, forget_bias: float = 1.0) -> None:
+        super().__init__()
+        self.options = options
+        if options.char_cnn is not None:
+            self._token_embedder: Union[CharacterEncoder, TokenEmbedding] = CharacterEncoder(
+                options.char_cnn, options.projection_dim
+            )
+        else:
+            if options.n_tokens_vocab is None:
+                raise ValueError(
+                    'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its '
+                    "options"
+                )
+            self._token_embedder = TokenEmbedding(options.n_tokens_vocab, options.projection_dim)
+        self._elmo_lstm = BiLstm(options, forget_bias)
+        # Layers of a representation, the token vectors among them.
+        self.num_layers = options.n_layers + 1
+
+    @property
+    def token_layer(self) -> Union[CharacterEncoder, TokenEmbedding]:
+        return self._token_embedder
+
+    @property
+    def lstm(self) -> BiLstm:
+        return self._elmo_lstm
+
+    def get_output_dim(self) -> int:
+        return len(self.options.directions) * self.options.projection_dim
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        lengths: Optional[torch.Tensor] = None,
+        tokens_reverse: Optional[torch.Tensor] = None,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        # Parameters
+
+        tokens : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
+            embedding vocabulary ids, shape `(batch_size, timesteps)`. Sentence boundaries are
+            tokens like others.
+        lengths : `torch.Tensor`, optional (default = all of `timesteps`)
+            Tokens in each row, shape `(batch_size,)`; the rest is padding.
+        tokens_reverse : `torch.Tensor`, optional (default = `None`)
+            What the backward direction reads, in the order in which it reads it, of `tokens`'
+            shape: training gives each direction a stream of its own. Without it, the backward
+            direction reads `tokens` from the end.
+        carried : `CarriedState`, optional (default = `None`)
+            The LSTM states to start from and to update; see `BiLstm.forward`.
+        """
+        batch_size, timesteps = tokens.shape[:2]
+        if lengths is None:
+            lengths_list = [timesteps] * batch_size
+        else:
+            lengths_list = lengths.tolist()
+        packing = PackedBatch(lengths_list, timesteps, tokens.device)
+        packed = [packing.pack(tokens)]  # (n_tokens, ...) each
+        if self.options.bidirectional:
+            if tokens_reverse is not None:
+                packed.append(packing.pack(tokens_reverse))
+            else:
+                packed.append(packing.pack(tokens, backward=True))
+        # One call, so that a word that both directions read is computed once.
+        embedded = self.token_layer.embed_tokens(torch.cat(packed)).split(packing.n_tokens)
+        return self.run_layers(dict(zip(self.options.directions, embedded)), packing, carried)
+
+    def run_layers(
+        self,
+        vectors: Dict[str, torch.Tensor],
+        packing: PackedBatch,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        `forward` from token vectors on.
+
+        # Parameters
+
+        vectors : `Dict[str, torch.Tensor]`
+            For each direction shape `(n_tokens, projection_dim)`, packed in its order.
+        """
+        if packing.n_tokens:
+            outputs = self._elmo_lstm(vectors, packing, carried)
+        else:
+            outputs = {key: [value] * self.options.n_layers for key, value in vectors.items()}
+        return BiLmOutput({key: [vectors[key], *outputs[key]] for key in vectors}, packing)

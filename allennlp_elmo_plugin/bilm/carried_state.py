@@ -1,0 +1,69 @@
+from typing import Dict, Hashable, Tuple
+
+import torch
+
+from allennlp_elmo_plugin.bilm.lstm import LstmState
+
+
+class CarriedState:
+    """
+    The LSTM states that row i of a batch leaves for row i of the next: outputs and memories of
+    every layer and direction, without gradient.
+
+    Rows behave as in AllenNLP's stateful encoders: a batch with more rows than any before starts
+    the new ones from zero, one with fewer leaves the others waiting, and a row with no token keeps
+    its state. In bilm-tf's training, where batches have one size, that is its carried state.
+    """
+
+    def __init__(self) -> None:
+        # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
+        self._states: Dict[Hashable, LstmState] = {}
+
+    def reset(self) -> None:
+        self._states = {}
+
+    def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
+        """
+        # Parameters
+
+        key : `Hashable`
+            Which layer of which direction.
+        rows : `torch.Tensor`
+            The rows of the batch to read, shape `(n_sequences,)`.
+        zero : `Tuple[torch.Tensor, torch.Tensor]`
+            What rows seen for the first time get; shapes `(n_sequences, projection_dim)` and
+            `(n_sequences, dim)`.
+        """
+        if key not in self._states:
+            return zero
+        n_known = self._states[key][0].size(0)
+        known = rows < n_known  # (n_sequences,)
+        if bool(known.all()):
+            return tuple(  # type: ignore[return-value]
+                kept.to(empty).index_select(0, rows)
+                for kept, empty in zip(self._states[key], zero)
+            )
+        return tuple(  # type: ignore[return-value]
+            torch.where(
+                known.unsqueeze(1),
+                kept.to(empty).index_select(0, rows.clamp(max=n_known - 1)),
+                empty,
+            )
+            for kept, empty in zip(self._states[key], zero)
+        )
+
+    def write(self, key: Hashable, rows: torch.Tensor, state: LstmState, batch_size: int) -> None:
+        """
+        Keeps `state` of the batch's `rows`, shape `(n_sequences,)`.
+        """
+        kept = self._states.get(key)
+        n_known = 0 if kept is None else kept[0].size(0)
+        updated = []
+        for index, values in enumerate(state):
+            values = values.detach()
+            table = values.new_zeros(max(n_known, batch_size), values.size(1))
+            if kept is not None:
+                table[:n_known] = kept[index]
+            table[rows] = values
+            updated.append(table)
+        self._states[key] = (updated[0], updated[1])

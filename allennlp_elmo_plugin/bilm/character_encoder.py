@@ -1,0 +1,269 @@
+import math
+from typing import Any, List, Optional, Tuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING
+from allennlp_elmo_plugin.bilm.initialization import normal_
+from allennlp_elmo_plugin.bilm.options import CharCnnOptions
+
+# The id of a word's padding, with the 1 that is added to every id of bilm-tf.
+_WORD_PADDING = PADDING + 1
+# Words of nearly the same length are encoded together, in steps of this many characters.
+_LENGTH_STEP = 4
+# Values of one convolution before its maximum that are held at a time.
+_CHUNK = 2**22
+
+
+class _MaxOverWindows(torch.autograd.Function):
+    """
+    `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
+    maximum over positions, as a lookup. Its gradient goes to the winning window alone.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:  # type: ignore
+        best, position = _max_over_windows(table, ids, positions=ctx.needs_input_grad[0])
+        ctx.save_for_backward(ids, position)
+        ctx.shape = table.shape
+        return best
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        ids, position = ctx.saved_tensors
+        width, n_characters, n_filters = ctx.shape
+        grad_table = grad.new_zeros(width * n_characters * n_filters)
+        column = torch.arange(n_filters, device=ids.device)  # (n_filters,)
+        for j in range(width):
+            # Which entry of the table won, by word and filter: (n_words, n_filters)
+            row = ids.gather(1, position + j) + j * n_characters
+            entry = row.mul_(n_filters).add_(column)
+            grad_table.scatter_add_(0, entry.view(-1), grad.reshape(-1))
+        return grad_table.view(ctx.shape), None
+
+
+def _max_over_windows(
+    table: torch.Tensor, ids: torch.Tensor, positions: bool
+) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """
+    # Parameters
+
+    table : `torch.Tensor`
+        Shape `(width, n_characters, n_filters)`: what character c contributes at offset j.
+    ids : `torch.Tensor`
+        Shape `(n_words, max_characters)`.
+    positions : `bool`
+        Whether to say where the maximum was.
+
+    # Returns
+
+    `Tuple[torch.Tensor, torch.Tensor]`
+        The maxima and the first positions that reach them, each `(n_words, n_filters)`.
+    """
+    width, n_characters, n_filters = table.shape
+    flat_table = table.reshape(-1, n_filters)  # (width * n_characters, n_filters)
+    offsets = torch.arange(width, device=ids.device) * n_characters  # (width,)
+    n_windows = ids.size(1) - width + 1
+    best = flat_table.new_empty(ids.size(0), n_filters)
+    best_position = None
+    if positions:
+        best_position = torch.empty(best.shape, dtype=torch.long, device=ids.device)
+    chunk_size = max(1, _CHUNK // (n_windows * n_filters))
+    for start in range(0, ids.size(0), chunk_size):
+        chunk = ids[start : start + chunk_size]
+        windows = chunk.unfold(1, width, 1) + offsets  # (n, n_windows, width)
+        # (n, n_windows, n_filters)
+        sums = torch.nn.functional.embedding_bag(
+            windows.reshape(-1, width), flat_table, mode="sum"
+        ).view(chunk.size(0), n_windows, n_filters)
+        rows = slice(start, start + chunk_size)
+        if best_position is None:
+            torch.amax(sums, 1, out=best[rows])
+        else:
+            torch.max(sums, 1, out=(best[rows], best_position[rows]))
+    return best, best_position
+
+
+class _Highways(torch.nn.Module):
+    """
+    Highway layers (Srivastava et al. 2015) with AllenNLP's parameters: one matrix gives the new
+    values and the gate, and the gate says how much of the input to keep. bilm-tf's gate says the
+    opposite, so its carry weights are these with the sign turned.
+
+    # Parameters
+
+    dim, n_layers : `int`
+        Size of the vectors, number of layers.
+    """
+
+    def __init__(self, dim: int, n_layers: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(n_layers))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """
+        # Parameters
+
+        vectors : `torch.Tensor`
+            Shape `(n_words, dim)`; so is the result.
+        """
+        for layer in self._layers:
+            transformed, gate = layer(vectors).split(self.dim, 1)  # (n_words, dim) each
+            transformed = transformed.relu()
+            vectors = transformed + gate.sigmoid() * (vectors - transformed)  # (n_words, dim)
+        return vectors
+
+
+class CharacterEncoder(torch.nn.Module):
+    """
+    A word's characters to its vector, as bilm-tf's `char_cnn` does: character embeddings,
+    convolutions, the maximum over positions, highway layers and a projection (Kim et al. 2016;
+    Jozefowicz et al. 2016).
+
+    Every distinct word is computed once, and its padding hardly at all: past its end a word shows
+    every filter the same window, so one such window stands for all. A convolution of embedded
+    characters is a sum over its offsets of one vector for each of the 262 characters, which are
+    looked up rather than multiplied.
+
+    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. The projection is
+    missing where the number of filters is that of the output, as in bilm-tf.
+
+    # Parameters
+
+    options : `CharCnnOptions`
+        The `char_cnn` section of options.json.
+    output_dim : `int`
+        Size of a word's vector.
+    """
+
+    def __init__(self, options: CharCnnOptions, output_dim: int) -> None:
+        super().__init__()
+        self.options = options
+        self.output_dim = output_dim
+        dim = options.embedding_dim
+        self._char_embedding_weights = torch.nn.Parameter(torch.empty(N_CHARACTERS, dim))
+        for i, (width, number) in enumerate(options.filters):
+            self.add_module(f"char_conv_{i}", torch.nn.Conv1d(dim, number, width))
+        self._highways = _Highways(options.n_filters, options.n_highway)
+        self._projection = None
+        if options.n_filters != output_dim:
+            self._projection = torch.nn.Linear(options.n_filters, output_dim)
+        self.reset_parameters()
+
+    @property
+    def convolutions(self) -> List[torch.nn.Conv1d]:
+        return [getattr(self, f"char_conv_{i}") for i in range(len(self.options.filters))]
+
+    @property
+    def highway_layers(self) -> List[torch.nn.Linear]:
+        return list(self._highways._layers)  # type: ignore[arg-type]
+
+    @property
+    def projection(self) -> Optional[torch.nn.Linear]:
+        return self._projection
+
+    def get_output_dim(self) -> int:
+        return self.output_dim
+
+    def reset_parameters(self) -> None:
+        """
+        bilm-tf's start. Row 0 of the embedding, the time axis's padding, is zero.
+        """
+        dim, n_filters = self.options.embedding_dim, self.options.n_filters
+        torch.nn.init.uniform_(self._char_embedding_weights, -1.0, 1.0)
+        with torch.no_grad():
+            self._char_embedding_weights[0] = 0.0
+        for convolution, (width, _) in zip(self.convolutions, self.options.filters):
+            if self.options.activation == "relu":
+                torch.nn.init.uniform_(convolution.weight, -0.05, 0.05)
+            else:
+                normal_(convolution.weight, math.sqrt(1.0 / (width * dim)))
+            torch.nn.init.zeros_(convolution.bias)
+        for layer in self.highway_layers:
+            normal_(layer.weight, math.sqrt(1.0 / n_filters))
+            with torch.no_grad():
+                layer.bias[:n_filters] = 0.0
+                layer.bias[n_filters:] = 2.0  # bilm-tf's -2, of the opposite gate
+        if self._projection is not None:
+            normal_(self._projection.weight, math.sqrt(1.0 / n_filters))
+            torch.nn.init.zeros_(self._projection.bias)
+
+    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
+        return self.embed_tokens(character_ids)
+
+    def embed_tokens(self, character_ids: torch.Tensor) -> torch.Tensor:
+        """
+        # Parameters
+
+        character_ids : `torch.Tensor`
+            Shape `(n_words, max_characters_per_token)`, any words in any order, repeated or not.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(n_words, output_dim)`.
+        """
+        distinct, index = _distinct_rows(character_ids)
+        return self.encode(distinct).index_select(0, index)
+
+    def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
+        """
+        `embed_tokens` without the search for equal words.
+        """
+        if character_ids.size(0) == 0:
+            return self._char_embedding_weights.new_zeros(0, self.output_dim)
+        # Place of the last id that is not padding, plus 1: (n_words,)
+        places = torch.arange(1, character_ids.size(1) + 1, device=character_ids.device)
+        lengths = ((character_ids != _WORD_PADDING) * places).amax(1)
+        order = lengths.argsort()
+        sorted_ids = character_ids[order]
+        widest = max(width for width, _ in self.options.filters)
+        tables = [
+            torch.einsum("cd,ndj->jcn", self._char_embedding_weights, convolution.weight)
+            for convolution in self.convolutions
+        ]  # (width, 262, n_filters) each
+        biases = torch.cat([convolution.bias for convolution in self.convolutions])  # (n_filters,)
+        vectors = []
+        start = 0
+        steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
+        for step, count in zip(*(x.tolist() for x in steps.unique_consecutive(return_counts=True))):
+            ids = sorted_ids[start : start + count, : step * _LENGTH_STEP + widest]
+            # (count, n_filters)
+            vectors.append(torch.cat([_MaxOverWindows.apply(table, ids) for table in tables], 1))
+            start += count
+        maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
+        activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
+        encoded = self._highways(activated)
+        if self._projection is not None:
+            encoded = self._projection(encoded)  # (n_words, output_dim)
+        return encoded[order.argsort()]
+
+
+def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    `torch.unique(rows, dim=0, return_inverse=True)` by way of a hash, which each row then checks
+    against the row that stands for it.
+
+    # Parameters
+
+    rows : `torch.Tensor`
+        Whole numbers, shape `(n, width)`.
+
+    # Returns
+
+    `Tuple[torch.Tensor, torch.Tensor]`
+        The distinct rows `(n_distinct, width)`, and for each row its place among them `(n,)`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randint(-(2**62), 2**62, (rows.size(1),), generator=generator) * 2 + 1
+    hashes = (rows * factors.to(rows.device)).sum(1)  # (n,)
+    distinct, index = hashes.unique(return_inverse=True)
+    representative = torch.empty_like(distinct)
+    representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))
+    distinct_rows = rows[representative]
+    if not torch.equal(distinct_rows[index], rows):
+        distinct_rows, index = rows.unique(dim=0, return_inverse=True)
+    return distinct_rows, index

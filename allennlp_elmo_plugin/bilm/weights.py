@@ -1,0 +1,235 @@
+import os
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+
+import numpy
+import torch
+
+from allennlp_elmo_plugin.bilm.bilm import BiLm
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class _Dataset(NamedTuple):
+    """
+    One dataset of the published layout: its name, its shape, and the way between it and the model.
+    `get` makes the array, `set` takes it.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    get: Callable[[], torch.Tensor]
+    set: Callable[[torch.Tensor], None]
+
+
+def _assign(target: torch.Tensor) -> Callable[[torch.Tensor], None]:
+    def set_values(values: torch.Tensor) -> None:
+        with torch.no_grad():
+            target.copy_(values)
+
+    return set_values
+
+
+def _part(
+    name: str,
+    parameter: torch.Tensor,
+    there: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+    back: Optional[Callable[[torch.Tensor], torch.Tensor]] = None,
+) -> _Dataset:
+    """
+    A dataset that is one parameter seen through `there`, and read through its inverse `back`.
+    """
+    back = back or there
+    assign = _assign(parameter.data)
+    shape = tuple(there(parameter.data).shape)
+    return _Dataset(
+        name, shape, lambda: there(parameter.data), lambda values: assign(back(values))  # type: ignore
+    )
+
+
+def _transpose(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.t()
+
+
+def _swap_gates(tensor: torch.Tensor) -> torch.Tensor:
+    """
+    Exchanges the two middle quarters of the first dimension: TensorFlow's i, g, f, o and the
+    model's i, f, g, o.
+    """
+    first, second, third, fourth = tensor.chunk(4)
+    return torch.cat([first, third, second, fourth])
+
+
+def _character_datasets(encoder: CharacterEncoder) -> Iterator[_Dataset]:
+    # Row 0, the padding of the time axis, is not in the file.
+    yield _part("char_embed", encoder._char_embedding_weights[1:])
+    for i, convolution in enumerate(encoder.convolutions):
+        # (n_filters, dim, width) and (1, width, dim, n_filters)
+        yield _part(
+            f"CNN/W_cnn_{i}",
+            convolution.weight,
+            lambda weight: weight.permute(2, 1, 0).unsqueeze(0),
+            lambda weight: weight.squeeze(0).permute(2, 1, 0),
+        )
+        yield _part(f"CNN/b_cnn_{i}", convolution.bias)
+    for i, layer in enumerate(encoder.highway_layers):
+        dim = layer.in_features
+        name = f"CNN_high_{i}"
+        yield _part(f"{name}/W_transform", layer.weight[:dim], _transpose)
+        yield _part(f"{name}/b_transform", layer.bias[:dim])
+        # bilm-tf's carry gate is 1 minus ours, so its weights have the opposite sign.
+        yield _part(f"{name}/W_carry", layer.weight[dim:], lambda weight: -weight.t())
+        yield _part(f"{name}/b_carry", layer.bias[dim:], torch.neg)
+    if encoder.projection is not None:
+        yield _part("CNN_proj/W_proj", encoder.projection.weight, _transpose)
+        yield _part("CNN_proj/b_proj", encoder.projection.bias)
+
+
+def _lstm_datasets(lstm: ProjectedLstm, name: str) -> Iterator[_Dataset]:
+    weight_input, weight_state = lstm.input_linearity.weight.data, lstm.state_linearity.weight.data
+    bias = lstm.state_linearity.bias.data
+    in_dim = weight_input.size(1)
+    forget = slice(lstm.dim, 2 * lstm.dim)
+
+    def get_kernel() -> torch.Tensor:
+        return _swap_gates(torch.cat([weight_input, weight_state], 1)).t()
+
+    def set_kernel(values: torch.Tensor) -> None:
+        kernel = _swap_gates(values.t())
+        _assign(weight_input)(kernel[:, :in_dim])
+        _assign(weight_state)(kernel[:, in_dim:])
+
+    def get_bias() -> torch.Tensor:
+        raw = bias.clone()
+        raw[forget] -= 1.0 - lstm.forget_bias
+        return _swap_gates(raw)
+
+    def set_bias(values: torch.Tensor) -> None:
+        _assign(bias)(_swap_gates(values))
+        bias[forget] += 1.0 - lstm.forget_bias
+
+    kernel_shape = (in_dim + weight_state.size(1), 4 * lstm.dim)
+    yield _Dataset(f"{name}/W_0", kernel_shape, get_kernel, set_kernel)
+    yield _Dataset(f"{name}/B", (4 * lstm.dim,), get_bias, set_bias)
+    if lstm.state_projection is not None:
+        yield _part(f"{name}/W_P_0", lstm.state_projection.weight, _transpose)
+
+
+def _datasets(model: Union[BiLm, CharacterEncoder]) -> Iterator[_Dataset]:
+    """
+    bilm-tf's weights.hdf5 (`dump_weights`), dataset by dataset.
+    """
+    token_layer = model.token_layer if isinstance(model, BiLm) else model
+    if isinstance(token_layer, CharacterEncoder):
+        yield from _character_datasets(token_layer)
+    else:
+        yield _part("embedding", token_layer.weight)
+    if isinstance(model, BiLm):
+        yield from _direction_datasets(model)
+
+
+def _direction_datasets(bilm: BiLm) -> Iterator[_Dataset]:
+    for number, direction in enumerate(bilm.options.directions):
+        for layer in range(bilm.options.n_layers):
+            yield from _lstm_datasets(
+                bilm.lstm.layer(direction, layer),
+                f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell",
+            )
+
+
+def has_backward_direction(path: Path) -> bool:
+    """
+    Whether a weights.hdf5 is of a bidirectional model. The published options.json don't say.
+    """
+    with _open(path) as weight_file:
+        return "RNN_1" in weight_file
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    import h5py
+
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such weight file")
+    try:
+        with h5py.File(os.fspath(path), "r") as weight_file:
+            yield weight_file
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+
+
+def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
+    """
+    Fills a biLM, or its character encoder alone, from a weights.hdf5 in the published layout, which
+    bilm-tf and AllenNLP share.
+
+    # Parameters
+
+    path : `str`
+        The HDF5 file.
+    model : `BiLm` or `CharacterEncoder`
+        Built from the options that belong to the file. Nothing is changed unless the whole file
+        fits.
+
+    # Raises
+
+    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5 or
+    cut off, a dataset missing or of another shape, a value that is not finite.
+    """
+    pending = []
+    with _open(path) as weight_file:
+        if isinstance(model, BiLm):
+            layers = weight_file.get("RNN_0/RNN/MultiRNNCell", ())
+            if f"Cell{model.options.n_layers}" in layers:
+                raise ValueError(
+                    f"{path}: has {len(layers)} LSTM layers, but the options say "
+                    f'{model.options.n_layers} ("lstm.n_layers")'
+                )
+        for dataset in _datasets(model):
+            stored = weight_file.get(dataset.name)
+            if not hasattr(stored, "shape"):
+                raise ValueError(
+                    f"{path}: the dataset {dataset.name!r} is missing; is this the weight file "
+                    "that belongs to the options?"
+                )
+            if stored.shape != dataset.shape:
+                raise ValueError(
+                    f"{path}: the dataset {dataset.name!r} has shape {stored.shape}, but the "
+                    f"options ask for {dataset.shape}; is this the weight file that belongs to "
+                    "them?"
+                )
+            values = torch.from_numpy(numpy.asarray(stored[...], dtype="float32"))
+            if not bool(torch.isfinite(values).all()):
+                raise ValueError(f"{path}: the dataset {dataset.name!r} has values not finite")
+            pending.append((dataset, values))
+    for dataset, values in pending:
+        dataset.set(values)
+
+
+def write_weights(path: Path, bilm: BiLm) -> None:
+    """
+    Writes a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
+    read it to the same numbers.
+
+    # Parameters
+
+    path : `str`
+        The HDF5 file.
+    bilm : `BiLm`
+        The model.
+    """
+    import h5py
+
+    temporary = f"{os.fspath(path)}.partial"
+    try:
+        with h5py.File(temporary, "w") as weight_file:
+            for dataset in _datasets(bilm):
+                values = dataset.get().detach().cpu().float().contiguous().numpy()
+                weight_file.create_dataset(dataset.name, data=values)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)

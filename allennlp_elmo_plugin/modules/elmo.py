@@ -1,0 +1,389 @@
+import logging
+from dataclasses import replace
+from typing import Dict, List, Optional, Tuple, Union
+
+import torch
+from allennlp.common import FromParams
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
+from allennlp.modules.scalar_mix import ScalarMix
+from allennlp.modules.token_embedders import Embedding
+from allennlp.nn.util import remove_sentence_boundaries
+
+from allennlp_elmo_plugin.bilm.bilm import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    sentences_to_character_ids,
+    word_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.weights import has_backward_direction, read_weights
+
+logger = logging.getLogger(__name__)
+
+# Words whose vectors are computed at a time for `vocab_to_cache`.
+_CACHE_CHUNK = 4096
+
+
+def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
+    """
+    Tokenised sentences as the character ids that `Elmo` takes.
+
+    # Parameters
+
+    batch : `List[List[str]]`
+        Sentences, each a list of tokens.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(len(batch), longest sentence, 50)`, zero where there is no token.
+    """
+    return torch.as_tensor(sentences_to_character_ids(batch), dtype=torch.long)
+
+
+def _add_boundaries(
+    tokens: torch.Tensor, mask: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    Sets `begin` and `end` around every sentence, also around one without a token: AllenNLP runs
+    the LSTMs over such rows too.
+
+    # Parameters
+
+    tokens, mask : `torch.Tensor`
+        Shapes `(batch_size, timesteps, dim)` and `(batch_size, timesteps)`.
+    begin, end : `torch.Tensor`
+        Shape `(dim,)`.
+
+    # Returns
+
+    `Tuple[torch.Tensor, torch.Tensor]`
+        The sentences, shape `(batch_size, timesteps + 2, dim)`, and their lengths, boundaries
+        counted, shape `(batch_size,)`.
+    """
+    lengths = mask.sum(-1)  # (batch_size,)
+    bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
+    bounded[:, 0] = begin.to(bounded)
+    bounded[torch.arange(len(lengths), device=lengths.device), lengths + 1] = end.to(bounded)
+    return bounded, lengths + 2
+
+
+def _add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    `_add_boundaries` for character ids of shape `(batch_size, timesteps, max_characters)`.
+    """
+    begin, end = (
+        torch.as_tensor(word_to_character_ids(word, inputs.size(-1)), dtype=torch.long)
+        for word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)
+    )
+    return _add_boundaries(inputs, (inputs > 0).any(-1), begin, end)
+
+
+class Elmo(torch.nn.Module, FromParams):
+    """
+    ELMo representations of sentences: learned mixes of the layers of a biLM (Peters et al. 2018,
+    equation 1). A drop-in for `allennlp.modules.elmo.Elmo` of AllenNLP 2.10.1, with its arguments,
+    outputs and parameter names.
+
+    ```python
+    elmo = Elmo("options.json", "weights.hdf5", num_output_representations=1, dropout=0.0)
+    output = elmo(batch_to_ids([["A", "sentence", "."]]))
+    output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
+    ```
+
+    The biLM carries its LSTM states from batch to batch, as AllenNLP's does:
+    `elmo._elmo_lstm._elmo_lstm.stateful = False` turns that off, and
+    `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets them once.
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        options.json and weights.hdf5 of the biLM; paths or addresses.
+    num_output_representations : `int`
+        How many mixes to learn, each with weights of its own.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether the biLM itself is trained.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Whether each layer is normalised before it is mixed.
+    dropout : `float`, optional (default = `0.5`)
+        Applied to each representation.
+    vocab_to_cache : `List[str]`, optional (default = `None`)
+        Words whose vectors are computed once, here; `forward` then takes their indices in this list
+        as `word_inputs`.
+    keep_sentence_boundaries : `bool`, optional (default = `False`)
+        Whether the representations of `<S>` and `</S>` are part of the output.
+    scalar_mix_parameters : `List[float]`, optional (default = `None`)
+        Fixed weights of the layers, before the softmax, in place of learned ones.
+    module : `torch.nn.Module`, optional (default = `None`)
+        A biLM in place of the two files, which are `None` then. It has `num_layers`,
+        `get_output_dim()`, and a `forward` that returns `activations` and `mask`.
+    """
+
+    def __init__(
+        self,
+        options_file: str,
+        weight_file: str,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: List[str] = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: List[float] = None,
+        module: torch.nn.Module = None,
+    ) -> None:
+        super().__init__()
+        if module is None:
+            module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache)
+        elif options_file is not None or weight_file is not None:
+            raise ConfigurationError(
+                "Elmo takes either options_file and weight_file, or module; set the files to null"
+            )
+        self._elmo_lstm = module
+        self._has_cached_vocab = vocab_to_cache is not None
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+        self._do_layer_norm = do_layer_norm
+        self._dropout = torch.nn.Dropout(p=dropout)
+        self._scalar_mixes: List[ScalarMix] = []
+        for k in range(num_output_representations):
+            scalar_mix = ScalarMix(
+                module.num_layers,  # type: ignore[arg-type]
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+            )
+            self.add_module(f"scalar_mix_{k}", scalar_mix)
+            self._scalar_mixes.append(scalar_mix)
+
+    def get_output_dim(self) -> int:
+        return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
+
+    def forward(
+        self, inputs: torch.Tensor, word_inputs: torch.Tensor = None
+    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, 50)` or `(..., timesteps, 50)`.
+        word_inputs : `torch.Tensor`, optional (default = `None`)
+            Indices in `vocab_to_cache`, shape `(batch_size, timesteps)` or `(..., timesteps)`.
+
+        # Returns
+
+        `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
+            `elmo_representations`, a list of `num_output_representations` tensors of shape
+            `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
+            `(batch_size, timesteps)`; with the leading dimensions of the input.
+        """
+        leading_shape = inputs.shape[:-2]
+        if word_inputs is not None and not self._has_cached_vocab:
+            logger.warning("Elmo got word_inputs, but has no vocab_to_cache: they are not used.")
+            word_inputs = None
+        if word_inputs is not None:
+            leading_shape = word_inputs.shape[:-1]
+            word_inputs = word_inputs.reshape(-1, word_inputs.size(-1))
+        inputs = inputs.reshape(-1, *inputs.shape[-2:])
+
+        if isinstance(self._elmo_lstm, _ElmoBiLm) and not self._do_layer_norm:
+            representations, mask = self._mix_packed(self._elmo_lstm.run(inputs, word_inputs))
+        else:
+            representations, mask = self._mix_padded(self._elmo_lstm(inputs, word_inputs))
+        representations = [self._dropout(representation) for representation in representations]
+        return {
+            "elmo_representations": [
+                representation.view(*leading_shape, *representation.shape[1:])
+                for representation in representations
+            ],
+            "mask": mask.view(*leading_shape, mask.size(1)),
+        }
+
+    def _mix_packed(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        """
+        Mixes the layers where there is no padding, and puts only the mixes in place.
+        """
+        strip = 0 if self._keep_sentence_boundaries else 1
+        representations = []
+        for scalar_mix in self._scalar_mixes:
+            mixed = [scalar_mix(layers) for layers in output.layers.values()]  # (n_tokens, dim)
+            representations.append(output.packing.unpack(*mixed, strip=strip))
+        return representations, output.packing.mask(strip)
+
+    def _mix_padded(
+        self, output: Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
+    ) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        """
+        Mixes padded layers: of a `module` of any kind, or for the layer norm, which is taken over
+        all tokens of the batch at once.
+        """
+        activations, mask = output["activations"], output["mask"]
+        representations = [scalar_mix(activations, mask) for scalar_mix in self._scalar_mixes]
+        if self._keep_sentence_boundaries:
+            return representations, mask  # type: ignore[return-value]
+        stripped = [remove_sentence_boundaries(each, mask) for each in representations]
+        return [each for each, _ in stripped], remove_sentence_boundaries(activations[0], mask)[1]
+
+
+class _ElmoCharacterEncoder(CharacterEncoder):
+    """
+    AllenNLP's class of this name over our `CharacterEncoder`: character ids of sentences to token
+    vectors, sentence boundaries added.
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        options.json and weights.hdf5; paths or addresses.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether the parameters are trained.
+    """
+
+    def __init__(self, options_file: str, weight_file: str, requires_grad: bool = False) -> None:
+        options = BiLmOptions.from_file(cached_path(options_file))
+        if options.char_cnn is None:
+            raise ConfigurationError(
+                f'{options_file}: has no "char_cnn": a model that reads vocabulary ids, where Elmo '
+                "gives character ids"
+            )
+        super().__init__(options.char_cnn, options.projection_dim)
+        read_weights(cached_path(weight_file), self)
+        self.requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+
+    def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, 50)`.
+
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
+            `(batch_size, timesteps + 2)`.
+        """
+        bounded, lengths = _add_boundary_characters(inputs)
+        batch_size, timesteps = bounded.shape[:2]
+        vectors = self.embed_tokens(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
+        return {
+            "token_embedding": vectors.view(batch_size, timesteps, -1),
+            "mask": torch.arange(timesteps, device=lengths.device) < lengths.unsqueeze(1),
+        }
+
+
+class _ElmoBiLm(BiLm):
+    """
+    AllenNLP's class of this name over our `BiLm`: reads the published files, adds the sentence
+    boundaries, carries the LSTM states from batch to batch.
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        options.json and weights.hdf5; paths or addresses.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether the parameters are trained.
+    vocab_to_cache : `List[str]`, optional (default = `None`)
+        See `create_cached_cnn_embeddings`.
+    """
+
+    def __init__(
+        self,
+        options_file: str,
+        weight_file: str,
+        requires_grad: bool = False,
+        vocab_to_cache: List[str] = None,
+    ) -> None:
+        options = BiLmOptions.from_file(cached_path(options_file))
+        weight_path = cached_path(weight_file)
+        # Forget biases hold the 1.0, as in AllenNLP's state dicts. Dropout is for the language
+        # model's own training.
+        options = replace(
+            options, bidirectional=has_backward_direction(weight_path), dropout=0.0
+        )
+        super().__init__(options, forget_bias=0.0)
+        self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
+        read_weights(weight_path, self)
+        self._elmo_lstm.stateful = True
+        self._requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+        self._word_embedding: Optional[Embedding] = None
+        self._bos_embedding: Optional[torch.Tensor] = None
+        self._eos_embedding: Optional[torch.Tensor] = None
+        if vocab_to_cache:
+            if requires_grad:
+                logger.warning(
+                    "vocab_to_cache keeps the vectors of its words as they are now, while "
+                    "requires_grad goes on training the character encoder."
+                )
+            self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
+        """
+        Computes the vectors of `tokens` once; index i of `word_inputs` then means `tokens[i]`.
+        Index 0 is padding.
+        """
+        device = next(self.parameters()).device
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
+        chunks = []
+        with torch.no_grad():
+            for start in range(0, len(words), _CACHE_CHUNK):
+                ids = batch_to_ids([words[start : start + _CACHE_CHUNK]])[0].to(device)
+                chunks.append(self.token_layer.embed_tokens(ids))  # (n_words, projection_dim)
+        vectors = torch.cat(chunks)  # (len(tokens) + 2, projection_dim)
+        self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
+        self._word_embedding = Embedding(
+            embedding_dim=vectors.size(1),
+            num_embeddings=len(tokens),
+            weight=vectors[2:].clone(),
+            trainable=self._requires_grad,
+            padding_index=0,
+        )
+
+    def run(self, inputs: torch.Tensor, word_inputs: torch.Tensor = None) -> BiLmOutput:
+        """
+        `forward` with the layers left packed.
+        """
+        if self._word_embedding is not None and word_inputs is not None:
+            # As in AllenNLP, a word that is not in the cache sends the batch to the characters.
+            if int(word_inputs.max()) < self._word_embedding.num_embeddings:
+                vectors, lengths = _add_boundaries(
+                    self._word_embedding(word_inputs),
+                    word_inputs > 0,
+                    self._bos_embedding,  # type: ignore[arg-type]
+                    self._eos_embedding,  # type: ignore[arg-type]
+                )
+                packing = PackedBatch(lengths.tolist(), vectors.size(1), vectors.device)
+                packed = {
+                    direction: packing.pack(vectors, backward=direction == "backward")
+                    for direction in self.options.directions
+                }
+                return self.run_layers(packed, packing)
+        return BiLm.forward(self, *_add_boundary_characters(inputs))
+
+    def forward(  # type: ignore[override]
+        self, inputs: torch.Tensor, word_inputs: torch.Tensor = None
+    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, 50)`.
+        word_inputs : `torch.Tensor`, optional (default = `None`)
+            Indices of cached words, shape `(batch_size, timesteps)`.
+
+        # Returns
+
+        `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
+            `activations`, the token vectors (twice, side by side) and each layer's output, shape
+            `(batch_size, timesteps + 2, n_directions * projection_dim)` each, and `mask`, shape
+            `(batch_size, timesteps + 2)`.
+        """
+        output = self.run(inputs, word_inputs)
+        return {
+            "activations": [output.unpack(layer) for layer in range(self.num_layers)],
+            "mask": output.packing.mask(),
+        }
