@@ -1,0 +1,104 @@
+"""ELMo as the token embedder of an AllenNLP model."""
+
+from typing import List, Optional
+
+import torch
+
+# Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
+from allennlp.modules.token_embedders import TokenEmbedder
+
+from allennlp_elmo_plugin.modules.elmo import Elmo
+
+_PUBLISHED = (
+    "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
+    "elmo_2x4096_512_2048cnn_2xhighway_"
+)
+DEFAULT_OPTIONS_FILE = _PUBLISHED + "options.json"
+DEFAULT_WEIGHT_FILE = _PUBLISHED + "weights.hdf5"
+
+
+@TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
+class ElmoTokenEmbedder(TokenEmbedder):
+    """
+    One ELMo representation of each token: `Elmo` with a single scalar mix.
+
+    Registered as `elmo_token_embedder`, in the place of AllenNLP's class of the same name, whose
+    arguments, outputs and `state_dict` keys it shares: configurations and archives made with either
+    work with the other.
+
+    # Parameters
+
+    options_file : `str`, optional
+        Options of the language model (JSON): a path or an address.
+    weight_file : `str`, optional
+        Weights of the language model (HDF5): a path or an address. Both files default to the
+        published original model.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Normalise each layer before the layers are mixed.
+    dropout : `float`, optional (default = `0.5`)
+        Dropout of the representations.
+    requires_grad : `bool`, optional (default = `False`)
+        Train the language model with the task instead of freezing it.
+    projection_dim : `int`, optional (default = `None`)
+        Project the representations linearly to this size.
+    vocab_to_cache : `List[str]`, optional (default = `None`)
+        Words whose character representations are computed once, in advance. The embedder then takes
+        the positions of the words in this list as `word_inputs`; position 0 means padding.
+    scalar_mix_parameters : `List[float]`, optional (default = `None`)
+        Weights of the layers before the softmax; they are then fixed. By default they are trained.
+    """
+
+    def __init__(
+        self,
+        options_file: str = DEFAULT_OPTIONS_FILE,
+        weight_file: str = DEFAULT_WEIGHT_FILE,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: Optional[int] = None,
+        vocab_to_cache: Optional[List[str]] = None,
+        scalar_mix_parameters: Optional[List[float]] = None,
+    ) -> None:
+        super().__init__()
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            1,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+        )
+        self._projection: Optional[torch.nn.Linear] = None
+        self.output_dim: int = self._elmo.get_output_dim()
+        if projection_dim:
+            self._projection = torch.nn.Linear(self.output_dim, projection_dim)
+            self.output_dim = projection_dim
+
+    def get_output_dim(self) -> int:
+        """The size of the representation of one token."""
+        return self.output_dim
+
+    def forward(
+        self, elmo_tokens: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        elmo_tokens : `torch.Tensor`
+            Character ids, shape `(batch_size, ..., timesteps, 50)`, 0 where padded.
+        word_inputs : `torch.Tensor`, optional
+            Positions of the words in `vocab_to_cache`, shape `(batch_size, ..., timesteps)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, ..., timesteps, output_dim)`.
+        """
+        # (batch_size, ..., timesteps, 2 * projection size of the language model)
+        representation = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        if self._projection is not None:
+            # (batch_size, ..., timesteps, output_dim)
+            representation = self._projection(representation)
+        return representation
