@@ -1,0 +1,193 @@
+import json
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from allennlp.commands import main
+from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from tests.testing import write_random_elmo
+
+SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=5)
+
+
+@pytest.fixture
+def elmo(files, tmp_path, monkeypatch):
+    """Runs the command through AllenNLP's main program; returns the open output."""
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+
+    def run(*arguments: str, text: str = "\n".join(SENTENCES) + "\n") -> h5py.File:
+        (tmp_path / "input.txt").write_text(text, encoding="utf-8")
+        output = str(tmp_path / "output.hdf5")
+        run_main(
+            str(tmp_path / "input.txt"),
+            output,
+            "--options-file",
+            files[0],
+            "--weight-file",
+            files[1],
+            *arguments,
+        )
+        return h5py.File(output, "r")
+
+    def run_main(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
+        main()
+
+    run.main = run_main
+    return run
+
+
+def expected(files, batch_size=64):
+    sentences = [sentence.split() for sentence in SENTENCES]
+    return list(ElmoEmbedder(*files).embed_sentences(sentences, batch_size))
+
+
+@pytest.mark.parametrize(
+    "flag, select",
+    [
+        ("--all", lambda layers: layers),
+        ("--top", lambda layers: layers[-1]),
+        ("--average", lambda layers: layers.mean(axis=0)),
+    ],
+)
+def test_layers(elmo, files, flag, select):
+    with elmo(flag, "--batch-size", "3") as file:
+        assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
+        for i, layers in enumerate(expected(files, batch_size=3)):
+            assert file[str(i)].dtype == np.float32
+            np.testing.assert_allclose(file[str(i)][...], select(layers), atol=1e-6)
+        mapping = {sentence: str(i) for i, sentence in enumerate(SENTENCES)}
+        assert json.loads(file["sentence_to_index"][0]) == mapping
+
+
+@pytest.mark.parametrize("flags", [[], ["--all", "--top"], ["--top", "--average"]])
+def test_exactly_one_kind_of_layers(elmo, flags, capsys):
+    with pytest.raises(SystemExit):
+        elmo(*flags)
+    assert "--average" in capsys.readouterr().err
+
+
+def test_forget_sentences(elmo):
+    with elmo("--top", "--forget-sentences") as file:
+        assert set(file) == {"0", "1", "2", "3"}
+
+
+def test_include_sentence_indices(elmo):
+    with elmo("--top", "--include-sentence-indices") as file:
+        assert file["sentence_indices"][0] == file["sentence_to_index"][0]
+
+
+def test_use_sentence_keys(elmo):
+    with elmo("--top", "--use-sentence-keys", text="a b\nc\n") as file:
+        assert set(file) == {"a b", "c"}
+
+
+def test_vocabulary_changes_nothing_but_speed(elmo, files, tmp_path, monkeypatch):
+    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    with elmo("--all", "--vocab-path", str(tmp_path / "words.txt")) as file:
+        for i, layers in enumerate(expected(files)):
+            np.testing.assert_allclose(file[str(i)][...], layers, atol=1e-5)
+
+
+def test_vocabulary_of_more_than_words(elmo, tmp_path):
+    (tmp_path / "words.txt").write_text("the\nof 17\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="words.txt, line 2: 'of 17'"):
+        elmo("--all", "--vocab-path", str(tmp_path / "words.txt"))
+
+
+def test_existing_output_needs_force(elmo):
+    elmo("--top").close()
+    with pytest.raises(ConfigurationError, match="--force"):
+        elmo("--all")
+    with elmo("--all", "--force") as file:
+        assert file["0"].ndim == 3
+
+
+def test_file_friendly_logging(elmo):
+    elmo("--top", "--file-friendly-logging").close()
+    assert common_logging.FILE_FRIENDLY_LOGGING
+
+
+def test_include_package(elmo, tmp_path, monkeypatch):
+    (tmp_path / "user_package.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    elmo("--top", "--include-package", "user_package").close()
+    assert "user_package" in sys.modules
+
+
+class TestBadInput:
+    """Each is found before anything is written."""
+
+    def check(self, elmo, tmp_path, message, *arguments):
+        before = sorted(path.name for path in tmp_path.iterdir())
+        with pytest.raises((ConfigurationError, OSError), match=message):
+            elmo.main(*arguments)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+    def test_missing_input(self, elmo, files, tmp_path):
+        output = str(tmp_path / "o")
+        self.check(elmo, tmp_path, "missing.txt", str(tmp_path / "missing.txt"), output, "--top")
+
+    def test_input_is_output(self, elmo, tmp_path):
+        path = tmp_path / "i"
+        path.write_text("a\n", encoding="utf-8")
+        self.check(elmo, tmp_path, "same file", str(path), str(path), "--top", "--force")
+        assert path.read_text(encoding="utf-8") == "a\n"
+
+    def test_missing_model(self, elmo, files, tmp_path):
+        (tmp_path / "i").write_text("a\n", encoding="utf-8")
+        paths = [str(tmp_path / "i"), str(tmp_path / "o"), "--top"]
+        wrong = str(tmp_path / "missing.json")
+        self.check(elmo, tmp_path, "missing.json", *paths, "--options-file", wrong)
+        wrong = str(tmp_path / "missing.hdf5")
+        self.check(
+            elmo,
+            tmp_path,
+            "missing.hdf5",
+            *paths,
+            "--options-file",
+            files[0],
+            "--weight-file",
+            wrong,
+        )
+
+    def test_weights_that_are_not_hdf5(self, elmo, files, tmp_path):
+        (tmp_path / "i").write_text("a\n", encoding="utf-8")
+        (tmp_path / "not.hdf5").write_text("text", encoding="utf-8")
+        paths = [str(tmp_path / "i"), str(tmp_path / "o"), "--top", "--options-file", files[0]]
+        self.check(elmo, tmp_path, "not.hdf5", *paths, "--weight-file", str(tmp_path / "not.hdf5"))
+
+
+def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
+    (tmp_path / "input.txt").write_text("naïve ﬁsh\n", encoding="utf-8")
+    command = [sys.executable, "-m", "allennlp", "elmo", "input.txt", "output.hdf5", "--top"]
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONPATH"] = os.getcwd()
+    (tmp_path / ".allennlp_plugins").write_text("allennlp_elmo_plugin\n", encoding="utf-8")
+    arguments = ["--options-file", files[0], "--weight-file", files[1]]
+
+    def run():
+        return subprocess.run(
+            command + arguments, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    result = run()
+    assert result.returncode == 0, result.stderr
+    with h5py.File(tmp_path / "output.hdf5", "r") as file:
+        assert json.loads(file["sentence_to_index"][0]) == {"naïve ﬁsh": "0"}
+    # The second time the output is in the way.
+    result = run()
+    assert result.returncode != 0
+    assert "output.hdf5 exists already" in result.stderr
