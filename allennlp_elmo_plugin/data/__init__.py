@@ -1,0 +1,4 @@
+"""Text, windows and character ids: what the language model reads."""
+
+from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader

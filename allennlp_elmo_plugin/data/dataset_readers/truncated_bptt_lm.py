@@ -1,0 +1,270 @@
+import itertools
+import os
+import random
+from typing import Any, Dict, Iterator, List, Optional
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.dataset_readers import DatasetReader
+from allennlp.data.fields import Field
+from allennlp.data.instance import Instance
+
+from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
+from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, read_sentences
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.data.windows import Window, count_windows, windows
+
+IGNORED_TARGET = -100
+"""The target at positions after the last word; torch's losses leave it out."""
+
+_EXACT_COUNT_BYTES = 256 * 2**20
+_SAMPLE_BYTES = 2**20
+
+
+@DatasetReader.register("truncated_bptt_lm")
+class TruncatedBpttLmReader(DatasetReader):
+    """
+    Reads text for a language model that is trained by truncated back-propagation through time, as
+    bilm-tf does (`allennlp_elmo_plugin.data.windows`). The text has one tokenised sentence a line,
+    its words separated by ASCII white space; the data path is a file, a folder of shards or a
+    glob, plain or gzip.
+
+    An instance is one row of a batch: rows 0 to `batch_size - 1` of the first window, then those
+    of the next. So a data loader has to keep the order and take `batch_size` instances a batch:
+    "truncated_bptt" does, and so does AllenNLP's own, told the same `batch_size`. The model checks
+    it by the field `window`.
+
+    One pass over the text is an epoch. The reader counts its passes over each path and shuffles
+    each anew, by `seed` and the number of the pass alone; `set_epoch` sets that number.
+
+    In distributed training `batch_size` is that of one process. The processes share one set of
+    rows, and each reads its part of them. Reading takes far less time than training, so that more
+    than one worker of a data loader would have nothing to do; they are refused.
+
+    # Parameters
+
+    batch_size : `int`
+        The number of rows, each a stream of sentences of its own.
+    num_steps : `int`, optional (default = `20`)
+        The number of words in a row of a window: gradients go no further back.
+    max_characters_per_token : `int`, optional (default = `50`)
+        As in the options of the model. `None` for a model with token embeddings: `tokens` are then
+        vocabulary ids.
+    bidirectional : `bool`, optional (default = `True`)
+        Whether to make the stream of the backward direction, too.
+    shuffle_sentences : `bool`, optional (default = `False`)
+        Take the shards in random order and the sentences of a shard in random order (within
+        blocks of 64 MB, so that memory stays bounded), drawn for each direction on its own. If
+        `False`, the text is read as it is, shards sorted by name.
+    drop_last : `bool`, optional (default = `True`)
+        At the end of a pass, drop the batch that can't be filled any more, as bilm-tf does. Set it
+        to `False` for evaluation: every word then counts once, and rows that end early are padded.
+    seed : `int`, optional (default = `0`)
+    encoding_errors : `str`, optional (default = `"strict"`)
+        What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
+        "replace" (by U+FFFD).
+    max_instances : `int`, optional (default = `None`)
+        Stop a pass after this many rows: a multiple of `batch_size`.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_steps: int = 20,
+        max_characters_per_token: Optional[int] = MAX_CHARACTERS_PER_TOKEN,
+        bidirectional: bool = True,
+        shuffle_sentences: bool = False,
+        drop_last: bool = True,
+        seed: int = 0,
+        encoding_errors: str = "strict",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("num_steps", num_steps, 1),
+            ("max_characters_per_token", max_characters_per_token, 3),
+        ):
+            if value is not None and value < least:
+                raise ConfigurationError(f"{name} is {value}, but must be at least {least}")
+        if encoding_errors not in ("strict", "replace"):
+            raise ConfigurationError(
+                f'encoding_errors is {encoding_errors!r}, but must be "strict" or "replace"'
+            )
+        self.batch_size = batch_size
+        self.num_steps = num_steps
+        self.bidirectional = bidirectional
+        self.shuffle_sentences = shuffle_sentences
+        self.drop_last = drop_last
+        self.seed = seed
+        self.encoding_errors = encoding_errors
+        if self.max_instances is not None and self.max_instances % self._n_rows:
+            raise ConfigurationError(
+                f"max_instances is {self.max_instances}, but must be a multiple of the batch size "
+                f"({self._n_rows} over all processes), since an instance is one row of a batch"
+            )
+        self._table: Optional[CharacterTable] = None
+        if max_characters_per_token is not None:
+            self._table = CharacterTable(max_characters_per_token)
+        self._epochs: Dict[str, int] = {}
+
+    def get_epoch(self, file_path: PathOrPaths) -> int:
+        """The number of the next pass over `file_path`, from 0."""
+        return self._epochs.get(_key(file_path), 0)
+
+    def set_epoch(self, file_path: PathOrPaths, epoch: int) -> None:
+        """Make the next pass over `file_path` that of this number, from 0."""
+        self._epochs[_key(file_path)] = epoch
+
+    def count_batches(self, file_path: PathOrPaths) -> int:
+        """
+        The number of batches in a pass over `file_path`. Exact for files of up to 256 MB together
+        that are read in their order; otherwise an estimate: shuffled sentences fill the last
+        batches differently, and of a larger corpus only the beginnings of some files are counted.
+        """
+        files = [file for file in find_files(file_path) if file.stat().st_size]
+        n_bytes = sum(file.stat().st_size for file in files)
+        if n_bytes <= _EXACT_COUNT_BYTES:
+            lengths = (
+                len(line.split())
+                for file in files
+                for lines in read_blocks(file, _SAMPLE_BYTES)
+                for line in lines
+            )
+            n_batches = count_windows(
+                lengths, self._n_rows, self.num_steps, drop_last=self.drop_last
+            )
+        else:
+            n_pairs = 0
+            n_read: List[int] = []
+            for file in files[:: max(1, len(files) // 16)]:
+                lines = next(read_blocks(file, _SAMPLE_BYTES, n_read.append), [])
+                n_pairs += sum(len(line.split()) + 1 for line in lines)
+            n_batches = n_bytes * n_pairs // (sum(n_read) * self._n_rows * self.num_steps)
+        if self.max_instances is not None:
+            n_batches = min(n_batches, self.max_instances // self._n_rows)
+        return n_batches
+
+    @property
+    def _n_rows(self) -> int:
+        """The rows of all processes together."""
+        info = self.get_distributed_info()
+        return self.batch_size * (info.world_size if info else 1)
+
+    def _read(self, file_path: PathOrPaths) -> Iterator[Instance]:
+        worker = self.get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise ConfigurationError(
+                f"num_workers is {worker.num_workers}, but one process has to read a stream of "
+                "text; set num_workers of the data loader to 0 or 1"
+            )
+        epoch = self.get_epoch(file_path)
+        self.set_epoch(file_path, epoch + 1)
+
+        info = self.get_distributed_info()
+        first_row = self.batch_size * (info.global_rank if info else 0)
+        number = -1
+        for number, (forward, backward) in enumerate(self._windows(file_path, epoch)):
+            for row in range(self.batch_size):
+                yield self.text_to_instance(
+                    forward.inputs[first_row + row],
+                    forward.targets[first_row + row],
+                    backward.inputs[first_row + row] if backward else None,
+                    backward.targets[first_row + row] if backward else None,
+                    WindowField(number, row, self.batch_size),
+                )
+        if number < 0:
+            self._raise_too_small(file_path)
+
+    def _windows(self, file_path: PathOrPaths, epoch: int) -> Iterator[Any]:
+        """Pairs of windows, forward and backward (`None` without that direction)."""
+        files = find_files(file_path)
+
+        def stream(direction: str) -> Iterator[Window]:
+            shuffle = None
+            if self.shuffle_sentences:
+                shuffle = random.Random(f"{self.seed} {epoch} {direction}")
+            sentences = read_sentences(files, encoding_errors=self.encoding_errors, shuffle=shuffle)
+            return windows(
+                sentences,
+                self._n_rows,
+                self.num_steps,
+                reverse=direction == "backward",
+                drop_last=self.drop_last,
+            )
+
+        if not self.bidirectional:
+            return ((window, None) for window in stream("forward"))
+        if self.drop_last:
+            return zip(stream("forward"), stream("backward"))
+        # Both directions have the same number of pairs, but their rows may end at different times.
+        nothing = Window([[]] * self._n_rows, [[]] * self._n_rows)
+        return itertools.zip_longest(stream("forward"), stream("backward"), fillvalue=nothing)
+
+    def _raise_too_small(self, file_path: PathOrPaths) -> None:
+        files = find_files(file_path)
+        lengths = [
+            len(sentence)
+            for sentence in read_sentences(files, encoding_errors=self.encoding_errors)
+        ]
+        if not lengths:
+            raise ConfigurationError(f"There is no text to read in {file_path}")
+        raise ConfigurationError(
+            f"{file_path} is smaller than one batch: {len(lengths)} sentences with "
+            f"{sum(lengths) + len(lengths)} words to predict don't fill {self._n_rows} rows of "
+            f"{self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
+            "drop_last false to pad what is missing"
+        )
+
+    def text_to_instance(  # type: ignore[override]
+        self,
+        inputs: List[str],
+        targets: List[str],
+        inputs_reverse: Optional[List[str]] = None,
+        targets_reverse: Optional[List[str]] = None,
+        window: Optional[WindowField] = None,
+    ) -> Instance:
+        """
+        # Parameters
+
+        inputs, targets : `List[str]`
+            One row of a window: the words read, and for each the word to predict.
+        inputs_reverse, targets_reverse : `List[str]`, optional
+            The same for the backward direction's stream.
+        window : `WindowField`, optional
+            Where the row belongs. By default a batch of one row.
+
+        # Returns
+
+        `Instance`
+            With the fields `tokens` (character ids, or vocabulary ids), `targets`, the same with
+            `_reverse`, and `window`.
+        """
+        fields: Dict[str, Field] = {
+            "tokens": self._input_field(inputs),
+            "targets": self._target_field(targets),
+        }
+        if inputs_reverse is not None and targets_reverse is not None:
+            fields["tokens_reverse"] = self._input_field(inputs_reverse)
+            fields["targets_reverse"] = self._target_field(targets_reverse)
+        fields["window"] = WindowField(0, 0, 1) if window is None else window
+        return Instance(fields)
+
+    def _input_field(self, words: List[str]) -> Field:
+        # Tails are padded to full length: batches then have one shape, and none is empty.
+        if self._table is not None:
+            return CharacterIdsField(words, self._table, num_steps=self.num_steps)
+        return VocabularyIdsField(words, LM_NAMESPACE, num_steps=self.num_steps)
+
+    def _target_field(self, words: List[str]) -> Field:
+        return VocabularyIdsField(
+            words, LM_NAMESPACE, padding_value=IGNORED_TARGET, num_steps=self.num_steps
+        )
+
+
+def _key(file_path: PathOrPaths) -> str:
+    if isinstance(file_path, (str, os.PathLike)):
+        return os.fspath(file_path)
+    return "\n".join(map(os.fspath, file_path))

@@ -1,0 +1,92 @@
+"""
+The vocabulary of a language model in AllenNLP's form: the namespace `lm_tokens`, not padded, with
+the ids of bilm-tf's vocabulary file.
+"""
+
+import os
+from pathlib import Path
+from typing import Sequence, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.vocabulary import (
+    DEFAULT_NON_PADDED_NAMESPACES,
+    NAMESPACE_PADDING_FILE,
+    Vocabulary,
+)
+
+from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary_file
+
+LM_NAMESPACE = "lm_tokens"
+
+_HINT = (
+    "make it with `allennlp elmo-vocab` and set in the configuration: "
+    '"vocabulary": {"type": "from_files", "directory": OUTPUT/vocabulary}'
+)
+
+
+def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
+    """
+    Checks that a vocabulary can be that of a language model.
+
+    # Returns
+
+    `int`
+        The number of words.
+
+    # Raises
+
+    `ConfigurationError`
+        The namespace is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an empty word, or
+        a word that is there twice.
+    """
+    if namespace not in vocab.get_namespaces():
+        raise ConfigurationError(f"The vocabulary has no namespace {namespace}; {_HINT}")
+    ids = vocab.get_token_to_index_vocabulary(namespace)
+    words = vocab.get_index_to_token_vocabulary(namespace)
+    if vocab._padding_token in ids and ids[vocab._padding_token] == 0:
+        raise ConfigurationError(
+            f"The namespace {namespace} of the vocabulary is padded, so that its ids are not those "
+            f"of a language model; add a line {namespace} to {NAMESPACE_PADDING_FILE} in the "
+            f"vocabulary's folder, or {_HINT}"
+        )
+    if len(words) != len(ids):
+        twice = next(word for index, word in words.items() if ids[word] != index)
+        raise ConfigurationError(
+            f"The namespace {namespace} of the vocabulary has the word {twice!r} twice; remove one "
+            f"of the two lines from {namespace}.txt, or {_HINT}"
+        )
+    if "" in ids:
+        raise ConfigurationError(
+            f"The namespace {namespace} of the vocabulary has an empty word; remove line "
+            f"{ids[''] + 1} from {namespace}.txt, or {_HINT}"
+        )
+    missing = [word for word in SPECIAL_WORDS if word not in ids]
+    if missing:
+        raise ConfigurationError(
+            f"The namespace {namespace} of the vocabulary lacks the special words "
+            f"{', '.join(missing)}; {_HINT}"
+        )
+    return len(ids)
+
+
+def write_vocabulary_folder(
+    directory: Union[str, "os.PathLike[str]"], words: Sequence[str]
+) -> None:
+    """
+    Writes a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`.
+
+    # Raises
+
+    `ValueError`
+        A word that AllenNLP's format can't express.
+    """
+    for word in words:
+        if "@@NEWLINE@@" in word:
+            raise ValueError(
+                f"{word!r} can't be in a vocabulary of AllenNLP: it is a line feed there"
+            )
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    write_vocabulary_file(
+        Path(directory, NAMESPACE_PADDING_FILE), [*DEFAULT_NON_PADDED_NAMESPACES, LM_NAMESPACE]
+    )
+    write_vocabulary_file(Path(directory, f"{LM_NAMESPACE}.txt"), words)
