@@ -105,8 +105,8 @@ def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> Configura
     """The error for a line that is not UTF-8."""
     byte = error.object[error.start]
     return ConfigurationError(
-        f"{file}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file, "
-        'or set encoding_errors to "replace" to read such bytes as U+FFFD'
+        f"{file}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the "
+        'file, or set encoding_errors to "replace" to read such bytes as U+FFFD'
     )
 
 

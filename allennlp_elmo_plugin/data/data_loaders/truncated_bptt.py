@@ -59,7 +59,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             reader,
             data_path,
             batch_size=reader.batch_size,
-            batches_per_epoch=batches_per_epoch,
+            batches_per_epoch=batches_per_epoch,  # type: ignore[arg-type]
             num_workers=num_workers,
             max_instances_in_memory=_BATCHES_IN_MEMORY * reader.batch_size,
             start_method=start_method,
@@ -67,6 +67,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             quiet=True,  # it would show instances, beside the trainer's bar that shows batches
         )
         self.reader: TruncatedBpttLmReader
+        self.data_path: DatasetReaderInput
+        self.batches_per_epoch: Optional[int]
         self._n_batches: Optional[int] = None
 
     def __len__(self) -> int:

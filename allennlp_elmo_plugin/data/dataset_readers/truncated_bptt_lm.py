@@ -218,7 +218,7 @@ class TruncatedBpttLmReader(DatasetReader):
             "drop_last false to pad what is missing"
         )
 
-    def text_to_instance(  # type: ignore[override]
+    def text_to_instance(
         self,
         inputs: List[str],
         targets: List[str],
@@ -267,4 +267,4 @@ class TruncatedBpttLmReader(DatasetReader):
 def _key(file_path: PathOrPaths) -> str:
     if isinstance(file_path, (str, os.PathLike)):
         return os.fspath(file_path)
-    return "\n".join(map(os.fspath, file_path))
+    return "\n".join(os.fspath(path) for path in file_path)
