@@ -95,6 +95,12 @@ class CharacterTable:
         self.max_characters = max_characters
         self.max_words = max_words
         self._tokens_to_add = dict(tokens_to_add or {})
+        for word, character in self._tokens_to_add.items():
+            if not 0 <= character <= PADDING:
+                raise ValueError(
+                    f"tokens_to_add gives {word!r} the character {character}, but a character is a "
+                    f"number from 0 to {PADDING}"
+                )
         self._restart()
 
     def _restart(self) -> None:

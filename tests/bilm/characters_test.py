@@ -101,6 +101,10 @@ class TestCharacterTable:
             rows = table.lookup(words)
             assert np.array_equal(rows, [word_to_character_ids(word) for word in words])
 
+    def test_impossible_character(self):
+        with pytest.raises(ValueError, match=r"'\[X\]' the character 261"):
+            CharacterTable(tokens_to_add={"[X]": 261})
+
     def test_copies_start_empty(self):
         table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
         table.lookup(["a", "b"])

@@ -1,0 +1,56 @@
+import pytest
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+
+from allennlp_elmo_plugin.data.vocabulary import check_vocabulary, write_vocabulary_folder
+
+SPECIAL = ["<S>", "</S>", "<UNK>"]
+
+
+def test_every_token_keeps_its_id(tmp_path):
+    """AllenNLP reads with its own ideas of lines and white space; ids must be line numbers."""
+    words = [*SPECIAL, "\x85", "a\u2028b", "\xa0", "\u3000x", "x\x1c", "\x1d", "\x00"]
+    words += ["\ufeff", "@@UNKNOWN@@", "@@PADDING@@", "#", "東京"]
+    write_vocabulary_folder(tmp_path / "made", words)
+    Vocabulary.from_files(tmp_path / "made").save_to_files(tmp_path / "saved_in_training")
+    for folder in ("made", "saved_in_training"):
+        vocab = Vocabulary.from_files(tmp_path / folder)
+        assert check_vocabulary(vocab) == len(words)
+        for index, word in enumerate(words):
+            assert vocab.get_token_from_index(index, "lm_tokens") == word
+            assert vocab.get_token_index(word, "lm_tokens") == index
+    assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+
+
+def test_word_that_the_format_cannot_express(tmp_path):
+    with pytest.raises(ValueError, match="a@@NEWLINE@@"):
+        write_vocabulary_folder(tmp_path, [*SPECIAL, "a@@NEWLINE@@"])
+
+
+class TestCheckVocabulary:
+    def make(self, tmp_path, lines, namespaces="lm_tokens\n"):
+        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
+        (tmp_path / "lm_tokens.txt").write_text("".join(f"{line}\n" for line in lines))
+        return Vocabulary.from_files(tmp_path)
+
+    @pytest.mark.parametrize(
+        "lines, message",
+        [
+            (["<S>", "</S>", "a"], "lacks the special words <UNK>"),
+            ([], "lacks the special words <S>, </S>, <UNK>"),
+            ([*SPECIAL, "a", "b", "a"], "'a' twice"),
+            ([*SPECIAL, "a", "", "b"], "line 5"),
+        ],
+    )
+    def test_bad_files(self, tmp_path, lines, message):
+        with pytest.raises(ConfigurationError, match=message):
+            check_vocabulary(self.make(tmp_path, lines))
+
+    def test_padded(self, tmp_path):
+        vocab = self.make(tmp_path, ["@@UNKNOWN@@", *SPECIAL], namespaces="*labels\n")
+        with pytest.raises(ConfigurationError, match="is padded.*non_padded_namespaces.txt"):
+            check_vocabulary(vocab)
+
+    def test_other_vocabulary(self):
+        with pytest.raises(ConfigurationError, match="no namespace lm_tokens.*elmo-vocab"):
+            check_vocabulary(Vocabulary())
