@@ -42,6 +42,7 @@ def apply() -> None:
     patch_device_of_index()
     patch_worker_lock()
     patch_archive_extraction()
+    silence_sparse_invariants()
 
 
 def _replace(original: Any, replacement: Any) -> None:
@@ -351,3 +352,18 @@ def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
         return False
     root = os.path.realpath(folder)
     return all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in paths)
+
+
+# Sparse gradients
+
+
+def silence_sparse_invariants() -> None:
+    """
+    torch >= 2.9 (where `torch.sparse_coo_tensor` first asks for it).
+
+    torch warns at the first sparse tensor unless the user has said whether its indices are to be
+    checked. They are off by default; said aloud, there is no warning. A user's own choice stays.
+    """
+    checks = getattr(torch.sparse, "check_sparse_tensor_invariants", None)
+    if checks is not None and not checks.is_enabled():
+        checks.disable()

@@ -14,11 +14,18 @@ class BiLmOutput(NamedTuple):
     """
     What a biLM makes of a batch: for each direction (`"forward"`, `"backward"`) the token vectors
     and the output of every LSTM layer, each `(n_tokens, projection_dim)` and packed in the
-    direction's order, and the `PackedBatch` that says which is which.
+    direction's order, and for each direction the `PackedBatch` that says which is which.
     """
 
     layers: Dict[str, List[torch.Tensor]]
-    packing: PackedBatch
+    packings: Dict[str, PackedBatch]
+
+    @property
+    def packing(self) -> PackedBatch:
+        """
+        The one index of both directions, where both read the same sentences.
+        """
+        return self.packings["forward"]
 
     @property
     def n_layers(self) -> int:
@@ -100,6 +107,7 @@ class BiLm(torch.nn.Module):
         tokens: torch.Tensor,
         lengths: Optional[torch.Tensor] = None,
         tokens_reverse: Optional[torch.Tensor] = None,
+        lengths_reverse: Optional[torch.Tensor] = None,
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
@@ -111,33 +119,32 @@ class BiLm(torch.nn.Module):
             tokens like others.
         lengths : `torch.Tensor`, optional (default = all of `timesteps`)
             Tokens in each row, shape `(batch_size,)`; the rest is padding.
-        tokens_reverse : `torch.Tensor`, optional (default = `None`)
-            What the backward direction reads, in the order in which it reads it, of `tokens`'
-            shape: training gives each direction a stream of its own. Without it, the backward
-            direction reads `tokens` from the end.
+        tokens_reverse, lengths_reverse : `torch.Tensor`, optional (default = `None`)
+            What the backward direction reads, in the order in which it reads it: training gives
+            each direction a stream of its own. Without it, the backward direction reads `tokens`
+            from the end.
         carried : `CarriedState`, optional (default = `None`)
             The LSTM states to start from and to update; see `BiLstm.forward`.
         """
-        batch_size, timesteps = tokens.shape[:2]
-        if lengths is None:
-            lengths_list = [timesteps] * batch_size
-        else:
-            lengths_list = lengths.tolist()
-        packing = PackedBatch(lengths_list, timesteps, tokens.device)
+        packing = _packing(tokens, lengths)
+        packings = {"forward": packing}
         packed = [packing.pack(tokens)]  # (n_tokens, ...) each
         if self.options.bidirectional:
-            if tokens_reverse is not None:
-                packed.append(packing.pack(tokens_reverse))
-            else:
+            if tokens_reverse is None:
                 packed.append(packing.pack(tokens, backward=True))
+            else:
+                packing = _packing(tokens_reverse, lengths_reverse)
+                packed.append(packing.pack(tokens_reverse))
+            packings["backward"] = packing
         # One call, so that a word that both directions read is computed once.
-        embedded = self.token_layer.embed_tokens(torch.cat(packed)).split(packing.n_tokens)
-        return self.run_layers(dict(zip(self.options.directions, embedded)), packing, carried)
+        vectors = self.token_layer.embed_tokens(torch.cat(packed))
+        split = vectors.split([each.n_tokens for each in packings.values()])
+        return self.run_layers(dict(zip(packings, split)), packings, carried)
 
     def run_layers(
         self,
         vectors: Dict[str, torch.Tensor],
-        packing: PackedBatch,
+        packings: Dict[str, PackedBatch],
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
@@ -147,9 +154,14 @@ class BiLm(torch.nn.Module):
 
         vectors : `Dict[str, torch.Tensor]`
             For each direction shape `(n_tokens, projection_dim)`, packed in its order.
+        packings : `Dict[str, PackedBatch]`
+            For each direction.
         """
-        if packing.n_tokens:
-            outputs = self._elmo_lstm(vectors, packing, carried)
-        else:
-            outputs = {key: [value] * self.options.n_layers for key, value in vectors.items()}
-        return BiLmOutput({key: [vectors[key], *outputs[key]] for key in vectors}, packing)
+        outputs = self._elmo_lstm(vectors, packings, carried)
+        return BiLmOutput({key: [vectors[key], *outputs[key]] for key in vectors}, packings)
+
+
+def _packing(tokens: torch.Tensor, lengths: Optional[torch.Tensor]) -> PackedBatch:
+    batch_size, timesteps = tokens.shape[:2]
+    counts = [timesteps] * batch_size if lengths is None else lengths.tolist()
+    return PackedBatch(counts, timesteps, tokens.device)

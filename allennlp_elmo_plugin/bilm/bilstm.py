@@ -56,7 +56,7 @@ class BiLstm(torch.nn.Module):
     def forward(
         self,
         inputs: Dict[str, torch.Tensor],
-        packing: PackedBatch,
+        packings: Dict[str, PackedBatch],
         carried: Optional[CarriedState] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
@@ -65,8 +65,8 @@ class BiLstm(torch.nn.Module):
         inputs : `Dict[str, torch.Tensor]`
             For each direction the token vectors it reads, shape `(n_tokens, projection_dim)`,
             packed in its order.
-        packing : `PackedBatch`
-            The index of the batch, for both.
+        packings : `Dict[str, PackedBatch]`
+            For each direction the index of its batch.
         carried : `CarriedState`, optional (default = `None`)
             Where to start, and where to leave the state in the end. Without it, sequences start
             from zero, or from this module's own carried state if it is `stateful`.
@@ -80,19 +80,29 @@ class BiLstm(torch.nn.Module):
             carried = self.carried
         outputs: Dict[str, List[torch.Tensor]] = {}
         for direction in self.directions:
-            vectors = inputs[direction]
+            vectors, packing = inputs[direction], packings[direction]
             outputs[direction] = []
             for index in range(self.n_layers):
-                lstm = self.layer(direction, index)
-                vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
-                state = lstm.zero_state(len(packing.order), vectors)
-                if carried is not None:
-                    state = carried.read((direction, index), packing.order, state)
-                hidden, state = lstm(vectors, packing, state)
-                if carried is not None:
-                    carried.write((direction, index), packing.order, state, packing.lengths.size(0))
-                # The skip connection takes the input as the layer saw it, dropout included.
-                skips = self.use_skip_connections and index > 0
-                vectors = hidden + vectors if skips else hidden
+                if packing.n_tokens:
+                    vectors = self._run_layer(direction, index, vectors, packing, carried)
                 outputs[direction].append(vectors)
         return outputs
+
+    def _run_layer(
+        self,
+        direction: str,
+        index: int,
+        vectors: torch.Tensor,
+        packing: PackedBatch,
+        carried: Optional[CarriedState],
+    ) -> torch.Tensor:
+        lstm = self.layer(direction, index)
+        vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
+        state = lstm.zero_state(packing.order.size(0), vectors)
+        if carried is not None:
+            state = carried.read((direction, index), packing.order, state)
+        outputs, state = lstm(vectors, packing, state)
+        if carried is not None:
+            carried.write((direction, index), packing.order, state, packing.lengths.size(0))
+        # The skip connection takes the input as the layer saw it, dropout included.
+        return outputs + vectors if self.use_skip_connections and index > 0 else outputs

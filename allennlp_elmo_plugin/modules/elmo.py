@@ -361,7 +361,7 @@ class _ElmoBiLm(BiLm):
                     direction: packing.pack(vectors, backward=direction == "backward")
                     for direction in self.options.directions
                 }
-                return self.run_layers(packed, packing)
+                return self.run_layers(packed, dict.fromkeys(packed, packing))
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 
     def forward(  # type: ignore[override]

@@ -1,0 +1,238 @@
+import math
+from typing import Any, List, Optional
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from allennlp_elmo_plugin.bilm.initialization import normal_
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
+
+# Logits that are held at a time.
+_CHUNK_BYTES = 2**27
+
+
+def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
+    rows = max(1, _CHUNK_BYTES // (n_columns * element_size))
+    return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+
+
+class _FullLoss(torch.autograd.Function):
+    """
+    Mean negative log likelihood under the full softmax. Loss and gradient are computed together, in
+    chunks of rows, so that no table of tokens by vocabulary is ever held.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> torch.Tensor:
+        n_tokens = hidden.size(0)
+        needs_grad = any(ctx.needs_input_grad)
+        if needs_grad:
+            grad_hidden = torch.empty_like(hidden)
+            grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        loss = hidden.new_zeros(())
+        for rows in _row_chunks(n_tokens, weight.size(0), hidden.element_size()):
+            logits = torch.addmm(bias, hidden[rows], weight.t())  # (n, n_words)
+            normalizer = logits.logsumexp(1, keepdim=True)  # (n, 1)
+            target = targets[rows].unsqueeze(1)  # (n, 1)
+            loss += (normalizer - logits.gather(1, target)).sum()
+            if needs_grad:
+                grad = logits.sub_(normalizer).exp_()  # (n, n_words)
+                grad.scatter_add_(1, target, grad.new_full(target.shape, -1.0)).div_(n_tokens)
+                torch.mm(grad, weight, out=grad_hidden[rows])
+                grad_weight.addmm_(grad.t(), hidden[rows])
+                grad_bias.add_(grad.sum(0))
+        if needs_grad:
+            ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+        return loss / n_tokens
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        return (*(tensor * grad for tensor in ctx.saved_tensors), None)
+
+
+class _SampledLoss(torch.autograd.Function):
+    """
+    Mean negative log likelihood under the softmax over each target and the samples, with the sparse
+    gradient of the rows of `weight` and `bias` that had a part in it.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        targets: torch.Tensor,
+        target_offsets: torch.Tensor,
+        sample_ids: torch.Tensor,
+        sample_offsets: torch.Tensor,
+        remove_accidental_hits: bool,
+    ) -> torch.Tensor:
+        n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
+        needs_grad = any(ctx.needs_input_grad)
+        sorted_ids, order = sample_ids.sort()
+        # Where each target stands among the samples, if it does: (n_tokens,)
+        place = torch.searchsorted(sorted_ids, targets).clamp_(max=n_samples - 1)
+        is_hit = sorted_ids[place] == targets
+        place = order[place]
+
+        sample_weight = weight[sample_ids]  # (n_samples, dim)
+        sample_bias = bias[sample_ids] - sample_offsets  # (n_samples,)
+        target_weight = weight[targets]  # (n_tokens, dim)
+        # (n_tokens,)
+        target_logits = (hidden * target_weight).sum(1) + bias[targets] - target_offsets
+        if needs_grad:
+            grad_hidden = torch.empty_like(hidden)
+            grad_sample_weight = torch.zeros_like(sample_weight)
+            grad_sample_bias = torch.zeros_like(sample_bias)
+            grad_target_logits = torch.empty_like(target_logits)
+        loss = hidden.new_zeros(())
+        for rows in _row_chunks(n_tokens, n_samples, hidden.element_size()):
+            logits = torch.addmm(sample_bias, hidden[rows], sample_weight.t())  # (n, n_samples)
+            if remove_accidental_hits:
+                hits = is_hit[rows].nonzero().squeeze(1)
+                logits[hits, place[rows][hits]] = -math.inf
+            target_logit = target_logits[rows]  # (n,)
+            normalizer = torch.logaddexp(logits.logsumexp(1), target_logit)  # (n,)
+            loss += (normalizer - target_logit).sum()
+            if needs_grad:
+                # (n, n_samples)
+                grad = logits.sub_(normalizer.unsqueeze(1)).exp_().div_(n_tokens)
+                torch.mm(grad, sample_weight, out=grad_hidden[rows])
+                grad_sample_weight.addmm_(grad.t(), hidden[rows])
+                grad_sample_bias.add_(grad.sum(0))
+                grad_target_logits[rows] = (target_logit - normalizer).expm1_().div_(n_tokens)
+        if needs_grad:
+            grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
+            grad_hidden.addcmul_(grad_column, target_weight)
+            ctx.shapes = weight.shape, bias.shape
+            ctx.save_for_backward(
+                grad_hidden,
+                torch.cat([sample_ids, targets]),
+                torch.cat([grad_sample_weight, hidden * grad_column]),
+                torch.cat([grad_sample_bias, grad_target_logits]),
+            )
+        return loss / n_tokens
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
+        weight_shape, bias_shape = ctx.shapes
+        rows = ids.unsqueeze(0)  # (1, n_samples + n_tokens)
+        return (
+            grad_hidden * grad,
+            torch.sparse_coo_tensor(rows, grad_weight * grad, weight_shape),
+            torch.sparse_coo_tensor(rows, grad_bias * grad, bias_shape),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+class Softmax(torch.nn.Module):
+    """
+    The output layer of a biLM, shared by both directions: bilm-tf's, with its sampled softmax
+    (Jean et al. 2015) for training.
+
+    # Parameters
+
+    n_words, dim : `int`
+        Size of the vocabulary, size of the vectors that come in.
+    num_samples : `int`, optional (default = `0`)
+        Negative samples for a direction and batch; 0 for the full softmax.
+    weight : `torch.nn.Parameter`, optional (default = a new one)
+        Shape `(n_words, dim)`: the token embedding, where the two are shared.
+    """
+
+    def __init__(
+        self,
+        n_words: int,
+        dim: int,
+        num_samples: int = 0,
+        weight: Optional[torch.nn.Parameter] = None,
+    ) -> None:
+        super().__init__()
+        self.sampler = LogUniformSampler(n_words, num_samples) if num_samples else None
+        self.bias = torch.nn.Parameter(torch.zeros(n_words))
+        if weight is None:
+            weight = torch.nn.Parameter(torch.empty(n_words, dim))
+            normal_(weight, 1.0 / math.sqrt(dim))
+        self.weight = weight
+
+    def loss(
+        self,
+        hidden: torch.Tensor,
+        targets: torch.Tensor,
+        samples: Optional[Samples] = None,
+        remove_accidental_hits: bool = True,
+    ) -> torch.Tensor:
+        """
+        The loss to train on: over samples if there is a sampler, else the full one.
+
+        # Parameters
+
+        hidden : `torch.Tensor`
+            Shape `(n_tokens, dim)`.
+        targets : `torch.Tensor`
+            Vocabulary ids, shape `(n_tokens,)`.
+        samples : `Samples`, optional (default = newly drawn ones)
+            The negatives, shared by all tokens.
+        remove_accidental_hits : `bool`, optional (default = `True`)
+            Whether a sample that is a token's target does not count for this token, as in bilm-tf.
+
+        # Returns
+
+        `torch.Tensor`
+            The mean negative log likelihood, a scalar.
+        """
+        if self.sampler is None:
+            return _FullLoss.apply(hidden, self.weight, self.bias, targets)
+        samples = samples or self.sampler.sample()
+        ids = samples.ids.to(targets.device)
+        target_offsets, sample_offsets = (
+            self.sampler.expected_count(words, samples.num_tries).log().to(hidden.dtype)
+            for words in (targets, ids)
+        )
+        return _SampledLoss.apply(
+            hidden,
+            self.weight,
+            self.bias,
+            targets,
+            target_offsets,
+            ids,
+            sample_offsets,
+            remove_accidental_hits,
+        )
+
+    @torch.no_grad()
+    def log_probabilities(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """
+        Log probabilities under the full softmax, without gradient. Memory is bounded by a chunk of
+        logits, whatever the number of tokens.
+
+        # Parameters
+
+        hidden, targets : `torch.Tensor`
+            Shapes `(n_tokens, dim)` and `(n_tokens,)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(n_tokens,)`, natural logarithms.
+        """
+        chunks = [hidden.new_zeros(0)]
+        for rows in _row_chunks(hidden.size(0), self.weight.size(0), hidden.element_size()):
+            logits = torch.addmm(self.bias, hidden[rows], self.weight.t())  # (n, n_words)
+            target_logits = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)  # (n,)
+            chunks.append(target_logits - logits.logsumexp(1))
+        return torch.cat(chunks)

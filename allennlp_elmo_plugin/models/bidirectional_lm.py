@@ -1,0 +1,247 @@
+import math
+import math
+from dataclasses import replace
+from typing import Any, Dict, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+
+from allennlp_elmo_plugin.bilm.bilm import BiLm
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import IGNORED_TARGET
+from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.data.windows import check_window_order
+from allennlp_elmo_plugin.training.metrics import TokenPerplexity
+
+
+class _ScaleGradient(torch.autograd.Function):
+    """
+    Leaves a value as it is, and multiplies its gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, factor: float) -> torch.Tensor:  # type: ignore
+        ctx.factor = factor
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        return grad * ctx.factor, None
+
+
+@Model.register("bidirectional_lm")
+class BidirectionalLanguageModel(Model):
+    """
+    The language model of ELMo (Peters et al. 2018), trained as bilm-tf trains it: a `BiLm` with a
+    `Softmax`, read by truncated back-propagation through time over the windows of the dataset
+    reader `truncated_bptt_lm`. LSTM states are carried from window to window, row by row;
+    evaluation has states of its own, which start from zero at every pass.
+
+    `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
+    Its gradient is that of `num_steps * loss`, which bilm-tf takes and which its learning rate and
+    gradient norm (`all_clip_norm_val`) are made for.
+
+    In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
+    always that of the full one: the two are not to be compared.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
+    options : `Dict[str, Any]`, optional (default = `None`)
+        What the model is made of: the keys of bilm-tf's options.json. Of its keys for training
+        those count that the model uses (`dropout`, `sample_softmax`, `n_negative_samples_batch`,
+        `share_embedding_softmax`); without `char_cnn` it has a token embedding.
+    options_file : `str`, optional (default = `None`)
+        An options.json, in place of `options`.
+    num_samples : `int`, optional (default = what the options say)
+        Negative samples for a direction and batch; 0 trains with the full softmax.
+    dropout : `float`, optional (default = what the options say)
+        On the input of every LSTM layer and on the output of the last.
+    share_embedding_softmax : `bool`, optional (default = what the options say)
+        Whether the softmax's weight is the token embedding.
+    bidirectional : `bool`, optional (default = what the options say)
+        `false` for a forward model alone.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        options: Optional[Dict[str, Any]] = None,
+        options_file: Optional[str] = None,
+        num_samples: Optional[int] = None,
+        dropout: Optional[float] = None,
+        share_embedding_softmax: Optional[bool] = None,
+        bidirectional: Optional[bool] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        n_words = check_vocabulary(vocab)
+        values, source = _read_options(options, options_file)
+        overrides = {
+            "dropout": dropout,
+            "share_embedding_softmax": share_embedding_softmax,
+            "bidirectional": bidirectional,
+        }
+        values.update({key: value for key, value in overrides.items() if value is not None})
+        if num_samples is not None:
+            values["sample_softmax"] = num_samples > 0
+            if num_samples > 0:
+                values["n_negative_samples_batch"] = num_samples
+        try:
+            checked = BiLmOptions.from_dict(values, source=source)
+            if checked.n_tokens_vocab not in (None, n_words):
+                raise ValueError(
+                    f'{source}: "n_tokens_vocab" is {checked.n_tokens_vocab}, but the vocabulary '
+                    f"has {n_words} words; leave the key out to take the vocabulary's size"
+                )
+            self.options = replace(checked, n_tokens_vocab=n_words)
+            self.bilm = BiLm(self.options)
+            self.softmax = Softmax(
+                n_words,
+                self.options.projection_dim,
+                self.options.n_negative_samples_batch if self.options.sample_softmax else 0,
+                self.bilm.token_layer.weight  # type: ignore[union-attr]
+                if self.options.share_embedding_softmax
+                else None,
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        self._perplexities = {
+            direction: TokenPerplexity() for direction in self.options.directions
+        }
+        # States and number of the last window, apart for training (`True`) and evaluation.
+        self._carried = {True: CarriedState(), False: CarriedState()}
+        self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
+
+    def forward(  # type: ignore[override]
+        self,
+        tokens: torch.Tensor,
+        targets: torch.Tensor,
+        tokens_reverse: Optional[torch.Tensor] = None,
+        targets_reverse: Optional[torch.Tensor] = None,
+        window: Optional[torch.Tensor] = None,
+    ) -> Dict[str, torch.Tensor]:
+        """
+        # Parameters
+
+        tokens : `torch.Tensor`
+            What the forward direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
+            vocabulary ids, shape `(batch_size, num_steps)`.
+        targets : `torch.Tensor`
+            Vocabulary ids of the words that follow, shape `(batch_size, num_steps)`; -100 after the
+            last.
+        tokens_reverse, targets_reverse : `torch.Tensor`, optional (default = `None`)
+            The same of the backward direction's stream.
+        window : `torch.Tensor`, optional (default = `None`)
+            Number of the window in its pass, number of the row and of all rows, shape
+            `(batch_size, 3)`. Without it, the data loader's order is not checked, and evaluation
+            never starts from zero by itself.
+
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            `loss`, `forward_loss` and, unless forward only, `backward_loss`: scalars, in nats a
+            token.
+        """
+        self._check_inputs(tokens, tokens_reverse)
+        carried = self._carried[self.training]
+        if window is not None:
+            self._follow(window)
+        all_targets = {"forward": targets}
+        if self.options.bidirectional:
+            all_targets["backward"] = targets_reverse  # type: ignore[assignment]
+        lengths = {key: (value != IGNORED_TARGET).sum(1) for key, value in all_targets.items()}
+        output = self.bilm(
+            tokens,
+            lengths["forward"],
+            tokens_reverse if self.options.bidirectional else None,
+            lengths.get("backward"),
+            carried,
+        )
+        losses = {}
+        for direction, layers in output.layers.items():
+            packed_targets = output.packings[direction].pack(all_targets[direction])  # (n_tokens,)
+            top = self.bilm.lstm.dropout(layers[-1])  # (n_tokens, projection_dim)
+            losses[direction] = self._loss(direction, top, packed_targets)
+        loss = torch.stack(list(losses.values())).mean()
+        outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
+        outputs["loss"] = _ScaleGradient.apply(loss, targets.size(1)) if self.training else loss
+        return outputs
+
+    def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        n_tokens = targets.size(0)
+        if n_tokens == 0:
+            return top.sum()
+        if self.training:
+            loss = self.softmax.loss(top, targets)
+        else:
+            loss = -self.softmax.log_probabilities(top, targets).mean()
+        self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
+        return loss
+
+    def _check_inputs(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
+        char_cnn = self.options.char_cnn
+        if char_cnn is None and tokens.dim() != 2:
+            raise ConfigurationError(
+                "The model has a token embedding, but the dataset reader gives it characters: set "
+                "max_characters_per_token to null in the reader, or char_cnn in the options"
+            )
+        if char_cnn is not None and (
+            tokens.dim() != 3 or tokens.size(2) != char_cnn.max_characters_per_token
+        ):
+            raise ConfigurationError(
+                "The model reads words of "
+                f"{char_cnn.max_characters_per_token} characters, but the dataset reader gives it "
+                f"a tensor of shape {tuple(tokens.shape)}: set its max_characters_per_token to "
+                f"{char_cnn.max_characters_per_token}"
+            )
+        if self.options.bidirectional and tokens_reverse is None:
+            raise ConfigurationError(
+                "The model has a backward direction, but the dataset reader gives it nothing to "
+                "read: set bidirectional to true in the reader, or to false in the model"
+            )
+
+    def _follow(self, window: torch.Tensor) -> None:
+        """
+        Checks that this window is the next one, and starts evaluation afresh with every pass.
+        """
+        try:
+            number = check_window_order(window, self._last_window[self.training])
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        self._last_window[self.training] = number
+        if number == 0 and not self.training:
+            self._carried[False].reset()
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.
+        """
+        loss = sum(each.get_loss() for each in self._perplexities.values())
+        loss /= len(self._perplexities)
+        metrics = {"perplexity": math.exp(loss) if loss < 700 else math.inf}
+        for direction, perplexity in self._perplexities.items():
+            metrics[f"{direction}_perplexity"] = perplexity.get_metric(reset)
+        return metrics
+
+
+def _read_options(options: Optional[Dict[str, Any]], options_file: Optional[str]) -> Any:
+    """
+    The keys of options.json, and where they are from.
+    """
+    if (options is None) == (options_file is None):
+        raise ConfigurationError(
+            "bidirectional_lm takes either options (the keys of options.json) or options_file"
+        )
+    if options is not None:
+        return dict(options), "options"
+    try:
+        return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

@@ -1,0 +1,52 @@
+import math
+
+import torch
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training.metrics import Metric
+
+
+@Metric.register("token_perplexity")
+class TokenPerplexity(Metric):
+    """
+    `exp` of the mean negative log likelihood of a token, every token counted once. AllenNLP's
+    `perplexity` averages over batches, of whatever size.
+    """
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._n_tokens = 0.0
+
+    def __call__(  # type: ignore[override]
+        self, loss: torch.Tensor, n_tokens: int
+    ) -> None:
+        """
+        # Parameters
+
+        loss : `torch.Tensor`
+            Sum of the negative log likelihoods, in nats; a scalar.
+        n_tokens : `int`
+            Tokens in the sum.
+        """
+        self._total += dist_reduce_sum(float(loss))
+        self._n_tokens += dist_reduce_sum(n_tokens)
+
+    def get_loss(self) -> float:
+        """
+        The mean negative log likelihood, in nats a token; 0 if no token was seen.
+        """
+        return self._total / self._n_tokens if self._n_tokens else 0.0
+
+    def get_metric(self, reset: bool = False) -> float:
+        """
+        The perplexity; 0 if no token was seen, infinite where a float can't hold it.
+        """
+        perplexity = 0.0
+        if self._n_tokens:
+            loss = self.get_loss()
+            perplexity = math.exp(loss) if loss < 700 else math.inf
+        if reset:
+            self.reset()
+        return perplexity
+
+    def reset(self) -> None:
+        self._total = self._n_tokens = 0.0
