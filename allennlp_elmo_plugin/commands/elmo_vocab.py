@@ -1,0 +1,265 @@
+"""
+The subcommand `elmo-vocab` counts the words of a corpus and makes the vocabulary of a language
+model.
+
+```
+allennlp elmo-vocab 'corpus/*.gz' --output vocab --min-count 3
+```
+
+writes
+
+- `vocab/vocabulary`, for a configuration: `{"type": "from_files", "directory": "vocab/vocabulary"}`
+- `vocab/vocab.txt`, the vocabulary file of bilm-tf: the same words with the same ids
+- `vocab/counts.tsv`, how often each of them is a target: the counts of a unigram model
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Dict, Iterable, List, Optional, Tuple, Union
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.tqdm import Tqdm
+
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.bilm.vocabulary import (
+    IGNORED_WORD,
+    SPECIAL_WORDS,
+    UNKNOWN_WORD,
+    write_vocabulary_file,
+)
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
+from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
+
+logger = logging.getLogger(__name__)
+
+VOCABULARY_FOLDER = "vocabulary"
+VOCABULARY_FILE = "vocab.txt"
+COUNTS_FILE = "counts.tsv"
+
+_BLOCK_BYTES = 2**20
+
+
+@Subcommand.register("elmo-vocab")
+class ElmoVocab(Subcommand):
+    """
+    `allennlp elmo-vocab FILES... --output DIR [--min-count N] [--max-size N]`
+    """
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = "Make the vocabulary of a language model from a corpus."
+        subparser = parser.add_parser(self.name, description=description, help=description)
+        subparser.add_argument(
+            "files",
+            nargs="+",
+            metavar="FILES",
+            help="tokenised text, one sentence a line, plain or .gz: files, folders or globs",
+        )
+        subparser.add_argument("-o", "--output", required=True, metavar="DIR", help="new folder")
+        subparser.add_argument(
+            "--min-count", type=int, default=1, metavar="N", help="leave out words that are rarer"
+        )
+        subparser.add_argument(
+            "--max-size",
+            type=int,
+            metavar="N",
+            help="keep only the most frequent words; N counts <S>, </S> and <UNK>, too",
+        )
+        subparser.add_argument(
+            "--encoding-errors",
+            choices=["strict", "replace"],
+            default="strict",
+            help="stop at bytes that are not UTF-8 (default), or read them as U+FFFD",
+        )
+        subparser.add_argument(
+            "-f", "--force", action="store_true", help="replace the vocabulary in DIR"
+        )
+        subparser.set_defaults(func=make_vocabulary_from_args)
+        return subparser
+
+
+def make_vocabulary_from_args(args: argparse.Namespace) -> None:
+    """Converts the command's arguments to those of `make_vocabulary`."""
+    make_vocabulary(
+        args.files,
+        args.output,
+        min_count=args.min_count,
+        max_size=args.max_size,
+        encoding_errors=args.encoding_errors,
+        force=args.force,
+    )
+
+
+def make_vocabulary(
+    paths: PathOrPaths,
+    output: Union[str, "os.PathLike[str]"],
+    *,
+    min_count: int = 1,
+    max_size: Optional[int] = None,
+    encoding_errors: str = "strict",
+    force: bool = False,
+) -> List[Tuple[str, int]]:
+    """
+    # Parameters
+
+    paths : `str`, `os.PathLike`, or several of them
+        Files, folders or globs.
+    output : `str` or `os.PathLike`
+        A folder, new or empty. It appears when everything in it is written.
+    min_count : `int`, optional (default = `1`)
+        Leave out words that are rarer.
+    max_size : `int`, optional (default = `None`)
+        Keep at most so many words, with the three special ones.
+    encoding_errors : `str`, optional (default = `"strict"`)
+        What to do with bytes that are not UTF-8, "strict" or "replace".
+    force : `bool`, optional (default = `False`)
+        If there is something in the folder already, replace the vocabulary in it.
+
+    # Returns
+
+    `List[Tuple[str, int]]`
+        The words in the order of their ids, each with its count.
+
+    # Raises
+
+    `ConfigurationError`
+        A bad path, undecodable bytes, or a folder that is not empty.
+    """
+    if min_count < 1:
+        raise ConfigurationError(f"min_count is {min_count}, but must be at least 1")
+    if max_size is not None and max_size <= len(SPECIAL_WORDS):
+        raise ConfigurationError(
+            f"max_size is {max_size}, but must be over {len(SPECIAL_WORDS)}: it counts "
+            f"{', '.join(SPECIAL_WORDS)}, too"
+        )
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"{folder} is not a folder; choose another output")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise ConfigurationError(
+            f"The folder {folder} is not empty; choose another output, or --force to replace the "
+            "vocabulary in it"
+        )
+
+    counts, n_sentences = count_words(find_files(paths), encoding_errors)
+    vocabulary = select_words(counts, n_sentences, min_count, max_size)
+
+    _write(vocabulary, folder)
+    n_tokens = sum(counts.values())
+    n_unknown = dict(vocabulary)[UNKNOWN_WORD]
+    print(
+        f"{n_sentences:,} sentences, {n_tokens:,} words, {len(counts):,} different ones; "
+        f"{len(vocabulary):,} are in the vocabulary and leave "
+        f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {folder}"
+    )
+    return vocabulary
+
+
+def _write(vocabulary: List[Tuple[str, int]], folder: Path) -> None:
+    words = [word for word, _ in vocabulary]
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        made = Path(temporary, folder.name)
+        write_vocabulary_folder(made / VOCABULARY_FOLDER, words)
+        write_vocabulary_file(made / VOCABULARY_FILE, words)
+        write_vocabulary_file(
+            made / COUNTS_FILE, [f"{word}\t{count}" for word, count in vocabulary]
+        )
+        if folder.exists():
+            shutil.rmtree(folder / VOCABULARY_FOLDER, ignore_errors=True)
+            for name in (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE):
+                os.replace(made / name, folder / name)
+        else:
+            os.replace(made, folder)
+
+
+def count_words(
+    files: Iterable[Path], encoding_errors: str = "strict"
+) -> Tuple[Dict[str, int], int]:
+    """
+    Counts words as the dataset reader sees them, with a progress bar. The memory needed grows with
+    the number of different words only.
+
+    # Returns
+
+    `Tuple[Dict[str, int], int]`
+        How often each word is there, and the number of sentences.
+    """
+    files = list(files)
+    # Counted as bytes: each different word is decoded once.
+    raw_counts: Counter = Counter()
+    n_sentences = 0
+    total = sum(file.stat().st_size for file in files)
+    with Tqdm.tqdm(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
+        for file in files:
+            number = 1
+            for lines in read_blocks(file, _BLOCK_BYTES, progress.update):
+                block = b"".join(lines)
+                if encoding_errors == "strict":
+                    _check_encoding(file, number, lines, block)
+                raw_counts.update(block.split())
+                number += len(lines)
+            n_sentences += number - 1
+    counts: Dict[str, int] = {}
+    for raw, count in raw_counts.items():
+        word = raw.decode("utf-8", encoding_errors)
+        counts[word] = counts.get(word, 0) + count
+    return counts, n_sentences
+
+
+def _check_encoding(file: Path, first_number: int, lines: List[bytes], block: bytes) -> None:
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError:
+        for number, line in enumerate(lines, start=first_number):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise undecodable(file, number, error) from None
+
+
+def select_words(
+    counts: Dict[str, int], n_sentences: int, min_count: int = 1, max_size: Optional[int] = None
+) -> List[Tuple[str, int]]:
+    """
+    # Parameters
+
+    counts : `Dict[str, int]`
+        How often each word is in the text.
+    n_sentences : `int`
+    min_count, max_size : `int`, optional
+        As those of `make_vocabulary`.
+
+    # Returns
+
+    `List[Tuple[str, int]]`
+        `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
+        points. The counts are those of targets: one `<S>` (backward) and one `</S>` (forward) a
+        sentence, and `<UNK>` for every word left out.
+    """
+    others = Counter(counts)
+    special = {word: others.pop(word, 0) for word in SPECIAL_WORDS}
+    # Neither can be in both forms of the file: AllenNLP reads one as a line feed, and bilm-tf
+    # skips the other.
+    unwritable = [word for word in others if "@@NEWLINE@@" in word or word == IGNORED_WORD]
+    if unwritable:
+        logger.warning("Left out of the vocabulary: %s", ", ".join(unwritable))
+    kept = sorted(
+        (item for item in others.items() if item[1] >= min_count and item[0] not in unwritable),
+        key=lambda item: (-item[1], item[0]),
+    )
+    if max_size is not None:
+        kept = kept[: max_size - len(SPECIAL_WORDS)]
+    n_left_out = sum(others.values()) - sum(count for _, count in kept)
+    return [
+        (BEGIN_SENTENCE_WORD, special[BEGIN_SENTENCE_WORD] + n_sentences),
+        (END_SENTENCE_WORD, special[END_SENTENCE_WORD] + n_sentences),
+        (UNKNOWN_WORD, special[UNKNOWN_WORD] + n_left_out),
+        *kept,
+    ]
