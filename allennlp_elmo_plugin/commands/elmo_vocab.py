@@ -34,12 +34,14 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
-from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
+from allennlp_elmo_plugin.data.vocabulary import (
+    VOCABULARY_FILE,
+    VOCABULARY_FOLDER,
+    write_vocabulary_folder,
+)
 
 logger = logging.getLogger(__name__)
 
-VOCABULARY_FOLDER = "vocabulary"
-VOCABULARY_FILE = "vocab.txt"
 COUNTS_FILE = "counts.tsv"
 
 _BLOCK_BYTES = 2**20

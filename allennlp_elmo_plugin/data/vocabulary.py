@@ -18,6 +18,10 @@ from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary
 
 LM_NAMESPACE = "lm_tokens"
 
+# What commands call the two forms of a vocabulary in their output folder.
+VOCABULARY_FOLDER = "vocabulary"
+VOCABULARY_FILE = "vocab.txt"
+
 _HINT = (
     "make it with `allennlp elmo-vocab` and set in the configuration: "
     '"vocabulary": {"type": "from_files", "directory": OUTPUT/vocabulary}'

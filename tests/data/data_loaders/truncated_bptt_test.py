@@ -5,6 +5,8 @@ import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.models import Model
+from allennlp.training import GradientDescentTrainer
 
 from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
@@ -151,3 +153,26 @@ class TestStockLoader:
     def test_wrong(self, corpus, vocab, params):
         with pytest.raises(ValueError, match="truncated_bptt"):
             in_order(self.stock(corpus, vocab, **params))
+
+
+class CountingModel(Model):
+    def __init__(self, vocab):
+        super().__init__(vocab)
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.numbers = []
+
+    def forward(self, window, **tensors):
+        self.numbers.append(int(window[0, 0]))
+        return {"loss": self.weight}
+
+
+@pytest.mark.parametrize("estimate", [0, 5, 500])
+def test_trainer_copes_with_a_wrong_estimate(corpus, vocab, monkeypatch, estimate):
+    made = loader(corpus, vocab)
+    exact = len(made)
+    made = loader(corpus, vocab)
+    monkeypatch.setattr(made.reader, "count_batches", lambda path: estimate)
+    model = CountingModel(vocab)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    GradientDescentTrainer(model, optimizer, made, num_epochs=2, cuda_device=-1).train()
+    assert model.numbers == list(range(exact)) * 2
