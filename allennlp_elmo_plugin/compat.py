@@ -17,7 +17,7 @@ import tempfile
 import types
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Callable, Iterable, Iterator, List, Union
+from typing import Any, Callable, Iterable, Iterator, List, Tuple, Union
 
 import numpy
 import torch
@@ -241,24 +241,21 @@ def patch_worker_lock() -> None:
     """
     if sys.version_info >= (3, 11, 5):
         loader_class = multiprocess_data_loader.MultiProcessDataLoader
-        loader_class._start_instance_workers = (  # type: ignore[method-assign]
-            lambda self, queue, ctx: _start_workers(
-                self.num_workers, self._instance_worker, queue, ctx
-            )
-        )
-        loader_class._start_batch_workers = (  # type: ignore[method-assign]
-            lambda self, queue, ctx: _start_workers(
-                self.num_workers, self._batch_worker, queue, ctx
-            )
-        )
+        loader_class._start_instance_workers = _start_instance_workers  # type: ignore[method-assign]
+        loader_class._start_batch_workers = _start_batch_workers  # type: ignore[method-assign]
+
+
+def _start_instance_workers(self: Any, queue: Any, ctx: Any) -> Tuple[List[Any], List[Any]]:
+    return _start_workers(self.num_workers, self._instance_worker, queue, ctx)
+
+
+def _start_batch_workers(self: Any, queue: Any, ctx: Any) -> Tuple[List[Any], List[Any]]:
+    return _start_workers(self.num_workers, self._batch_worker, queue, ctx)
 
 
 def _start_workers(
-    num_workers: int,
-    target: Callable[..., None],
-    queue: Any,
-    context: Any,
-) -> Any:
+    num_workers: int, target: Callable[..., None], queue: Any, context: Any
+) -> Tuple[List[Any], List[Any]]:
     """Starts the workers; gives them and the pipe ends through which they can be told to stop."""
     lock = context.RLock()
     Tqdm.set_lock(lock)
@@ -334,7 +331,7 @@ def _extract_all(archive: tarfile.TarFile, folder: str) -> None:
         if not _stays_inside(member, folder):
             raise ConfigurationError(
                 f"{archive.name!r}: refusing to unpack {member.name!r}, which would lie or link "
-                "outside of the archive's folder. AllenNLP did not write this archive: don't use it."
+                "outside of the archive's folder. AllenNLP wrote no such archive: don't use it."
             )
         if has_filters:
             archive.extract(member, folder, filter="data")

@@ -46,7 +46,7 @@ class BiLmOutput(NamedTuple):
             Shape `(batch_size, timesteps - 2 * strip, n_directions * projection_dim)`, in the order
             of the text, zero where there is no token.
         """
-        return self.packing.unpack(*(layers[layer] for layers in self.layers.values()), strip=strip)
+        return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
 class BiLm(torch.nn.Module):

@@ -1,4 +1,4 @@
-from typing import Dict, Hashable, Tuple
+from typing import Dict, Hashable
 
 import torch
 
@@ -40,8 +40,7 @@ class CarriedState:
         known = rows < n_known  # (n_sequences,)
         if bool(known.all()):
             return tuple(  # type: ignore[return-value]
-                kept.to(empty).index_select(0, rows)
-                for kept, empty in zip(self._states[key], zero)
+                kept.to(empty).index_select(0, rows) for kept, empty in zip(self._states[key], zero)
             )
         return tuple(  # type: ignore[return-value]
             torch.where(

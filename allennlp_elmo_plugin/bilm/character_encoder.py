@@ -23,7 +23,7 @@ class _MaxOverWindows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:  # type: ignore
+    def forward(ctx: Any, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         best, position = _max_over_windows(table, ids, positions=ctx.needs_input_grad[0])
         ctx.save_for_backward(ids, position)
         ctx.shape = table.shape
@@ -31,7 +31,7 @@ class _MaxOverWindows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         ids, position = ctx.saved_tensors
         width, n_characters, n_filters = ctx.shape
         grad_table = grad.new_zeros(width * n_characters * n_filters)
@@ -181,7 +181,7 @@ class CharacterEncoder(torch.nn.Module):
                 torch.nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:
                 normal_(convolution.weight, math.sqrt(1.0 / (width * dim)))
-            torch.nn.init.zeros_(convolution.bias)
+            torch.nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         for layer in self.highway_layers:
             normal_(layer.weight, math.sqrt(1.0 / n_filters))
             with torch.no_grad():
@@ -225,7 +225,8 @@ class CharacterEncoder(torch.nn.Module):
             torch.einsum("cd,ndj->jcn", self._char_embedding_weights, convolution.weight)
             for convolution in self.convolutions
         ]  # (width, 262, n_filters) each
-        biases = torch.cat([convolution.bias for convolution in self.convolutions])  # (n_filters,)
+        # (n_filters,)
+        biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
         vectors = []
         start = 0
         steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1

@@ -116,7 +116,7 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         inputs: torch.Tensor,
         weight_input: torch.Tensor,
@@ -160,7 +160,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
         if ctx.gates is None:
             raise RuntimeError("the LSTM's graph can be walked only once: its buffers are reused")
         inputs, weight_input, weight_state, weight_projection = ctx.saved_tensors[:4]
@@ -271,11 +271,12 @@ class ProjectedLstm(torch.nn.Module):
         self.state_projection = None
         if dim != projection_dim:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False)
-        for linear in self.children():
+        for linear in (self.input_linearity, self.state_linearity, self.state_projection):
             # The memory runs along the outputs, as a matrix product of few rows wants it. Copies,
             # state dicts and optimizers keep these strides.
-            shape = linear.weight.shape
-            linear.weight = torch.nn.Parameter(torch.empty(shape[1], shape[0]).t())
+            if linear is not None:
+                memory = torch.empty(linear.in_features, linear.out_features)
+                linear.weight = torch.nn.Parameter(memory.t())
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -326,7 +327,7 @@ class ProjectedLstm(torch.nn.Module):
         weight_projection = None
         if self.state_projection is not None:
             weight_projection = self.state_projection.weight.t()  # (dim, projection_dim)
-        bias = self.state_linearity.bias  # (4 * dim,)
+        bias: torch.Tensor = self.state_linearity.bias  # (4 * dim,)
         if self.forget_bias:
             offset = torch.zeros_like(bias)
             offset[self.dim : 2 * self.dim] = self.forget_bias
@@ -349,7 +350,5 @@ class ProjectedLstm(torch.nn.Module):
             memory = memories[packing.last]  # (n_sequences, dim)
         else:
             cell = _Cell(weight_state, weight_projection, self.cell_clip, self.proj_clip)
-            outputs, memory = _run(
-                cell, inputs, weight_input, bias, state, packing.batch_sizes
-            )
+            outputs, memory = _run(cell, inputs, weight_input, bias, state, packing.batch_sizes)
         return outputs, (outputs.detach()[packing.last], memory)

@@ -68,16 +68,15 @@ class PackedBatch:
         """
         return tokens[self.row, self.backward_step if backward else self.forward_step]
 
-    def unpack(
-        self, forward: torch.Tensor, backward: torch.Tensor = None, strip: int = 0
-    ) -> torch.Tensor:
+    def unpack(self, packed: Sequence[torch.Tensor], strip: int = 0) -> torch.Tensor:
         """
-        Sets the packed vectors of both directions side by side, back in their places.
+        Sets the packed vectors of the directions side by side, back in their places.
 
         # Parameters
 
-        forward, backward : `torch.Tensor`
-            Shape `(n_tokens, dim)` each, in the packed order of their direction.
+        packed : `Sequence[torch.Tensor]`
+            For the forward and, if there is one, the backward direction, in its packed order:
+            shape `(n_tokens, dim)` each.
         strip : `int`, optional (default = `0`)
             Tokens to leave out at either end of every sequence: 1 for sentence boundaries.
 
@@ -87,14 +86,13 @@ class PackedBatch:
             Shape `(batch_size, max(timesteps - 2 * strip, 0), n_directions * dim)`, zero where
             there is no token.
         """
-        batch_size, dim = self.lengths.size(0), forward.size(1)
+        batch_size, dim = self.lengths.size(0), packed[0].size(1)
         timesteps = max(self.timesteps - 2 * strip, 0)
-        packed = [(forward, self.forward_step)]
-        if backward is not None:
-            packed.append((backward, self.backward_step))
         # (batch_size * timesteps * n_directions, dim)
-        out = forward.new_zeros(batch_size * timesteps * len(packed), dim)
-        for direction, (vectors, step) in enumerate(packed):
+        out = packed[0].new_zeros(batch_size * timesteps * len(packed), dim)
+        for direction, (vectors, step) in enumerate(
+            zip(packed, (self.forward_step, self.backward_step))
+        ):
             row = self.row
             if strip:
                 inner = (step >= strip) & (step < self.lengths[row] - strip)

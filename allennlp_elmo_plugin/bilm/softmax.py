@@ -23,7 +23,7 @@ class _FullLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
@@ -53,7 +53,7 @@ class _FullLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return (*(tensor * grad for tensor in ctx.saved_tensors), None)
 
 
@@ -64,7 +64,7 @@ class _SampledLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
@@ -123,7 +123,7 @@ class _SampledLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
         weight_shape, bias_shape = ctx.shapes
         rows = ids.unsqueeze(0)  # (1, n_samples + n_tokens)

@@ -1,6 +1,6 @@
 import os
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
 import numpy
 import torch
@@ -8,7 +8,7 @@ import torch
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
-from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -46,7 +46,10 @@ def _part(
     assign = _assign(parameter.data)
     shape = tuple(there(parameter.data).shape)
     return _Dataset(
-        name, shape, lambda: there(parameter.data), lambda values: assign(back(values))  # type: ignore
+        name,
+        shape,
+        lambda: there(parameter.data),
+        lambda values: assign(back(values)),
     )
 
 
@@ -74,7 +77,7 @@ def _character_datasets(encoder: CharacterEncoder) -> Iterator[_Dataset]:
             lambda weight: weight.permute(2, 1, 0).unsqueeze(0),
             lambda weight: weight.squeeze(0).permute(2, 1, 0),
         )
-        yield _part(f"CNN/b_cnn_{i}", convolution.bias)
+        yield _part(f"CNN/b_cnn_{i}", convolution.bias)  # type: ignore[arg-type]
     for i, layer in enumerate(encoder.highway_layers):
         dim = layer.in_features
         name = f"CNN_high_{i}"
@@ -221,14 +224,33 @@ def write_weights(path: Path, bilm: BiLm) -> None:
     bilm : `BiLm`
         The model.
     """
+    _write(path, ((dataset.name, dataset.get()) for dataset in _datasets(bilm)))
+
+
+def write_softmax(path: Path, softmax: Softmax) -> None:
+    """
+    Writes the output layer, which weights.hdf5 has no place for: `softmax/W`, shape `(n_words,
+    dim)`, and `softmax/b`, shape `(n_words,)`, as bilm-tf's checkpoints name them.
+
+    # Parameters
+
+    path : `str`
+        The HDF5 file.
+    softmax : `Softmax`
+        The output layer.
+    """
+    _write(path, [("softmax/W", softmax.weight), ("softmax/b", softmax.bias)])
+
+
+def _write(path: Path, datasets: Iterable[Tuple[str, torch.Tensor]]) -> None:
     import h5py
 
     temporary = f"{os.fspath(path)}.partial"
     try:
         with h5py.File(temporary, "w") as weight_file:
-            for dataset in _datasets(bilm):
-                values = dataset.get().detach().cpu().float().contiguous().numpy()
-                weight_file.create_dataset(dataset.name, data=values)
+            for name, tensor in datasets:
+                values = tensor.detach().cpu().float().contiguous().numpy()
+                weight_file.create_dataset(name, data=values)
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):

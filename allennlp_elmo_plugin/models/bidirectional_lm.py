@@ -1,5 +1,4 @@
 import math
-import math
 from dataclasses import replace
 from typing import Any, Dict, Optional
 
@@ -25,12 +24,12 @@ class _ScaleGradient(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, factor: float) -> torch.Tensor:  # type: ignore
+    def forward(ctx: Any, value: torch.Tensor, factor: float) -> torch.Tensor:
         ctx.factor = factor
         return value.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return grad * ctx.factor, None
 
 
@@ -102,24 +101,23 @@ class BidirectionalLanguageModel(Model):
                 )
             self.options = replace(checked, n_tokens_vocab=n_words)
             self.bilm = BiLm(self.options)
+            shared: Any = None
+            if self.options.share_embedding_softmax:
+                shared = self.bilm.token_layer.weight
             self.softmax = Softmax(
                 n_words,
                 self.options.projection_dim,
                 self.options.n_negative_samples_batch if self.options.sample_softmax else 0,
-                self.bilm.token_layer.weight  # type: ignore[union-attr]
-                if self.options.share_embedding_softmax
-                else None,
+                shared,
             )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-        self._perplexities = {
-            direction: TokenPerplexity() for direction in self.options.directions
-        }
+        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
         # States and number of the last window, apart for training (`True`) and evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         tokens: torch.Tensor,
         targets: torch.Tensor,
@@ -239,8 +237,8 @@ def _read_options(options: Optional[Dict[str, Any]], options_file: Optional[str]
         raise ConfigurationError(
             "bidirectional_lm takes either options (the keys of options.json) or options_file"
         )
-    if options is not None:
-        return dict(options), "options"
+    if options is not None or options_file is None:
+        return dict(options or {}), "options"
     try:
         return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
     except ValueError as error:

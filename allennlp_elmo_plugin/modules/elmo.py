@@ -1,6 +1,6 @@
 import logging
 from dataclasses import replace
-from typing import Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from allennlp.common import FromParams
@@ -125,19 +125,21 @@ class Elmo(torch.nn.Module, FromParams):
 
     def __init__(
         self,
-        options_file: str,
-        weight_file: str,
+        options_file: Optional[str],
+        weight_file: Optional[str],
         num_output_representations: int,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: List[str] = None,
+        vocab_to_cache: Optional[List[str]] = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: List[float] = None,
-        module: torch.nn.Module = None,
+        scalar_mix_parameters: Optional[List[float]] = None,
+        module: Optional[torch.nn.Module] = None,
     ) -> None:
         super().__init__()
         if module is None:
+            if options_file is None or weight_file is None:
+                raise ConfigurationError("Elmo needs options_file and weight_file, or module")
             module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache)
         elif options_file is not None or weight_file is not None:
             raise ConfigurationError(
@@ -153,7 +155,7 @@ class Elmo(torch.nn.Module, FromParams):
             scalar_mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
                 do_layer_norm=do_layer_norm,
-                initial_scalar_parameters=scalar_mix_parameters,
+                initial_scalar_parameters=scalar_mix_parameters,  # type: ignore[arg-type]
                 trainable=scalar_mix_parameters is None,
             )
             self.add_module(f"scalar_mix_{k}", scalar_mix)
@@ -163,7 +165,7 @@ class Elmo(torch.nn.Module, FromParams):
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
     def forward(
-        self, inputs: torch.Tensor, word_inputs: torch.Tensor = None
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
         """
         # Parameters
@@ -210,7 +212,7 @@ class Elmo(torch.nn.Module, FromParams):
         representations = []
         for scalar_mix in self._scalar_mixes:
             mixed = [scalar_mix(layers) for layers in output.layers.values()]  # (n_tokens, dim)
-            representations.append(output.packing.unpack(*mixed, strip=strip))
+            representations.append(output.packing.unpack(mixed, strip))
         return representations, output.packing.mask(strip)
 
     def _mix_padded(
@@ -220,10 +222,11 @@ class Elmo(torch.nn.Module, FromParams):
         Mixes padded layers: of a `module` of any kind, or for the layer norm, which is taken over
         all tokens of the batch at once.
         """
-        activations, mask = output["activations"], output["mask"]
+        activations: Any = output["activations"]
+        mask: Any = output["mask"]
         representations = [scalar_mix(activations, mask) for scalar_mix in self._scalar_mixes]
         if self._keep_sentence_boundaries:
-            return representations, mask  # type: ignore[return-value]
+            return representations, mask
         stripped = [remove_sentence_boundaries(each, mask) for each in representations]
         return [each for each, _ in stripped], remove_sentence_boundaries(activations[0], mask)[1]
 
@@ -295,15 +298,13 @@ class _ElmoBiLm(BiLm):
         options_file: str,
         weight_file: str,
         requires_grad: bool = False,
-        vocab_to_cache: List[str] = None,
+        vocab_to_cache: Optional[List[str]] = None,
     ) -> None:
         options = BiLmOptions.from_file(cached_path(options_file))
         weight_path = cached_path(weight_file)
         # Forget biases hold the 1.0, as in AllenNLP's state dicts. Dropout is for the language
         # model's own training.
-        options = replace(
-            options, bidirectional=has_backward_direction(weight_path), dropout=0.0
-        )
+        options = replace(options, bidirectional=has_backward_direction(weight_path), dropout=0.0)
         super().__init__(options, forget_bias=0.0)
         self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
         read_weights(weight_path, self)
@@ -338,12 +339,12 @@ class _ElmoBiLm(BiLm):
         self._word_embedding = Embedding(
             embedding_dim=vectors.size(1),
             num_embeddings=len(tokens),
-            weight=vectors[2:].clone(),
+            weight=vectors[2:].clone(),  # type: ignore[arg-type]
             trainable=self._requires_grad,
             padding_index=0,
         )
 
-    def run(self, inputs: torch.Tensor, word_inputs: torch.Tensor = None) -> BiLmOutput:
+    def run(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None) -> BiLmOutput:
         """
         `forward` with the layers left packed.
         """
@@ -365,7 +366,7 @@ class _ElmoBiLm(BiLm):
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 
     def forward(  # type: ignore[override]
-        self, inputs: torch.Tensor, word_inputs: torch.Tensor = None
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
         """
         # Parameters

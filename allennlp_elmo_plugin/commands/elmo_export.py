@@ -1,0 +1,121 @@
+"""
+The subcommand `elmo-export` writes a trained language model in the layout in which ELMo models are
+published.
+
+```
+allennlp elmo-export model.tar.gz my_elmo
+```
+
+writes
+
+- `my_elmo/options.json` and `my_elmo/weights.hdf5`: what `elmo_token_embedder`, `Elmo`,
+  `allennlp elmo`, AllenNLP's own ELMo and bilm-tf read
+- `my_elmo/softmax.hdf5`: the output layer (`softmax/W`, `softmax/b`), for training to go on
+- `my_elmo/vocab.txt` and `my_elmo/vocabulary`: its words, as `elmo-vocab` writes them
+"""
+
+import argparse
+import os
+from typing import Union
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+from allennlp.models.archival import load_archive
+
+from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
+from allennlp_elmo_plugin.bilm.weights import write_softmax, write_weights
+from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
+from allennlp_elmo_plugin.data.vocabulary import (
+    LM_NAMESPACE,
+    VOCABULARY_FILE,
+    VOCABULARY_FOLDER,
+    write_vocabulary_folder,
+)
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+
+OPTIONS_FILE = "options.json"
+WEIGHT_FILE = "weights.hdf5"
+SOFTMAX_FILE = "softmax.hdf5"
+
+
+@Subcommand.register("elmo-export")
+class ElmoExport(Subcommand):
+    """
+    `allennlp elmo-export ARCHIVE_OR_DIR OUTPUT_DIR`
+    """
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Write a trained language model as options.json and weights.hdf5, the layout in which "
+            "ELMo models are published, with its softmax and vocabulary beside them."
+        )
+        subparser = parser.add_parser(self.name, description=description, help=description)
+        subparser.add_argument(
+            "archive",
+            metavar="ARCHIVE_OR_DIR",
+            help="model.tar.gz of a bidirectional_lm, or the folder it was trained in (-s)",
+        )
+        subparser.add_argument("output", metavar="OUTPUT_DIR", help="new folder")
+        subparser.add_argument(
+            "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT_DIR"
+        )
+        subparser.set_defaults(func=export_from_args)
+        return subparser
+
+
+def export_from_args(args: argparse.Namespace) -> None:
+    """Converts the command's arguments to those of `export`."""
+    export(args.archive, args.output, force=args.force)
+
+
+def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = False) -> None:
+    """
+    # Parameters
+
+    archive : `str`
+        A `model.tar.gz`, or the folder of a training run, whose best weights are taken.
+    output : `str`
+        A folder, new or empty. It appears when everything in it is written.
+    force : `bool`, optional (default = `False`)
+        Whether to replace an earlier export in it.
+
+    # Raises
+
+    `ConfigurationError`
+        The archive has no `bidirectional_lm`, or the folder is not empty.
+    """
+    check_output_folder(output, force)
+    if not archive.startswith(("http://", "https://", "hf://", "s3://", "gs://")):
+        _check_archive(archive)
+    model = load_archive(archive).model
+    if not isinstance(model, BidirectionalLanguageModel):
+        raise ConfigurationError(
+            f"{archive} has a model of the class {type(model).__name__}; only a bidirectional_lm "
+            "can be exported"
+        )
+    indexed = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+    words = [indexed[index] for index in range(len(indexed))]
+    with output_folder(output, force) as folder:
+        model.options.write(folder / OPTIONS_FILE)
+        write_weights(folder / WEIGHT_FILE, model.bilm)
+        write_softmax(folder / SOFTMAX_FILE, model.softmax)
+        write_vocabulary_file(folder / VOCABULARY_FILE, words)
+        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+    print(
+        f"Written to {output}: {OPTIONS_FILE}, {WEIGHT_FILE} ({model.options.n_layers} layers, "
+        f"{'both directions' if model.options.bidirectional else 'forward only'}, "
+        f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
+        f"{len(words):,} words"
+    )
+
+
+def _check_archive(archive: str) -> None:
+    if not os.path.exists(archive):
+        raise ConfigurationError(f"There is no archive or folder {archive}")
+    if os.path.isdir(archive):
+        names = os.listdir(archive)
+        if "config.json" not in names or not {"best.th", "weights.th"} & set(names):
+            raise ConfigurationError(
+                f"The folder {archive} is not that of a training run: it needs config.json and "
+                "best.th, which are there when the first epoch is through"
+            )
