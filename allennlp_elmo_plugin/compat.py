@@ -199,7 +199,7 @@ def patch_autocast() -> None:
     """
     if TORCH_VERSION >= (2, 4):
         amp = types.SimpleNamespace(
-            autocast=functools.partial(torch.amp.autocast, "cuda"),
+            autocast=lambda enabled=True: torch.amp.autocast("cuda", enabled=enabled),
             GradScaler=functools.partial(torch.amp.GradScaler, "cuda"),
         )
         _replace(torch.cuda.amp, amp)

@@ -121,7 +121,7 @@ class TestCachedWords:
         def refuse(*_):
             raise AssertionError("computed characters")
 
-        cached.elmo_bilm._token_embedder.forward = refuse
+        cached.elmo_bilm.token_layer.embed_tokens = refuse
         cached.embed_batch([["a", "b"], ["b"]])
         with pytest.raises(AssertionError, match="computed characters"):
             cached.embed_batch([["a", "c"]])

@@ -78,7 +78,7 @@ class BiLm(torch.nn.Module):
         self.options = options
         if options.char_cnn is not None:
             self._token_embedder: Union[CharacterEncoder, TokenEmbedding] = CharacterEncoder(
-                options.char_cnn, options.projection_dim
+                options.char_cnn, options.projection_dim, options.project_characters
             )
         else:
             if options.n_tokens_vocab is None:

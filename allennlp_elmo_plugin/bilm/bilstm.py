@@ -41,17 +41,23 @@ class BiLstm(torch.nn.Module):
                     options.cell_clip,
                     options.proj_clip,
                     forget_bias,
+                    options.project_lstm,
                 )
                 self.add_module(f"{direction}_layer_{layer}", lstm)
 
     def layer(self, direction: str, index: int) -> ProjectedLstm:
         return getattr(self, f"{direction}_layer_{index}")
 
-    def reset_states(self) -> None:
+    def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
         """
         Forgets the state that a `stateful` module carries from call to call.
+
+        # Parameters
+
+        mask : `torch.Tensor`, optional (default = `None`)
+            Shape `(n_rows,)`: which rows to forget, of as many as there are; all by default.
         """
-        self.carried.reset()
+        self.carried.reset(mask)
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-from typing import Dict, Hashable
+from typing import Dict, Hashable, Optional
 
 import torch
 
@@ -19,8 +19,19 @@ class CarriedState:
         # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
         self._states: Dict[Hashable, LstmState] = {}
 
-    def reset(self) -> None:
-        self._states = {}
+    def reset(self, mask: Optional[torch.Tensor] = None) -> None:
+        """
+        Starts again from zero: all rows, or those in `mask`, shape `(n_rows,)`.
+        """
+        if mask is None:
+            self._states = {}
+            return
+        for key, state in self._states.items():
+            n_rows = state[0].size(0)
+            if mask.size(0) != n_rows:
+                raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
+            kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
+            self._states[key] = (state[0] * kept, state[1] * kept)
 
     def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
         """

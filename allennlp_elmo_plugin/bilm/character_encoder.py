@@ -128,8 +128,7 @@ class CharacterEncoder(torch.nn.Module):
     characters is a sum over its offsets of one vector for each of the 262 characters, which are
     looked up rather than multiplied.
 
-    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. The projection is
-    missing where the number of filters is that of the output, as in bilm-tf.
+    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`.
 
     # Parameters
 
@@ -137,9 +136,13 @@ class CharacterEncoder(torch.nn.Module):
         The `char_cnn` section of options.json.
     output_dim : `int`
         Size of a word's vector.
+    project : `bool`, optional (default = if the number of filters is not `output_dim`)
+        Whether there is a projection.
     """
 
-    def __init__(self, options: CharCnnOptions, output_dim: int) -> None:
+    def __init__(
+        self, options: CharCnnOptions, output_dim: int, project: Optional[bool] = None
+    ) -> None:
         super().__init__()
         self.options = options
         self.output_dim = output_dim
@@ -149,7 +152,7 @@ class CharacterEncoder(torch.nn.Module):
             self.add_module(f"char_conv_{i}", torch.nn.Conv1d(dim, number, width))
         self._highways = _Highways(options.n_filters, options.n_highway)
         self._projection = None
-        if options.n_filters != output_dim:
+        if options.n_filters != output_dim if project is None else project:
             self._projection = torch.nn.Linear(options.n_filters, output_dim)
         self.reset_parameters()
 

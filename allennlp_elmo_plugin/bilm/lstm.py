@@ -242,13 +242,14 @@ class ProjectedLstm(torch.nn.Module):
     # Parameters
 
     input_dim, dim, projection_dim : `int`
-        Sizes of an input, of the cell and of an output. Where the last two are equal there is no
-        projection, and no clip of it.
+        Sizes of an input, of the cell and of an output.
     cell_clip, proj_clip : `float`, optional (default = `None`)
         Bounds of memory and output.
     forget_bias : `float`, optional (default = `1.0`)
         Added to the forget gate at every use, and so no part of the parameter, as bilm-tf has it.
         AllenNLP adds it to the parameter when it reads the weights: 0.0 for its state dicts.
+    project : `bool`, optional (default = if `dim != projection_dim`)
+        Whether there is a projection, and a clip of it.
     """
 
     def __init__(
@@ -259,6 +260,7 @@ class ProjectedLstm(torch.nn.Module):
         cell_clip: Optional[float] = None,
         proj_clip: Optional[float] = None,
         forget_bias: float = 1.0,
+        project: Optional[bool] = None,
     ) -> None:
         super().__init__()
         self.dim = dim
@@ -269,7 +271,7 @@ class ProjectedLstm(torch.nn.Module):
         self.input_linearity = torch.nn.Linear(input_dim, 4 * dim, bias=False)
         self.state_linearity = torch.nn.Linear(projection_dim, 4 * dim)
         self.state_projection = None
-        if dim != projection_dim:
+        if dim != projection_dim if project is None else project:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False)
         for linear in (self.input_linearity, self.state_linearity, self.state_projection):
             # The memory runs along the outputs, as a matrix product of few rows wants it. Copies,

@@ -210,6 +210,9 @@ class BiLmOptions:
         Whether the softmax's weight is the token embedding.
     training : `Dict[str, Any]`, optional
         bilm-tf's other keys (`unroll_steps`, `n_epochs`, ...), kept for writing.
+    project_lstm, project_characters : `bool`, optional (default = `None`)
+        Whether LSTM outputs and character encodings are projected; not in options.json. `None` is
+        bilm-tf's rule: where that changes their size. AllenNLP's models always are.
     """
 
     lstm_dim: int
@@ -226,10 +229,8 @@ class BiLmOptions:
     n_negative_samples_batch: int = 8192
     share_embedding_softmax: bool = False
     training: Dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def has_projection(self) -> bool:
-        return self.lstm_dim != self.projection_dim
+    project_lstm: Optional[bool] = None
+    project_characters: Optional[bool] = None
 
     @property
     def directions(self) -> List[str]:

@@ -1,5 +1,6 @@
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
 import numpy
@@ -8,6 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 
 Path = Union[str, "os.PathLike[str]"]
@@ -143,12 +145,21 @@ def _direction_datasets(bilm: BiLm) -> Iterator[_Dataset]:
             )
 
 
-def has_backward_direction(path: Path) -> bool:
+def match_weight_file(options: BiLmOptions, path: Path) -> BiLmOptions:
     """
-    Whether a weights.hdf5 is of a bidirectional model. The published options.json don't say.
+    # Returns
+
+    `BiLmOptions`
+        `options` with what a weights.hdf5 knows better: whether there is a backward direction,
+        which the published options.json don't say, and which projections there are.
     """
     with _open(path) as weight_file:
-        return "RNN_1" in weight_file
+        return replace(
+            options,
+            bidirectional="RNN_1" in weight_file,
+            project_lstm="RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0" in weight_file,
+            project_characters="CNN_proj" in weight_file,
+        )
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.weights import has_backward_direction, read_weights
+from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
 
 logger = logging.getLogger(__name__)
 
@@ -251,8 +251,10 @@ class _ElmoCharacterEncoder(CharacterEncoder):
                 f'{options_file}: has no "char_cnn": a model that reads vocabulary ids, where Elmo '
                 "gives character ids"
             )
-        super().__init__(options.char_cnn, options.projection_dim)
-        read_weights(cached_path(weight_file), self)
+        weight_path = cached_path(weight_file)
+        project = match_weight_file(options, weight_path).project_characters
+        super().__init__(options.char_cnn, options.projection_dim, project)
+        read_weights(weight_path, self)
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
 
@@ -302,9 +304,9 @@ class _ElmoBiLm(BiLm):
     ) -> None:
         options = BiLmOptions.from_file(cached_path(options_file))
         weight_path = cached_path(weight_file)
-        # Forget biases hold the 1.0, as in AllenNLP's state dicts. Dropout is for the language
-        # model's own training.
-        options = replace(options, bidirectional=has_backward_direction(weight_path), dropout=0.0)
+        # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
+        # in AllenNLP's state dicts.
+        options = replace(match_weight_file(options, weight_path), dropout=0.0)
         super().__init__(options, forget_bias=0.0)
         self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
         read_weights(weight_path, self)

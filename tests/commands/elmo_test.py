@@ -132,7 +132,7 @@ class TestBadInput:
 
     def check(self, elmo, tmp_path, message, *arguments):
         before = sorted(path.name for path in tmp_path.iterdir())
-        with pytest.raises((ConfigurationError, OSError), match=message):
+        with pytest.raises((ConfigurationError, OSError, ValueError), match=message):
             elmo.main(*arguments)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
 
