@@ -188,8 +188,8 @@ class Elmo(torch.nn.Module, FromParams):
             word_inputs = None
         if word_inputs is not None:
             leading_shape = word_inputs.shape[:-1]
-            word_inputs = word_inputs.reshape(-1, word_inputs.size(-1))
-        inputs = inputs.reshape(-1, *inputs.shape[-2:])
+            word_inputs = word_inputs.flatten(0, -2)
+        inputs = inputs.flatten(0, -3)
 
         if isinstance(self._elmo_lstm, _ElmoBiLm) and not self._do_layer_norm:
             representations, mask = self._mix_packed(self._elmo_lstm.run(inputs, word_inputs))
