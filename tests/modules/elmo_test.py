@@ -272,6 +272,7 @@ class TestElmo:
             "one word",
             "one-word rows",
             "padding",
+            "no time",
             "nothing",
             "rows of nothing",
             "gaps",
