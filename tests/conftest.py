@@ -1,0 +1,36 @@
+"""One thread a process, and AllenNLP as it is with the plugin loaded."""
+
+import os
+
+# Read by OpenMP when torch is first imported; subprocesses inherit it. More threads than cores make
+# AllenNLP's trainer crawl.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import logging
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+import allennlp_elmo_plugin  # noqa: F401
+
+REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _keep_logging() -> None:
+    """AllenNLP's commands silence loggers for good; each test starts as the first did."""
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def repository_root() -> Path:
+    """The folder with `.allennlp_plugins`, where commands are run from."""
+    return REPOSITORY_ROOT
+
+
+@pytest.fixture(scope="session")
+def subprocess_environment() -> Dict[str, str]:
+    """An environment in which subprocesses find this package from any folder, installed or not."""
+    python_path = [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)}
