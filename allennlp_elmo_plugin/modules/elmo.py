@@ -352,7 +352,8 @@ class _ElmoBiLm(BiLm):
         """
         if self._word_embedding is not None and word_inputs is not None:
             # As in AllenNLP, a word that is not in the cache sends the batch to the characters.
-            if int(word_inputs.max()) < self._word_embedding.num_embeddings:
+            n_cached = self._word_embedding.num_embeddings
+            if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
                 vectors, lengths = _add_boundaries(
                     self._word_embedding(word_inputs),
                     word_inputs > 0,

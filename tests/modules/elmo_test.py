@@ -567,13 +567,18 @@ class TestCachedWords:
     def test_characters_without_word_inputs(self, elmo_pair):
         assert_same(self.pair(elmo_pair), self.ids())
 
-    def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair):
+    @pytest.mark.parametrize("position", [len(WORDS), 1000, -1])
+    def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair, position):
         pair = self.pair(elmo_pair)
         positions = self.POSITIONS.clone()
-        positions[0, 1] = 1000
+        positions[0, 1] = position
         ids = random_ids(4, 1, 2)
         assert_same(pair, ids, positions)
         assert_same(pair, ids.view(3, 1, 4, 50), positions.view(3, 1, 4))
+
+    def test_no_timestep(self, elmo_pair):
+        ids, positions = (torch.zeros(*shape, dtype=torch.long) for shape in ((2, 0, 50), (2, 0)))
+        assert_same(self.pair(elmo_pair), ids, positions)
 
     def test_word_inputs_without_a_cache_are_ignored(self, elmo_pair, caplog):
         assert_same(elmo_pair(), self.ids(), self.POSITIONS)
