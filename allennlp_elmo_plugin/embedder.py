@@ -38,7 +38,7 @@ class ElmoEmbedder:
         embedder = ElmoEmbedder("options.json", "weights.hdf5")
         layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 2 * projection size)
 
-    The API is that of the class of the same name in AllenNLP 0.9, of the same behaviour: the states
+    API and behaviour are those of the class of the same name in AllenNLP 0.9: the states
     of the language model are carried from batch to batch, so that the layers of a sentence depend
     somewhat on the sentences before it. Layer 0 is the one without context (the character encoder's
     output, twice); then follow the LSTM layers, forward half first.
