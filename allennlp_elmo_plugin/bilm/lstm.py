@@ -150,9 +150,16 @@ class _Recurrence(torch.autograd.Function):
             previous_output, previous_memory = outputs[step], memories[step]
             start += size
         ctx.save_for_backward(
-            inputs, weight_input, weight_state, weight_projection, *state, outputs, hidden
+            inputs,
+            weight_input,
+            weight_state,
+            weight_projection,
+            *state,
+            outputs,
+            hidden,
+            gates,
+            memories,
         )
-        ctx.gates, ctx.memories = gates, memories
         ctx.batch_sizes, ctx.cell_clip, ctx.proj_clip = batch_sizes, cell_clip, proj_clip
         final_memories = memories.detach()
         ctx.mark_non_differentiable(final_memories)
@@ -161,14 +168,12 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
-        if ctx.gates is None:
-            raise RuntimeError("the LSTM's graph can be walked only once: its buffers are reused")
         inputs, weight_input, weight_state, weight_projection = ctx.saved_tensors[:4]
-        state, memory, outputs, hidden = ctx.saved_tensors[4:]
-        gates, memories = ctx.gates, ctx.memories
-        ctx.gates = ctx.memories = None
+        state, memory, outputs, hidden, gates, memories = ctx.saved_tensors[4:]
         batch_sizes: List[int] = ctx.batch_sizes
         dim = memory.size(1)
+        # Gradient of what went into the gates: (n_tokens, 4 * dim)
+        grad_gates = torch.empty_like(gates)
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
         # What each step got from the one before: (n_tokens, projection_dim)
@@ -188,29 +193,27 @@ class _Recurrence(torch.autograd.Function):
                     grad_hidden.mul_(outputs[step].abs() < ctx.proj_clip)
                 grad_hidden = grad_hidden @ weight_projection.t()  # (size, dim)
             in_gate, forget_gate, candidate, out_gate = gates[step].split(dim, 1)
+            grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].split(dim, 1)
             tanh_memory = torch.tanh(memories[step])  # (size, dim)
-            grad_out = grad_hidden * tanh_memory  # (size, dim)
-            grad_cell = _tanh_backward(grad_hidden.mul(out_gate), tanh_memory, tanh_memory)
-            grad_cell.add_(grad_memory[:size])  # (size, dim)
+            _sigmoid_backward(grad_hidden * tanh_memory, out_gate, grad_out)
+            # (size, dim)
+            grad_cell = _tanh_backward(grad_hidden * out_gate, tanh_memory, tanh_memory)
+            grad_cell.add_(grad_memory[:size])
             if ctx.cell_clip is not None:
                 grad_cell.mul_(memories[step].abs() < ctx.cell_clip)
-            grad_in = grad_cell * candidate  # (size, dim)
-            grad_forget = grad_cell * previous_memory  # (size, dim)
             torch.mul(grad_cell, forget_gate, out=grad_memory[:size])
-            # Each gate makes way for the gradient of what went into it.
-            _tanh_backward(grad_cell.mul_(in_gate), candidate, candidate)
-            _sigmoid_backward(grad_in, in_gate, in_gate)
-            _sigmoid_backward(grad_forget, forget_gate, forget_gate)
-            _sigmoid_backward(grad_out, out_gate, out_gate)
-            torch.mm(gates[step], weight_state.t(), out=grad_state[:size])
+            _sigmoid_backward(grad_cell * candidate, in_gate, grad_in)
+            _sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
+            _tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
+            torch.mm(grad_gates[step], weight_state.t(), out=grad_state[:size])
         grad_weight_projection = None
         if weight_projection is not None:
             grad_weight_projection = hidden.t() @ grad_projected  # (dim, projection_dim)
         return (
-            gates @ weight_input.t() if ctx.needs_input_grad[0] else None,
-            inputs.t() @ gates,
-            previous_outputs.t() @ gates,
-            gates.sum(0),
+            grad_gates @ weight_input.t() if ctx.needs_input_grad[0] else None,
+            inputs.t() @ grad_gates,
+            previous_outputs.t() @ grad_gates,
+            grad_gates.sum(0),
             grad_weight_projection,
             None,
             None,

@@ -1,0 +1,91 @@
+import pytest
+import torch
+
+from allennlp_elmo_plugin.bilm import character_encoder as module
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder, _distinct_rows
+from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.options import CharCnnOptions
+
+WORDS = ["the", "the", "a", "x" * 60, "naïve", "<S>", "</S>", "東京", "bb", "b" * 47, "ab" * 23]
+
+
+def encode_directly(encoder, ids):
+    """The definition: convolutions of embedded characters, all positions, every word."""
+    embedded = encoder._char_embedding_weights[ids].transpose(1, 2)
+    maxima = torch.cat([conv(embedded).amax(2) for conv in encoder.convolutions], 1)
+    vectors = maxima.relu() if encoder.options.activation == "relu" else maxima.tanh()
+    for layer in encoder.highway_layers:
+        new, gate = layer(vectors).chunk(2, 1)
+        gate = gate.sigmoid()
+        vectors = gate * vectors + (1 - gate) * new.relu()
+    return vectors if encoder.projection is None else encoder.projection(vectors)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("filters", [((1, 4), (3, 5)), ((2, 3), (9, 4)), ((50, 3),)])
+@pytest.mark.parametrize("n_highway", [0, 2])
+@pytest.mark.parametrize("random_ids", [False, True])
+def test_values_and_gradient(activation, filters, n_highway, random_ids, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK", 500)  # several chunks
+    torch.manual_seed(0)
+    options = CharCnnOptions(filters, activation, 3, n_highway)
+    encoder = CharacterEncoder(options, 5).double()
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.5)
+    ids = torch.as_tensor(sentences_to_character_ids([WORDS])[0]).long()
+    if random_ids:
+        ids = torch.randint(0, 262, ids.shape)
+        ids[3] = ids[7]
+        ids[4] = 0
+        ids[5] = 261
+    factors = torch.randn(len(ids), 5, dtype=torch.double)
+    results = []
+    for encode in (encoder, lambda ids: encode_directly(encoder, ids)):
+        encoder.zero_grad()
+        vectors = encode(ids)
+        (vectors * factors).sum().backward()
+        grads = [parameter.grad.clone() for parameter in encoder.parameters()]
+        results.append([vectors.detach(), *grads])
+    for actual, expected in zip(*results):
+        torch.testing.assert_close(actual, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids), results[1][0])
+
+
+def test_equal_words_are_computed_once(monkeypatch):
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 4)
+    counts = []
+    encode = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda ids: counts.append(len(ids)) or encode(ids))
+    ids = torch.as_tensor(sentences_to_character_ids([WORDS])[0]).long()
+    encoder(ids)
+    assert counts == [len(set(WORDS)) - 1 + 1]
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_distinct_rows(collide, monkeypatch):
+    if collide:  # a hash that is the same for all rows
+        monkeypatch.setattr(torch, "randint", lambda *args, **_: torch.zeros(args[2]).long())
+        rows = torch.arange(40).view(20, 2) % 6
+        rows = torch.stack([rows[:, 0], -rows[:, 0]], 1)
+    else:
+        rows = torch.arange(40).view(20, 2) % 6
+    distinct, index = _distinct_rows(rows)
+    assert torch.equal(distinct[index], rows)
+    assert len(distinct) == len(rows.unique(dim=0))
+
+
+def test_no_words():
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 5)
+    assert encoder(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 5)
+
+
+def test_start_is_bilm_tfs():
+    encoder = CharacterEncoder(CharCnnOptions(((1, 400), (2, 600)), "tanh", 16, 1), 10)
+    assert (encoder._char_embedding_weights[0] == 0).all()
+    assert encoder._char_embedding_weights.abs().max() <= 1
+    for width, convolution in enumerate(encoder.convolutions, 1):
+        assert convolution.weight.std().item() == pytest.approx((width * 16) ** -0.5, rel=0.05)
+    (layer,) = encoder.highway_layers
+    assert layer.weight.std().item() == pytest.approx(1000**-0.5, rel=0.01)
+    assert layer.bias.tolist() == [0.0] * 1000 + [2.0] * 1000

@@ -1,0 +1,112 @@
+import copy
+
+import pytest
+import torch
+from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
+
+from allennlp_elmo_plugin.bilm import lstm as lstm_module
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+
+LENGTHS, TIMESTEPS = [4, 7, 1, 7, 2], 7
+
+
+def make_lstm(dtype=torch.double, **kwargs):
+    torch.manual_seed(1)
+    arguments = {"cell_clip": 0.5, "proj_clip": 0.3, **kwargs}
+    lstm = ProjectedLstm(3, 6, arguments.pop("projection_dim", 4), **arguments).to(dtype)
+    for parameter in lstm.parameters():
+        torch.nn.init.normal_(parameter, 0, 0.7)
+    return lstm
+
+
+def make_state(lstm, dtype=torch.double):
+    return tuple(torch.randn_like(zero) / 4 for zero in lstm.zero_state(5, torch.ones(1).to(dtype)))
+
+
+def test_is_allennlps_cell():
+    lstm = make_lstm(torch.float, forget_bias=0.0)
+    original = LstmCellWithProjection(3, 4, 6, True, 0.0, 0.5, 0.3)
+    original.load_state_dict(lstm.state_dict())
+    lstm.load_state_dict(original.state_dict())
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    tokens = torch.randn(5, TIMESTEPS, 3)
+    state = make_state(lstm, torch.float)
+    with torch.no_grad():
+        outputs, final = lstm(packing.pack(tokens), packing, state)
+        expected, expected_final = original(
+            tokens[packing.order],
+            [LENGTHS[row] for row in packing.order.tolist()],
+            tuple(part.unsqueeze(0) for part in state),
+        )
+    unpacked = packing.unpack([outputs])
+    torch.testing.assert_close(unpacked[packing.order], expected, atol=1e-6, rtol=1e-6)
+    # Some of both are at their clips, or the test is blind to these.
+    assert (outputs.abs() == 0.3).any() and (final[1].abs() == 0.5).any()
+    for part, expected_part in zip(final, expected_final):
+        torch.testing.assert_close(part, expected_part[0], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"projection_dim": 6}, {"cell_clip": None}])
+def test_gradient(kwargs):
+    lstm = make_lstm(**kwargs)
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    state = make_state(lstm)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double, requires_grad=True)
+    parameters = [inputs, *lstm.parameters()]
+    assert torch.autograd.gradcheck(
+        lambda *_: lstm(inputs, packing, state)[0], parameters, nondet_tol=0.0
+    )
+
+
+def test_with_and_without_gradient_are_the_same(monkeypatch):
+    lstm = make_lstm()
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    state = make_state(lstm)
+    expected, expected_state = lstm(inputs, packing, state)
+    assert expected.requires_grad
+    # Gates of one step at a time, of all, and of some.
+    for workspace in (1, 2**20, 8 * 24 * 9):
+        monkeypatch.setattr(lstm_module, "_WORKSPACE_BYTES", workspace)
+        kept = copy.deepcopy(state)
+        with torch.no_grad():
+            outputs, final = lstm(inputs, packing, state)
+        torch.testing.assert_close(outputs, expected.detach())
+        for part, expected_part in zip(final, expected_state):
+            torch.testing.assert_close(part, expected_part)
+        assert all(torch.equal(*parts) for parts in zip(kept, state))
+
+
+def test_forget_bias_is_added_at_use():
+    added, held = make_lstm(forget_bias=1.0), make_lstm(forget_bias=0.0)
+    with torch.no_grad():
+        held.state_linearity.bias[6:12] += 1.0
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    state = make_state(added)
+    torch.testing.assert_close(*(each(inputs, packing, state)[0] for each in (added, held)))
+
+
+def test_weights_keep_their_memory_layout():
+    lstm = make_lstm()
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    lstm(inputs, packing, make_state(lstm))[0].sum().backward()
+    for copied in (lstm, copy.deepcopy(lstm), lstm.float()):
+        for name, parameter in copied.named_parameters():
+            if name.endswith("weight"):
+                assert parameter.t().is_contiguous()
+                assert parameter.grad is None or parameter.grad.t().is_contiguous()
+
+
+def test_a_retained_graph_gives_the_same_gradient_again():
+    lstm = make_lstm()
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    loss = lstm(inputs, packing, make_state(lstm))[0].sum()
+    first, second = (
+        torch.autograd.grad(loss, lstm.parameters(), retain_graph=True) for _ in range(2)
+    )
+    for grad, grad_again in zip(first, second):
+        assert torch.equal(grad, grad_again)
