@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -174,7 +175,7 @@ def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
     (tmp_path / "input.txt").write_text("naïve ﬁsh\n", encoding="utf-8")
     command = [sys.executable, "-m", "allennlp", "elmo", "input.txt", "output.hdf5", "--top"]
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment["PYTHONPATH"] = os.getcwd()
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     (tmp_path / ".allennlp_plugins").write_text("allennlp_elmo_plugin\n", encoding="utf-8")
     arguments = ["--options-file", files[0], "--weight-file", files[1]]
 
