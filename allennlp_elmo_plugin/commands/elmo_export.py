@@ -16,6 +16,7 @@ writes
 
 import argparse
 import os
+import tarfile
 from typing import Union
 
 from allennlp.commands.subcommand import Subcommand
@@ -112,6 +113,8 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
 def _check_archive(archive: str) -> None:
     if not os.path.exists(archive):
         raise ConfigurationError(f"There is no archive or folder {archive}")
+    if os.path.isfile(archive) and not tarfile.is_tarfile(archive):
+        raise ConfigurationError(f"{archive} is not a model.tar.gz, or one cut off")
     if os.path.isdir(archive):
         names = os.listdir(archive)
         if "config.json" not in names or not {"best.th", "weights.th"} & set(names):

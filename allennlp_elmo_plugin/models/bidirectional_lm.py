@@ -221,12 +221,13 @@ class BidirectionalLanguageModel(Model):
         """
         `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.
         """
-        loss = sum(each.get_loss() for each in self._perplexities.values())
-        loss /= len(self._perplexities)
-        metrics = {"perplexity": math.exp(loss) if loss < 700 else math.inf}
-        for direction, perplexity in self._perplexities.items():
-            metrics[f"{direction}_perplexity"] = perplexity.get_metric(reset)
-        return metrics
+        metrics = {
+            f"{direction}_perplexity": perplexity.get_metric(reset)
+            for direction, perplexity in self._perplexities.items()
+        }
+        # The mean of the losses is the geometric mean of the perplexities.
+        mean = math.prod(metrics.values()) ** (1 / len(metrics))
+        return {"perplexity": mean, **metrics}
 
 
 def _read_options(options: Optional[Dict[str, Any]], options_file: Optional[str]) -> Any:

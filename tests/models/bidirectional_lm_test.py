@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
 
@@ -118,3 +119,273 @@ def test_perplexity_is_that_of_bilm_tf(run, batch_size, tmp_path):
     expected = float(arrays[f"test{batch_size}/perplexity"])
     assert model.get_metrics(reset=True)["perplexity"] == pytest.approx(expected, rel=1e-6)
     assert math.exp(np.mean(losses)) == pytest.approx(expected, rel=1e-6)
+
+
+SMALL = {
+    "char_cnn": {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1},
+    "lstm": {
+        "dim": 7,
+        "projection_dim": 5,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+    "n_negative_samples_batch": 12,
+}
+TOKENS = {key: value for key, value in SMALL.items() if key != "char_cnn"}
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    return read_vocabulary(tmp_path / "vocabulary")
+
+
+def _batches(vocab, text=TEXT, **kwargs):
+    reader = TruncatedBpttLmReader(**{"batch_size": 3, "num_steps": 4, **kwargs})
+    loader = TruncatedBpttDataLoader(reader, text)
+    loader.index_with(vocab)
+    return list(loader)
+
+
+def _run(model, batches):
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch)
+    return model.get_metrics(reset=True)
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize("shape", [(1, 1), (3, 4), (7, 50), (1, 1000)])
+    def test_every_pair_counts_once(self, vocab, shape):
+        """Whole sentences through `BiLm` itself, each from the state that the last one left."""
+        model = BidirectionalLanguageModel(vocab, options=TOKENS).eval()
+        batch_size, num_steps = shape
+        batches = _batches(
+            vocab,
+            batch_size=batch_size,
+            num_steps=num_steps,
+            drop_last=False,
+            max_characters_per_token=None,
+        )
+        n_pairs = 455
+        metrics = _run(model, batches)
+        for metric in model._perplexities.values():
+            assert metric._n_tokens == 0
+        totals = {"": 0, "_reverse": 0}
+        for batch in batches:
+            for suffix in totals:
+                totals[suffix] += int((batch[f"targets{suffix}"] != -100).sum())
+        assert totals == {"": n_pairs, "_reverse": n_pairs}
+        if batch_size > 1:
+            return
+        # One row: the whole text is one sequence.
+        with torch.no_grad():
+            losses = {}
+            for suffix, direction in (("", "forward"), ("_reverse", "backward")):
+                tokens, targets = (
+                    torch.cat([batch[f"{name}{suffix}"] for batch in batches], 1)
+                    for name in ("tokens", "targets")
+                )
+                keep = targets[0] != -100
+                hidden = model.bilm.token_layer(tokens[0][keep])
+                lengths = torch.tensor([n_pairs])
+                output = model.bilm(
+                    tokens[:, keep],
+                    lengths,
+                    tokens_reverse=tokens[:, keep],
+                    lengths_reverse=lengths,
+                )
+                hidden = output.layers[direction][-1]
+                logits = hidden @ model.softmax.weight.t() + model.softmax.bias
+                losses[direction] = torch.nn.functional.cross_entropy(
+                    logits, targets[0][keep]
+                ).item()
+        for direction, loss in losses.items():
+            assert metrics[f"{direction}_perplexity"] == pytest.approx(math.exp(loss), rel=1e-5)
+        expected = math.exp(sum(losses.values()) / 2)
+        assert metrics["perplexity"] == pytest.approx(expected, rel=1e-5)
+
+    def test_every_pass_is_the_same(self, vocab):
+        model = BidirectionalLanguageModel(vocab, options=SMALL).eval()
+        batches = _batches(vocab, drop_last=False)
+        first = _run(model, batches)
+        # Broken off in the middle, and again from the start.
+        _run(model, batches[:5])
+        assert _run(model, batches) == first
+
+    def test_in_the_middle_of_training_it_changes_nothing(self, vocab):
+        batches = _batches(vocab)
+        losses = []
+        for validate in (False, True):
+            torch.manual_seed(0)
+            model = BidirectionalLanguageModel(vocab, options={**SMALL, "dropout": 0.3})
+            optimizer = torch.optim.Adagrad(model.parameters(), 0.1)
+            losses.append([])
+            for index, batch in enumerate(batches):
+                model.train()
+                optimizer.zero_grad()
+                loss = model(**batch)["loss"]
+                loss.backward()
+                optimizer.step()
+                losses[-1].append(loss.item())
+                if validate and index % 7 == 3:
+                    model.eval()
+                    _run(model, batches[:9])
+        assert losses[0] == losses[1]
+
+    def test_held_out_text_smaller_than_a_batch(self, vocab, tmp_path):
+        path = tmp_path / "one.txt"
+        path.write_text("the cat", encoding="utf-8")
+        model = BidirectionalLanguageModel(vocab, options=SMALL).eval()
+        batches = _batches(vocab, str(path), batch_size=20, num_steps=2, drop_last=False)
+        metrics = _run(model, batches)
+        assert 1 < metrics["perplexity"] < 1000
+        assert model.get_metrics()["perplexity"] == 0.0
+
+
+class TestTraining:
+    def test_states_are_carried_without_gradient(self, vocab):
+        model = BidirectionalLanguageModel(vocab, options=SMALL)
+        first, second, *_ = _batches(vocab)
+        model(**first)
+        carried = model(**second)["loss"]
+        carried.backward()
+        for state in model._carried[True]._states.values():
+            assert not any(part.requires_grad for part in state)
+            assert all(part.abs().sum() > 0 for part in state)
+        other = BidirectionalLanguageModel(vocab, options=SMALL)
+        other.load_state_dict(model.state_dict())
+        torch.manual_seed(0)
+        fresh = other(**{**second, "window": None})["loss"]
+        torch.manual_seed(0)
+        again = model(**{**first, "window": None})["loss"]
+        assert fresh.item() != pytest.approx(carried.item(), abs=1e-6) and again.item() > 0
+
+    def test_gradient_is_that_of_all_steps(self, vocab):
+        model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0)
+        batch = _batches(vocab)[0]
+        model(**batch)["loss"].backward()
+        grad = model.softmax.bias.grad.clone()
+        model.zero_grad()
+        for carried in model._carried.values():
+            carried.reset()
+        layers = model.bilm(batch["tokens"], tokens_reverse=batch["tokens_reverse"]).layers
+        loss = 0
+        for direction, targets in (("forward", "targets"), ("backward", "targets_reverse")):
+            packed = batch[targets].t().reshape(-1)
+            loss = loss + model.softmax.loss(layers[direction][-1], packed) / 2
+        loss.backward()
+        torch.testing.assert_close(grad, 4 * model.softmax.bias.grad)
+
+    @pytest.mark.parametrize("direction", ["forward", "backward"])
+    def test_dropout_is_on_every_layers_input_and_the_last_output(self, vocab, direction):
+        model = BidirectionalLanguageModel(vocab, options={**SMALL, "dropout": 0.4})
+        seen = []
+
+        def record(vectors):
+            seen.append(vectors.detach().clone())
+            return vectors
+
+        assert model.bilm.lstm.dropout.p == 0.4
+        model.bilm.lstm.dropout.forward = record
+        batch = _batches(vocab)[0]
+        model(**batch)
+        for carried in model._carried.values():
+            carried.reset()
+        layers = model.bilm(batch["tokens"], tokens_reverse=batch["tokens_reverse"]).layers
+        # Inputs of both layers of both directions, then the outputs before the softmax.
+        expected = [*layers["forward"][:2], *layers["backward"][:2]]
+        expected += [layers["forward"][2], layers["backward"][2]]
+        assert len(seen) == 6 + 4
+        for vectors, layer in zip(seen, expected):
+            torch.testing.assert_close(vectors, layer.detach())
+
+    def test_sparse_gradients(self, vocab):
+        batch = _batches(vocab, max_characters_per_token=None)[0]
+        model = BidirectionalLanguageModel(vocab, options=TOKENS)
+        model(**batch)["loss"].backward()
+        for parameter in (model.softmax.weight, model.softmax.bias, model.bilm.token_layer.weight):
+            assert parameter.grad.is_sparse
+
+    @pytest.mark.parametrize("num_samples", [0, 12])
+    def test_shared_softmax(self, vocab, num_samples):
+        batch = _batches(vocab, max_characters_per_token=None)[0]
+        options = {**TOKENS, "share_embedding_softmax": True}
+        model = BidirectionalLanguageModel(vocab, options=options, num_samples=num_samples)
+        assert model.softmax.weight is model.bilm.token_layer.weight
+        optimizer = torch.optim.Adagrad(model.parameters(), 0.2)
+        losses = []
+        for _ in range(30):
+            model._last_window[True] = None
+            optimizer.zero_grad()
+            loss = model(**batch)["loss"]
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+
+    @pytest.mark.parametrize("options", [SMALL, TOKENS])
+    def test_forward_only(self, vocab, options):
+        characters = 50 if "char_cnn" in options else None
+        batches = _batches(vocab, bidirectional=False, max_characters_per_token=characters)
+        assert "tokens_reverse" not in batches[0]
+        model = BidirectionalLanguageModel(vocab, options=options, bidirectional=False)
+        output = model(**batches[0])
+        assert set(output) == {"loss", "forward_loss"}
+        assert output["loss"].item() == output["forward_loss"].item()
+        output["loss"].backward()
+        metrics = model.get_metrics(reset=True)
+        assert set(metrics) == {"perplexity", "forward_perplexity"}
+        assert metrics["perplexity"] == metrics["forward_perplexity"]
+        assert not any("backward" in name for name, _ in model.named_parameters())
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "kwargs, message",
+        [
+            ({}, "either options .* or options_file"),
+            ({"options": SMALL, "options_file": "x.json"}, "either options .* or options_file"),
+            ({"options": {**SMALL, "n_tokens_vocab": 51}}, '"n_tokens_vocab" is 51, .* has 50'),
+            ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
+            ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
+            ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
+            ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
+        ],
+    )
+    def test_arguments(self, vocab, kwargs, message):
+        with pytest.raises(ConfigurationError, match=message):
+            BidirectionalLanguageModel(vocab, **kwargs)
+
+    @pytest.mark.parametrize(
+        "options, reader, message",
+        [
+            (TOKENS, {}, "token embedding, but the dataset reader gives it characters"),
+            (SMALL, {"max_characters_per_token": None}, "set its max_characters_per_token to 50"),
+            (SMALL, {"max_characters_per_token": 20}, "set its max_characters_per_token to 50"),
+            (SMALL, {"bidirectional": False}, "has a backward direction"),
+        ],
+    )
+    def test_reader_and_model_that_do_not_fit(self, vocab, options, reader, message):
+        model = BidirectionalLanguageModel(vocab, options=options)
+        with pytest.raises(ConfigurationError, match=message):
+            model(**_batches(vocab, **reader)[0])
+
+    def test_order(self, vocab):
+        model = BidirectionalLanguageModel(vocab, options=SMALL)
+        first, second, third, *_ = _batches(vocab)
+        shuffled = {name: values.flip(0) for name, values in first.items()}
+        part = {name: values[:2] for name, values in first.items()}
+        for batch in (shuffled, part):
+            with pytest.raises(ConfigurationError, match="data loader changed the order"):
+                model(**batch)
+        model(**first)
+        with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
+            model(**third)
+
+    def test_options_file(self, vocab, tmp_path):
+        path = tmp_path / "options.json"
+        path.write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
+        with pytest.raises(ConfigurationError, match="options.json: .* must not exceed"):
+            BidirectionalLanguageModel(vocab, options_file=str(path))

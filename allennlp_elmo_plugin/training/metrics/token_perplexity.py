@@ -30,19 +30,16 @@ class TokenPerplexity(Metric):
         self._total += dist_reduce_sum(float(loss))
         self._n_tokens += dist_reduce_sum(n_tokens)
 
-    def get_loss(self) -> float:
-        """
-        The mean negative log likelihood, in nats a token; 0 if no token was seen.
-        """
-        return self._total / self._n_tokens if self._n_tokens else 0.0
-
     def get_metric(self, reset: bool = False) -> float:
         """
-        The perplexity; 0 if no token was seen, infinite where a float can't hold it.
+        # Returns
+
+        `float`
+            The perplexity; 0 if no token was seen, infinite where a float can't hold it.
         """
         perplexity = 0.0
         if self._n_tokens:
-            loss = self.get_loss()
+            loss = self._total / self._n_tokens
             perplexity = math.exp(loss) if loss < 700 else math.inf
         if reset:
             self.reset()

@@ -1,0 +1,152 @@
+import json
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from allennlp.commands import main
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model, archive_model
+from allennlp.modules import elmo as original
+
+from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
+from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
+from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a training run with the model that bilm-tf trained, and the model."""
+    options, arrays = load_run("train_charcnn")
+    folder = tmp_path / "run"
+    vocab = read_vocabulary(tmp_path / "vocabulary")
+    model = BidirectionalLanguageModel(vocab, options=options)
+    set_variables(model, arrays, "final")
+    vocab.save_to_files(str(folder / "vocabulary"))
+    config = {
+        "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
+        "model": {"type": "bidirectional_lm", "options": options},
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    torch.save(model.state_dict(), folder / "best.th")
+    return folder, model
+
+
+def arrays_of(path):
+    arrays = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: (
+                arrays.__setitem__(name, item[...]) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return arrays
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_is_what_bilm_tf_dumps(run, archived, tmp_path, capsys):
+    folder, model = run
+    source = folder
+    if archived:
+        archive_model(str(folder))
+        source = folder / "model.tar.gz"
+    export(str(source), tmp_path / "elmo")
+    assert "8 numbers a token" not in capsys.readouterr().out
+    written, expected = (
+        arrays_of(path)
+        for path in (tmp_path / "elmo" / "weights.hdf5", REFERENCE / "checkpoint" / "weights.hdf5")
+    )
+    assert set(written) == set(expected)
+    for name in expected:
+        assert np.array_equal(written[name], expected[name]), name
+    softmax = arrays_of(tmp_path / "elmo" / "softmax.hdf5")
+    named = dict(variables(model))
+    assert np.array_equal(softmax["softmax/W"], named["lm/softmax/W"])
+    assert np.array_equal(softmax["softmax/b"], named["lm/softmax/b"])
+    options = json.loads((tmp_path / "elmo" / "options.json").read_text(encoding="utf-8"))
+    assert options["char_cnn"]["n_characters"] == 262
+    assert options["n_tokens_vocab"] == 50
+    words = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
+    assert read_vocabulary_file(tmp_path / "elmo" / "vocab.txt") == words
+    vocab = Vocabulary.from_files(str(tmp_path / "elmo" / "vocabulary"))
+    assert [vocab.get_token_from_index(i, "lm_tokens") for i in range(50)] == words
+
+
+def test_allennlps_elmo_and_ours_read_it_to_the_same_numbers(run, tmp_path):
+    export(str(run[0]), tmp_path / "elmo")
+    files = [str(tmp_path / "elmo" / name) for name in ("options.json", "weights.hdf5")]
+    ids = batch_to_ids([["the", "naïve", "東京"], ["no"]])
+    ours, theirs = (
+        cls(*files, 1, dropout=0.0)(ids)["elmo_representations"][0] for cls in (Elmo, original.Elmo)
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    # And the exported layers are those of the model that was trained.
+    model = run[1].eval()
+    bounded = batch_to_ids([["<S>", "no", "</S>"]])
+    with torch.no_grad():
+        expected = model.bilm(bounded).unpack(2, strip=1)[0]
+        exported = original._ElmoBiLm(*files)(batch_to_ids([["no"]]))["activations"][2][0, 1:2]
+    torch.testing.assert_close(exported, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_command(run, tmp_path, monkeypatch):
+    arguments = ["allennlp", "elmo-export", str(run[0]), str(tmp_path / "elmo")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main()
+    names = {"options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt", "vocabulary"}
+    assert {path.name for path in (tmp_path / "elmo").iterdir()} == names
+    with pytest.raises(ConfigurationError, match="is not empty"):
+        main()
+    (tmp_path / "elmo" / "notes.txt").write_text("mine")
+    (tmp_path / "elmo" / "options.json").write_text("old")
+    monkeypatch.setattr(sys, "argv", [*arguments, "--force"])
+    main()
+    assert {path.name for path in (tmp_path / "elmo").iterdir()} == {*names, "notes.txt"}
+    assert (tmp_path / "elmo" / "options.json").read_text() != "old"
+
+
+class TestBadInput:
+    def test_no_archive(self, tmp_path):
+        with pytest.raises(ConfigurationError, match="no archive or folder .*nothing"):
+            export(str(tmp_path / "nothing"), tmp_path / "elmo")
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(ConfigurationError, match="not that of a training run"):
+            export(str(tmp_path / "empty"), tmp_path / "elmo")
+        (tmp_path / "text.tar.gz").write_text("text")
+        with pytest.raises(ConfigurationError, match="text.tar.gz"):
+            export(str(tmp_path / "text.tar.gz"), tmp_path / "elmo")
+        assert not (tmp_path / "elmo").exists()
+
+    def test_another_model(self, run, tmp_path):
+        folder, _ = run
+        config = {
+            "dataset_reader": {"type": "sequence_tagging"},
+            "model": {
+                "type": "basic_classifier",
+                "text_field_embedder": {
+                    "token_embedders": {
+                        "tokens": {"type": "embedding", "embedding_dim": 2, "num_embeddings": 3}
+                    }
+                },
+                "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 2},
+                "num_labels": 2,
+            },
+        }
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        model = Model.from_params(
+            Params(dict(config["model"])), vocab=Vocabulary.from_files(str(folder / "vocabulary"))
+        )
+        torch.save(model.state_dict(), folder / "best.th")
+        with pytest.raises(ConfigurationError, match="class BasicClassifier; only a bidirectional"):
+            export(str(folder), tmp_path / "elmo")
+        assert not (tmp_path / "elmo").exists()
+
+    def test_output_is_a_file(self, run, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConfigurationError, match="is a file, not a folder"):
+            export(str(run[0]), tmp_path / "file")
