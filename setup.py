@@ -52,13 +52,20 @@ REFERENCE = [
     "numpy<2",
     "nltk<3.9.3",
     "setuptools<81",
-    "datasets==2.10.1",        # this and dill only spare pip minutes of backtracking
+    # These only spare pip long backtracking.
+    "datasets==2.10.1",
     "dill==0.3.6",
 ]
 # fmt: on
 
 PLOT = ["matplotlib>=3.5"]
-DEV = ["pytest>=7", "pytest-xdist>=3", "ruff>=0.5", "mypy>=1.8", *PLOT]
+DEV = [
+    "pytest>=7",
+    "pytest-xdist>=3",
+    'ruff>=0.5; python_version >= "3.11"',
+    'mypy>=1.8; python_version >= "3.11"',
+    *PLOT,
+]
 
 
 def read(relative_path: str) -> str:
