@@ -1,0 +1,1 @@
+"""The language model itself: torch, numpy and h5py, nothing of AllenNLP."""

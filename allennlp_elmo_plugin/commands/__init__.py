@@ -1,0 +1,5 @@
+"""Subcommands of `allennlp`."""
+
+from allennlp_elmo_plugin.commands.elmo import Elmo
+from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
+from allennlp_elmo_plugin.commands.elmo_vocab import ElmoVocab

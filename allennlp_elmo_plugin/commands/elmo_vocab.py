@@ -16,8 +16,6 @@ writes
 import argparse
 import logging
 import os
-import shutil
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple, Union
@@ -33,6 +31,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     UNKNOWN_WORD,
     write_vocabulary_file,
 )
+from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
@@ -139,46 +138,26 @@ def make_vocabulary(
             f"max_size is {max_size}, but must be over {len(SPECIAL_WORDS)}: it counts "
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
-    folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise ConfigurationError(f"{folder} is not a folder; choose another output")
-    if folder.is_dir() and any(folder.iterdir()) and not force:
-        raise ConfigurationError(
-            f"The folder {folder} is not empty; choose another output, or --force to replace the "
-            "vocabulary in it"
-        )
+    check_output_folder(output, force)
 
     counts, n_sentences = count_words(find_files(paths), encoding_errors)
     vocabulary = select_words(counts, n_sentences, min_count, max_size)
 
-    _write(vocabulary, folder)
+    words = [word for word, _ in vocabulary]
+    with output_folder(output, force) as folder:
+        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+        write_vocabulary_file(folder / VOCABULARY_FILE, words)
+        write_vocabulary_file(
+            folder / COUNTS_FILE, [f"{word}\t{count}" for word, count in vocabulary]
+        )
     n_tokens = sum(counts.values())
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
         f"{n_sentences:,} sentences, {n_tokens:,} words, {len(counts):,} different ones; "
         f"{len(vocabulary):,} are in the vocabulary and leave "
-        f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {folder}"
+        f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {output}"
     )
     return vocabulary
-
-
-def _write(vocabulary: List[Tuple[str, int]], folder: Path) -> None:
-    words = [word for word, _ in vocabulary]
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        made = Path(temporary, folder.name)
-        write_vocabulary_folder(made / VOCABULARY_FOLDER, words)
-        write_vocabulary_file(made / VOCABULARY_FILE, words)
-        write_vocabulary_file(
-            made / COUNTS_FILE, [f"{word}\t{count}" for word, count in vocabulary]
-        )
-        if folder.exists():
-            shutil.rmtree(folder / VOCABULARY_FOLDER, ignore_errors=True)
-            for name in (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE):
-                os.replace(made / name, folder / name)
-        else:
-            os.replace(made, folder)
 
 
 def count_words(

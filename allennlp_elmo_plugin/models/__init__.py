@@ -1,0 +1,3 @@
+"""Models of AllenNLP."""
+
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel

@@ -1,0 +1,1 @@
+"""What training a language model needs beside AllenNLP's trainer."""

@@ -1,0 +1,3 @@
+"""Token embedders of AllenNLP."""
+
+from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import ElmoTokenEmbedder
