@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Trains a small ELMo on the language reference that every Python carries, measures it on held-out
+# text, exports it and embeds sentences with it. Takes a few minutes on a CPU.
+#
+#   bash scripts/demo.sh [OUTPUT_DIR [ARGUMENTS OF allennlp train...]]
+#
+# Everything is written to OUTPUT_DIR (by default the folder `demo` of the repository). A second run starts anew; a folder that
+# is not from this script is refused.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+output=${1:-$root/demo}
+shift || true
+case $output in /*) ;; *) output=$PWD/$output ;; esac
+cd "$root"
+output=${output#"$root/"}
+
+mark="$output/.made-by-elmo-demo"
+if [ -e "$output" ] && [ ! -e "$mark" ] && [ -n "$(ls -A "$output")" ]; then
+    echo "$output is not empty and not from an earlier demo; choose another folder:" >&2
+    echo "  bash scripts/demo.sh OUTPUT_DIR" >&2
+    exit 1
+fi
+mkdir -p "$output"
+touch "$mark"
+for name in corpus vocab model elmo heldout.json sentences.txt layers.hdf5; do
+    rm -rf "${output:?}/$name"
+done
+
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore:pkg_resources is deprecated}"
+export ALLENNLP_LOG_LEVEL="${ALLENNLP_LOG_LEVEL:-WARNING}"
+# The matrices are small: a second thread gains little, and on a busy machine threads that wait for
+# each other take many times as long.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+
+step() {
+    printf '\n## %s\n' "$1"
+    shift
+    printf '$'
+    printf ' %q' "$@"
+    printf '\n'
+    "$@"
+}
+
+export TRAIN_DATA_PATH="$output/corpus/train.txt"
+export VALIDATION_DATA_PATH="$output/corpus/validation.txt"
+export VOCABULARY_PATH="$output/vocab/vocabulary"
+
+step "Text: the Python language reference, one tokenised sentence a line" \
+    python scripts/python_reference_corpus.py "$output/corpus"
+step "Vocabulary: the words that occur twice or more" \
+    allennlp elmo-vocab "$TRAIN_DATA_PATH" --output "$output/vocab" --min-count 2
+step "Training: each epoch a pass over the text, then one over the validation text" \
+    allennlp train training_config/pretrain/demo.jsonnet --serialization-dir "$output/model" "$@"
+step "Evaluation on text that training has not seen" \
+    allennlp evaluate "$output/model/model.tar.gz" "$output/corpus/heldout.txt" \
+    --output-file "$output/heldout.json"
+step "Export in the layout in which ELMo models are published" \
+    allennlp elmo-export "$output/model/model.tar.gz" "$output/elmo"
+step "Sentences to embed: two with the word \"set\" in different senses, and those of the text" \
+    python scripts/demo_report.py sentences "$output"
+step "Their layers" \
+    allennlp elmo "$output/sentences.txt" "$output/layers.hdf5" --average \
+    --options-file "$output/elmo/options.json" --weight-file "$output/elmo/weights.hdf5"
+step "Results" python scripts/demo_report.py results "$output"

@@ -1,0 +1,204 @@
+"""Every configuration of pretraining, trained for a few steps by AllenNLP at a small size."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import load_archive
+from allennlp.training.callbacks import TrainerCallback
+
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+
+CONFIGS = ["original", "medium", "small", "token_embeddings", "demo"]
+N_WORDS = 40
+BATCH_SIZE = 4
+SMALL = {
+    "dataset_reader.batch_size": BATCH_SIZE,
+    "dataset_reader.num_steps": 5,
+    "validation_dataset_reader.batch_size": BATCH_SIZE,
+    "validation_dataset_reader.num_steps": 5,
+    "model.num_samples": 20,
+    "model.options.lstm.dim": 12,
+    "model.options.lstm.projection_dim": 8,
+    "trainer.num_epochs": 2,
+    "trainer.callbacks": ["record_losses"],
+}
+SMALL_CHARACTERS = {
+    "model.options.char_cnn.filters": [[1, 4], [2, 4], [3, 8]],
+    "model.options.char_cnn.embedding.dim": 4,
+}
+
+
+@TrainerCallback.register("record_losses")
+class RecordLosses(TrainerCallback):
+    """Keeps the losses of all training steps of the last run."""
+
+    losses: List[float] = []
+
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
+        RecordLosses.losses = []
+
+    def on_batch(
+        self,
+        trainer: Any,
+        batch_inputs: Any,
+        batch_outputs: List[Dict[str, Any]],
+        *args: Any,
+        is_training: bool,
+        **kwargs: Any,
+    ) -> None:
+        if is_training:
+            RecordLosses.losses += [output["loss"].item() for output in batch_outputs]
+
+
+def _write_text(path: Path, seed: int, n_sentences: int) -> None:
+    rng = random.Random(seed)
+    words = [f"word{i}" for i in range(N_WORDS)]
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(n_sentences):
+            # Rarer words are further back, as the sampler assumes.
+            chosen = (words[int(N_WORDS * rng.random() ** 2)] for _ in range(rng.randint(1, 9)))
+            file.write(" ".join(chosen) + "\n")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with train.txt, validation.txt and a vocabulary, which the environment names."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    _write_text(folder / "train.txt", seed=1, n_sentences=60)
+    _write_text(folder / "validation.txt", seed=2, n_sentences=11)
+    make_vocabulary(folder / "train.txt", folder / "vocab")
+    monkeypatch.setenv("TRAIN_DATA_PATH", str(folder / "train.txt"))
+    monkeypatch.setenv("VALIDATION_DATA_PATH", str(folder / "validation.txt"))
+    monkeypatch.setenv("VOCABULARY_PATH", str(folder / "vocab" / "vocabulary"))
+    return folder
+
+
+Config = Callable[..., Params]
+
+
+@pytest.fixture
+def config(corpus: Path, repository_root: Path) -> Config:
+    """Reads a configuration with its sizes, and what else is given, overridden."""
+
+    def read(name: str = "small", changes: Dict[str, Any] = {}) -> Params:  # noqa: B006
+        path = str(repository_root / "training_config" / "pretrain" / f"{name}.jsonnet")
+        overrides = {**SMALL, **changes}
+        if name != "token_embeddings":
+            overrides.update(SMALL_CHARACTERS)
+        return Params.from_file(path, json.dumps(overrides))
+
+    return read
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus: Path) -> None:
+    folder = corpus.parent / "model"
+    model = train_model(config(name), str(folder))
+
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["epoch"] == 1
+    assert 1 < metrics["training_perplexity"] < 2 * N_WORDS
+    archive = load_archive(folder / "model.tar.gz")
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, archive.model.state_dict()[key]), key
+
+    evaluated = evaluate_from_archive(folder / "model.tar.gz", str(corpus / "validation.txt"))
+    for key in ("perplexity", "forward_perplexity", "backward_perplexity"):
+        assert evaluated[key] == pytest.approx(metrics[f"best_validation_{key}"], rel=1e-5)
+
+
+def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:
+    folder = repository_root / "training_config" / "pretrain"
+    assert sorted(path.stem for path in folder.glob("*.jsonnet")) == sorted(CONFIGS)
+    sizes = {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
+    for name, (dim, projection_dim, n_highway) in sizes.items():
+        params = Params.from_file(str(folder / f"{name}.jsonnet")).as_dict(quiet=True)
+        options = params["model"]["options"]
+        assert (options["lstm"]["dim"], options["lstm"]["projection_dim"]) == (dim, projection_dim)
+        assert options["char_cnn"]["n_highway"] == n_highway
+        assert sum(n for _, n in options["char_cnn"]["filters"]) == 2048
+        assert params["trainer"]["grad_norm"] == 10
+        assert params["trainer"]["optimizer"]["lr"] == 0.2
+        assert params["dataset_reader"]["shuffle_sentences"]
+        assert not params["validation_dataset_reader"]["drop_last"]
+
+
+def _train(params: Params, folder: Path) -> List[float]:
+    train_model(params, str(folder))
+    return RecordLosses.losses
+
+
+def test_validation_changes_nothing_about_training(config: Config, corpus: Path) -> None:
+    changes = {"trainer.num_epochs": 3, "model.options.dropout": 0.3}
+    with_validation = _train(config(changes=changes), corpus.parent / "with")
+    without = config(changes=changes)
+    for key in ("validation_data_path", "validation_dataset_reader"):
+        del without.params[key]
+    without.params["trainer"]["validation_metric"] = "-loss"
+    assert _train(without, corpus.parent / "without") == with_validation
+    assert len(with_validation) > 30
+
+
+def test_a_seed_repeats_a_run_exactly(config: Config, corpus: Path) -> None:
+    first = _train(config(), corpus.parent / "first")
+    assert _train(config(), corpus.parent / "second") == first
+    # AllenNLP takes the seeds out of the parameters that it has used.
+    other = config(changes={"pytorch_seed": 1, "numpy_seed": 1, "random_seed": 1})
+    assert _train(other, corpus.parent / "other") != first
+
+
+def test_training_learns_what_is_there_to_learn(config: Config, corpus: Path) -> None:
+    (corpus / "train.txt").write_text("word1 word2 word3 word4\n" * 200, encoding="utf-8")
+    (corpus / "validation.txt").write_text("word1 word2 word3 word4\n" * 5, encoding="utf-8")
+    train_model(config("small", {"model.num_samples": 0}), str(corpus.parent / "model"))
+    metrics = json.loads((corpus.parent / "model" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["best_validation_perplexity"] < 4
+
+
+STOCK = {"type": "multiprocess", "batch_size": BATCH_SIZE}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"data_loader": {**STOCK, "shuffle": True}}, "order of the text.*shuffle false"),
+        ({"data_loader": {**STOCK, "batch_size": 3}}, "3 rows where .* made 4.*batch_size 4"),
+        ({"model.num_samples": N_WORDS + 3}, "43 .*vocabulary"),
+        ({"dataset_reader.batch_size": 500}, "train.txt is smaller than one batch"),
+        ({"train_data_path": "nowhere/train.txt"}, "nowhere/train.txt does not exist"),
+        ({"train_data_path": "nowhere/*.txt"}, "No file matches nowhere/"),
+        ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
+        ({"vocabulary": {"type": "empty"}}, "no namespace lm_tokens.*elmo-vocab"),
+        ({"dataset_reader.max_characters_per_token": None}, "max_characters_per_token"),
+        ({"dataset_reader.bidirectional": False}, "bidirectional to true in the reader"),
+        ({"model.options.char_cnn.n_characters": 260}, "n_characters.* is 260"),
+        ({"model.options.lstm.projection_dim": None}, "lstm.projection_dim"),
+    ],
+)
+def test_bad_input_is_named(
+    changes: Dict[str, Any], message: str, config: Config, corpus: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"(?s){message}"):
+        train_model(config("small", changes), str(corpus.parent / "model"))
+
+
+def test_missing_vocabulary_is_named(config: Config, corpus: Path) -> None:
+    # AllenNLP's own error.
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        train_model(config("small", {"vocabulary.directory": "nowhere"}), str(corpus / "model"))
+
+
+def test_stock_data_loader_in_order_trains_alike(config: Config, corpus: Path) -> None:
+    ours = _train(config(), corpus.parent / "ours")
+    # Read lazily: what is kept in memory would be the first epoch's order for ever.
+    stock = {**STOCK, "max_instances_in_memory": 8 * BATCH_SIZE}
+    assert _train(config(changes={"data_loader": stock}), corpus.parent / "stock") == ours

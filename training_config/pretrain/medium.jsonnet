@@ -1,0 +1,13 @@
+// ELMo at half the size: two LSTM layers of 2048 cells, 256 numbers a direction.
+//
+// Reproduces: the sizes of the published "medium" model (28.0 million parameters without the
+//   softmax), with the training of original.jsonnet. How the published one was trained is not
+//   documented.
+// Expected, hardware and time: not measured.
+// Source: the options.json that was published with the model.
+local pretrain = import 'pretrain.libsonnet';
+
+pretrain.config(
+  options=pretrain.options(lstm_dim=2048, projection_dim=256, n_highway=1),
+  num_samples=8192,
+)
