@@ -27,6 +27,7 @@ MODERN = [
     "nltk>=3.8,<3.9.3",        # later ones refuse the corpus paths AllenNLP uses
     "setuptools<81",           # py-rouge needs pkg_resources
     "h5py",
+    "google-crc32c>=1.1",      # checksums of TensorFlow checkpoints; cached-path needs it, too
     "scipy",
     "scikit-learn",
     "tensorboardX",
@@ -49,12 +50,15 @@ REFERENCE = [
     "torch==1.12.1",
     "allennlp==2.10.1",
     "allennlp-models==2.10.1",
+    "google-crc32c>=1.1",
     "numpy<2",
     "nltk<3.9.3",
     "setuptools<81",
     # These only spare pip long backtracking.
     "datasets==2.10.1",
     "dill==0.3.6",
+    'pathy<0.12; python_version < "3.10"',
+    'urllib3<1.27; python_version < "3.10"',
 ]
 # fmt: on
 
@@ -96,7 +100,10 @@ setup(
     python_requires=">=3.9",
     install_requires=[
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
-        *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
+        *(
+            requirement if ";" in requirement else f'{requirement}; python_version < "3.11"'
+            for requirement in REFERENCE
+        ),
     ],
     extras_require={"dev": DEV, "plot": PLOT},
 )
