@@ -1,0 +1,363 @@
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+import numpy
+
+_FOOTER_SIZE = 48
+_MAGIC = 0xDB4775248B80FB57
+# What follows a block: its compression, and a checksum of both.
+_TRAILER_SIZE = 5
+# TensorFlow's numbers for types, those that variables have.
+_DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
+_CHUNK_BYTES = 2**24
+
+
+class _Variable(NamedTuple):
+    """
+    An entry of the index: where a variable lies, and what it is.
+    """
+
+    dtype: int
+    shape: Tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    is_partitioned: bool
+
+
+class TensorFlowCheckpoint:
+    """
+    Reads the variables of a TensorFlow V2 checkpoint, without TensorFlow.
+
+    ```python
+    checkpoint = TensorFlowCheckpoint("folder")
+    checkpoint.read("lm/softmax/W")     # (n_words, dim)
+    ```
+
+    `PREFIX.index` is a table in the format of LevelDB: sorted blocks of keys, each written as what
+    differs from the key before, and an index of the blocks. Its values are protocol buffers
+    (`BundleEntryProto` of TensorFlow's `tensor_bundle.proto`) that say where in the files
+    `PREFIX.data-00000-of-0000N` the little-endian values of a variable lie. Every block and every
+    variable has a CRC32C checksum, and each is verified before it is used.
+
+    # Parameters
+
+    path : `str` or `os.PathLike`
+        The prefix that the files share, or their folder, whose file `checkpoint` then says which
+        one is the latest.
+
+    # Raises
+
+    `FileNotFoundError` if there is no such checkpoint, and `ValueError` that names the file and
+    what is wrong with it.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        self.prefix = find_checkpoint(path)
+        self._index_file = f"{self.prefix}.index"
+        self._n_shards = 0
+        self._variables: Dict[str, _Variable] = {}
+        self._read_index()
+
+    def names(self) -> List[str]:
+        """
+        # Returns
+
+        `List[str]`
+            The variables, in the order of the index, which is that of their names.
+        """
+        return list(self._variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def shape(self, name: str) -> Tuple[int, ...]:
+        return self._variable(name).shape
+
+    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
+        """
+        # Parameters
+
+        name : `str`
+            A variable.
+        out : `numpy.ndarray`, optional (default = a new array)
+            Where to read it to: contiguous, of its shape and type. A variable of any size then
+            needs no memory but this and a chunk of 16 MB.
+
+        # Returns
+
+        `numpy.ndarray`
+            Its values; `out` if given.
+
+        # Raises
+
+        `KeyError` for a name that is not there, `FileNotFoundError` for a missing data file,
+        `ValueError` for one that is cut off or damaged, and for a type that is not numeric.
+        """
+        from google_crc32c import extend
+
+        variable = self._variable(name)
+        if variable.is_partitioned:
+            raise ValueError(f"{self._index_file}: {name!r} is in parts, which can't be read")
+        if variable.dtype not in _DTYPES:
+            raise ValueError(
+                f"{self._index_file}: {name!r} has TensorFlow's type {variable.dtype}, which can't "
+                f"be read; numbers of {sorted(_DTYPES)} can"
+            )
+        dtype = numpy.dtype(_DTYPES[variable.dtype])
+        if out is None:
+            out = numpy.empty(variable.shape, dtype)
+        if out.dtype != dtype or out.shape != variable.shape or not out.flags.c_contiguous:
+            raise ValueError(
+                f"{name!r} has type {dtype} and shape {variable.shape}, and can't be read to a "
+                f"{out.dtype} array of shape {out.shape}"
+            )
+        if variable.size != out.nbytes:
+            raise ValueError(
+                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
+                f"{variable.shape} takes {out.nbytes}"
+            )
+        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
+        if not os.path.exists(data_file):
+            raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
+        target = out.reshape(-1).view(numpy.uint8)  # (n_bytes,)
+        checksum = 0
+        with open(data_file, "rb") as file:
+            file.seek(variable.offset)
+            for start in range(0, variable.size, _CHUNK_BYTES):
+                n_bytes = min(_CHUNK_BYTES, variable.size - start)
+                chunk = file.read(n_bytes)
+                if len(chunk) < n_bytes:
+                    raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
+                checksum = extend(checksum, chunk)
+                target[start : start + n_bytes] = numpy.frombuffer(chunk, numpy.uint8)
+        if _mask(checksum) != variable.checksum:
+            raise ValueError(
+                f"{data_file}: the checksum of {name!r} is wrong, so the file is damaged"
+            )
+        return out
+
+    def _variable(self, name: str) -> _Variable:
+        try:
+            return self._variables[name]
+        except KeyError:
+            raise KeyError(f"{self._index_file}: there is no variable {name!r}") from None
+
+    def _read_index(self) -> None:
+        table = Path(self._index_file).read_bytes()
+        if len(table) < _FOOTER_SIZE or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
+            raise ValueError(
+                f"{self._index_file}: not the index of a TensorFlow checkpoint, or one cut off"
+            )
+        try:
+            footer = table[-_FOOTER_SIZE:]
+            meta_handle, place = _handle(footer, 0)
+            index_handle, _ = _handle(footer, place)
+            list(self._block(table, meta_handle))  # empty, and checked like all others
+            for _, value in self._block(table, index_handle):
+                for key, entry in self._block(table, _handle(value, 0)[0]):
+                    if key:
+                        self._variables[key.decode("utf-8")] = _parse_variable(entry)
+                    else:
+                        self._parse_header(entry)
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
+            raise ValueError(f"{self._index_file}: is damaged ({error})") from error
+        if not self._n_shards:
+            raise ValueError(f"{self._index_file}: is damaged (it has no header)")
+
+    def _block(self, table: bytes, handle: Tuple[int, int]) -> Iterator[Tuple[bytes, bytes]]:
+        """
+        Keys and values of the block at (offset, size).
+        """
+        from google_crc32c import value as crc32c
+
+        offset, size = handle
+        end = offset + size
+        if end + _TRAILER_SIZE > len(table) - _FOOTER_SIZE:
+            raise ValueError(f"{self._index_file}: is damaged (a block lies outside of the file)")
+        compression, checksum = struct.unpack("<BI", table[end : end + _TRAILER_SIZE])
+        if _mask(crc32c(table[offset : end + 1])) != checksum:
+            raise ValueError(
+                f"{self._index_file}: the checksum of a block is wrong, so the file is damaged"
+            )
+        if compression:
+            raise ValueError(
+                f"{self._index_file}: has compressed blocks (type {compression}), which "
+                "TensorFlow's Saver does not write and this can't read"
+            )
+        block = table[offset:end]
+        # At the end there are places to start reading at, and how many.
+        (n_restarts,) = struct.unpack("<I", block[-4:])
+        last = size - 4 * (n_restarts + 1)
+        key, place = b"", 0
+        while place < last:
+            n_shared, place = _varint(block, place)
+            n_own, place = _varint(block, place)
+            n_value, place = _varint(block, place)
+            key = key[:n_shared] + block[place : place + n_own]
+            place += n_own
+            yield key, block[place : place + n_value]
+            place += n_value
+
+    def _parse_header(self, entry: bytes) -> None:
+        header = dict(_fields(entry))
+        if header.get(2):
+            raise ValueError(f"{self._index_file}: was written on a big-endian machine")
+        self._n_shards = _integer(header.get(1, 0))
+
+
+def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
+    """
+    # Parameters
+
+    path : `str` or `os.PathLike`
+        The prefix of a V2 checkpoint's files, or their folder.
+
+    # Returns
+
+    `str`
+        The prefix. In a folder it is the one that the file `checkpoint` names, by a path that may
+        be relative to the folder, or absolute from before the folder was moved; without this file,
+        the only one there is.
+
+    # Raises
+
+    `FileNotFoundError` if there is none, `ValueError` if it isn't clear which one.
+    """
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        prefix = re.sub(r"\.index$", "", path)
+        if os.path.exists(f"{prefix}.index"):
+            return prefix
+        if os.path.exists(path):
+            raise ValueError(
+                f"{path}: not a TensorFlow V2 checkpoint, which has a file {prefix}.index; one of "
+                "the old format V1 has to be saved again by a newer TensorFlow"
+            )
+        raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
+    found = sorted(str(file)[: -len(".index")] for file in Path(path).glob("*.index"))
+    choice = os.path.join(path, "checkpoint")
+    if os.path.exists(choice):
+        named = _latest(choice)
+        # An absolute path stays as it is in the join.
+        for prefix in (os.path.join(path, named), os.path.join(path, os.path.basename(named))):
+            if os.path.exists(f"{prefix}.index"):
+                return prefix
+        raise FileNotFoundError(
+            f"{choice}: names {named!r}, but the file {os.path.basename(named)}.index is not "
+            f"there; of checkpoints there are {[os.path.basename(prefix) for prefix in found]}"
+        )
+    if not found:
+        raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")
+    if len(found) > 1:
+        raise ValueError(
+            f"{path}: has the checkpoints {[os.path.basename(prefix) for prefix in found]}, and no "
+            "file `checkpoint` that says which is meant; give the path of one, without .index"
+        )
+    return found[0]
+
+
+def _latest(path: str) -> str:
+    """
+    `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
+    """
+    text = Path(path).read_bytes().decode("utf-8", "replace")
+    match = re.search(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', text, re.MULTILINE)
+    if match is None:
+        raise ValueError(f'{path}: has no line `model_checkpoint_path: "..."`')
+    # Bytes that are not ASCII are escaped one by one.
+    raw = match.group(1).encode("utf-8").decode("unicode_escape").encode("latin-1")
+    return raw.decode("utf-8")
+
+
+def _mask(checksum: int) -> int:
+    """
+    The form in which checksums are stored, so that one of data with a checksum in it is sound.
+    """
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varint(data: bytes, place: int) -> Tuple[int, int]:
+    """
+    # Returns
+
+    `Tuple[int, int]`
+        The number at `place`, seven bits a byte from the lowest, and where the next thing starts.
+    """
+    number = shift = 0
+    while True:
+        byte = data[place]
+        number |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return number, place
+
+
+def _handle(data: bytes, place: int) -> Tuple[Tuple[int, int], int]:
+    """
+    # Returns
+
+    `Tuple[Tuple[int, int], int]`
+        Offset and size of a block, and where the next thing starts.
+    """
+    offset, place = _varint(data, place)
+    size, place = _varint(data, place)
+    return (offset, size), place
+
+
+def _fields(message: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
+    """
+    The fields of a protocol buffer: their numbers, and whole numbers or bytes.
+    """
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        wire_type = tag & 7
+        if wire_type == 0:
+            number, place = _varint(message, place)
+            yield tag >> 3, number
+        elif wire_type == 2:
+            size, place = _varint(message, place)
+            yield tag >> 3, message[place : place + size]
+            place += size
+        elif wire_type in (1, 5):
+            form = "<Q" if wire_type == 1 else "<I"
+            yield tag >> 3, struct.unpack_from(form, message, place)[0]
+            place += struct.calcsize(form)
+        else:
+            raise IndexError(f"a field of wire type {wire_type}")
+
+
+def _integer(value: Union[int, bytes]) -> int:
+    if not isinstance(value, int):
+        raise IndexError("a number was expected")
+    return value
+
+
+def _parse_variable(entry: bytes) -> _Variable:
+    numbers: Dict[int, int] = {}
+    shape: List[int] = []
+    is_partitioned = False
+    for field, value in _fields(entry):
+        if field == 2 and isinstance(value, bytes):  # a shape, whose field 2 is a dimension
+            dimensions = [part for number, part in _fields(value) if number == 2]
+            for dimension in dimensions:
+                if isinstance(dimension, bytes):
+                    shape.append(_integer(dict(_fields(dimension)).get(1, 0)))
+        elif field == 7:
+            is_partitioned = True
+        else:
+            numbers[field] = _integer(value)
+    return _Variable(
+        dtype=numbers.get(1, 0),
+        shape=tuple(shape),
+        shard=numbers.get(3, 0),
+        offset=numbers.get(4, 0),
+        size=numbers.get(5, 0),
+        checksum=numbers.get(6, 0),
+        is_partitioned=is_partitioned,
+    )
