@@ -4,8 +4,8 @@
 #
 #   bash scripts/demo.sh [OUTPUT_DIR [ARGUMENTS OF allennlp train...]]
 #
-# Everything is written to OUTPUT_DIR (by default the folder `demo` of the repository). A second run starts anew; a folder that
-# is not from this script is refused.
+# Everything is written to OUTPUT_DIR (by default the folder `demo` of the repository). A second run
+# starts anew; a folder that is not from this script is refused.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -30,8 +30,8 @@ done
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore:pkg_resources is deprecated}"
 export ALLENNLP_LOG_LEVEL="${ALLENNLP_LOG_LEVEL:-WARNING}"
-# The matrices are small: a second thread gains little, and on a busy machine threads that wait for
-# each other take many times as long.
+# The matrices are small, and on a busy machine threads that wait for each other take many times as
+# long as one.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 step() {

@@ -38,11 +38,14 @@ class _FullLoss(torch.autograd.Function):
         loss = hidden.new_zeros(())
         for rows in _row_chunks(n_tokens, weight.size(0), hidden.element_size()):
             logits = torch.addmm(bias, hidden[rows], weight.t())  # (n, n_words)
-            normalizer = logits.logsumexp(1, keepdim=True)  # (n, 1)
             target = targets[rows].unsqueeze(1)  # (n, 1)
-            loss += (normalizer - logits.gather(1, target)).sum()
+            logits -= logits.amax(1, keepdim=True)
+            loss -= logits.gather(1, target).sum()
+            exponentials = logits.exp_()  # (n, n_words)
+            total = exponentials.sum(1, keepdim=True)  # (n, 1)
+            loss += total.log().sum()
             if needs_grad:
-                grad = logits.sub_(normalizer).exp_()  # (n, n_words)
+                grad = exponentials.div_(total)  # (n, n_words)
                 grad.scatter_add_(1, target, grad.new_full(target.shape, -1.0)).div_(n_tokens)
                 torch.mm(grad, weight, out=grad_hidden[rows])
                 grad_weight.addmm_(grad.t(), hidden[rows])
@@ -99,16 +102,19 @@ class _SampledLoss(torch.autograd.Function):
             if remove_accidental_hits:
                 hits = is_hit[rows].nonzero().squeeze(1)
                 logits[hits, place[rows][hits]] = -math.inf
-            target_logit = target_logits[rows]  # (n,)
-            normalizer = torch.logaddexp(logits.logsumexp(1), target_logit)  # (n,)
-            loss += (normalizer - target_logit).sum()
+            highest = torch.maximum(logits.amax(1), target_logits[rows])  # (n,)
+            target_logit = target_logits[rows] - highest  # (n,)
+            exponentials = logits.sub_(highest.unsqueeze(1)).exp_()  # (n, n_samples)
+            samples_total = exponentials.sum(1)  # (n,)
+            total = samples_total + target_logit.exp()  # (n,)
+            loss += (total.log() - target_logit).sum()
             if needs_grad:
-                # (n, n_samples)
-                grad = logits.sub_(normalizer.unsqueeze(1)).exp_().div_(n_tokens)
+                grad = exponentials.div_(total.unsqueeze(1) * n_tokens)  # (n, n_samples)
                 torch.mm(grad, sample_weight, out=grad_hidden[rows])
                 grad_sample_weight.addmm_(grad.t(), hidden[rows])
                 grad_sample_bias.add_(grad.sum(0))
-                grad_target_logits[rows] = (target_logit - normalizer).expm1_().div_(n_tokens)
+                # The target's probability less 1.
+                grad_target_logits[rows] = samples_total.div_(total).div_(-n_tokens)
         if needs_grad:
             grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
             grad_hidden.addcmul_(grad_column, target_weight)
