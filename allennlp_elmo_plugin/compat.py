@@ -26,6 +26,7 @@ from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import multiprocess_data_loader
 from allennlp.models import archival
+from allennlp.training import checkpointer
 from allennlp.training.learning_rate_schedulers import pytorch_lr_schedulers
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,14 @@ def apply() -> None:
     patch_device_of_index()
     patch_worker_lock()
     patch_archive_extraction()
+    patch_checkpoint_removal()
     silence_sparse_invariants()
 
 
 def _replace(original: Any, replacement: Any) -> None:
-    """Puts `replacement` in the place of `original` in all AllenNLP modules imported so far."""
+    """Puts `replacement` in place of `original` in AllenNLP's and our modules imported so far."""
     for module_name, module in list(sys.modules.items()):
-        if module_name.split(".")[0] in ("allennlp", "allennlp_models"):
+        if module_name.split(".")[0] in ("allennlp", "allennlp_models", "allennlp_elmo_plugin"):
             for name, value in list(vars(module).items()):
                 if value is original:
                     setattr(module, name, replacement)
@@ -349,6 +351,28 @@ def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
         return False
     root = os.path.realpath(folder)
     return all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in paths)
+
+
+# Old checkpoints
+
+
+def patch_checkpoint_removal() -> None:
+    """
+    `allennlp/training/checkpointer.py`, all versions.
+
+    An old checkpoint is removed by a pattern that also fits every later one whose number begins
+    with the same digits: with that of batch 5 went those of 50 to 59, sometimes all there were.
+    """
+    checkpointer.Checkpointer._remove_checkpoint = _remove_checkpoint  # type: ignore[method-assign]
+
+
+def _remove_checkpoint(
+    self: checkpointer.Checkpointer, epochs_completed: int, batches_in_epoch_completed: int
+) -> None:
+    point = (epochs_completed, batches_in_epoch_completed)
+    for name in os.listdir(self._serialization_dir):
+        if point in (self._parse_model_state_path(name), self._parse_training_state_path(name)):
+            os.remove(os.path.join(self._serialization_dir, name))
 
 
 # Sparse gradients

@@ -19,7 +19,7 @@ from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
-from allennlp_elmo_plugin import compat
+from allennlp_elmo_plugin import compat, embedder
 
 PLUGIN = "allennlp_elmo_plugin"
 
@@ -280,10 +280,13 @@ class TestDeviceOfIndex:
 
         original = common_util.int_to_device
         monkeypatch.setattr(compat, "torch", Torch)
+        # Undone at the end, when taking the patch back has replaced this one too.
+        monkeypatch.setattr(compat, "int_to_device", compat.int_to_device)
         try:
             compat.patch_device_of_index()
             assert common_util.int_to_device is compat.int_to_device
             assert trainer.int_to_device is compat.int_to_device
+            assert embedder.int_to_device is compat.int_to_device
         finally:
             compat._replace(compat.int_to_device, original)
         assert trainer.int_to_device is original
