@@ -10,7 +10,7 @@ import torch
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.bilm.weights import _datasets
+from allennlp_elmo_plugin.bilm.weights import datasets
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 
@@ -47,7 +47,7 @@ def set_variables(
     model: BidirectionalLanguageModel, arrays: Dict[str, np.ndarray], prefix: str
 ) -> None:
     """Gives the model the variables `<prefix>/lm/...`."""
-    for dataset in _datasets(model.bilm):
+    for dataset in datasets(model.bilm):
         dataset.set(torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"]))
     with torch.no_grad():
         if f"{prefix}/lm/softmax/W" in arrays:
@@ -57,7 +57,7 @@ def set_variables(
 
 def variables(model: BidirectionalLanguageModel) -> Iterator[Tuple[str, np.ndarray]]:
     """The model's variables by TensorFlow's names."""
-    for dataset in _datasets(model.bilm):
+    for dataset in datasets(model.bilm):
         yield _variable(dataset.name), dataset.get().detach().numpy()
     yield "lm/softmax/W", model.softmax.weight.detach().numpy()
     yield "lm/softmax/b", model.softmax.bias.detach().numpy()

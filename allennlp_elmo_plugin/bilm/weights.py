@@ -123,7 +123,7 @@ def _lstm_datasets(lstm: ProjectedLstm, name: str) -> Iterator[_Dataset]:
         yield _part(f"{name}/W_P_0", lstm.state_projection.weight, _transpose)
 
 
-def _datasets(model: Union[BiLm, CharacterEncoder]) -> Iterator[_Dataset]:
+def datasets(model: Union[BiLm, CharacterEncoder]) -> Iterator[_Dataset]:
     """
     bilm-tf's weights.hdf5 (`dump_weights`), dataset by dataset.
     """
@@ -153,7 +153,7 @@ def match_weight_file(options: BiLmOptions, path: Path) -> BiLmOptions:
         `options` with what a weights.hdf5 knows better: whether there is a backward direction,
         which the published options.json don't say, and which projections there are.
     """
-    with _open(path) as weight_file:
+    with open_weight_file(path) as weight_file:
         return replace(
             options,
             bidirectional="RNN_1" in weight_file,
@@ -163,7 +163,7 @@ def match_weight_file(options: BiLmOptions, path: Path) -> BiLmOptions:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def open_weight_file(path: Path) -> Iterator[Any]:
     import h5py
 
     if not os.path.exists(path):
@@ -194,7 +194,7 @@ def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
     cut off, a dataset missing or of another shape, a value that is not finite.
     """
     pending = []
-    with _open(path) as weight_file:
+    with open_weight_file(path) as weight_file:
         if isinstance(model, BiLm):
             layers = weight_file.get("RNN_0/RNN/MultiRNNCell", ())
             if f"Cell{model.options.n_layers}" in layers:
@@ -202,7 +202,7 @@ def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
                     f"{path}: has {len(layers)} LSTM layers, but the options say "
                     f'{model.options.n_layers} ("lstm.n_layers")'
                 )
-        for dataset in _datasets(model):
+        for dataset in datasets(model):
             stored = weight_file.get(dataset.name)
             if not hasattr(stored, "shape"):
                 raise ValueError(
@@ -235,7 +235,7 @@ def write_weights(path: Path, bilm: BiLm) -> None:
     bilm : `BiLm`
         The model.
     """
-    _write(path, ((dataset.name, dataset.get()) for dataset in _datasets(bilm)))
+    _write(path, ((dataset.name, dataset.get()) for dataset in datasets(bilm)))
 
 
 def write_softmax(path: Path, softmax: Softmax) -> None:

@@ -2,4 +2,5 @@
 
 from allennlp_elmo_plugin.commands.elmo import Elmo
 from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
+from allennlp_elmo_plugin.commands.elmo_import import ElmoImport
 from allennlp_elmo_plugin.commands.elmo_vocab import ElmoVocab

@@ -1,0 +1,119 @@
+import os
+from typing import Dict, Iterable, Iterator, Tuple, Union
+
+import numpy
+import torch
+
+_STEP = "step"
+# Rows of a table that are held at a time.
+_CHUNK_BYTES = 2**26
+
+
+def write_adagrad_state(
+    path: Union[str, "os.PathLike[str]"],
+    accumulators: Iterable[Tuple[str, torch.Tensor]],
+    step: int,
+) -> None:
+    """
+    Writes the state of Adagrad as an HDF5 file, whole or not at all: for each parameter the sum of
+    its squared gradients, by the parameter's name.
+
+    # Parameters
+
+    path : `str`
+        The HDF5 file.
+    accumulators : `Iterable[Tuple[str, torch.Tensor]]`
+        The name and the sum of each parameter, one after the other.
+    step : `int`
+        Updates that were made so far.
+    """
+    import h5py
+
+    temporary = f"{os.fspath(path)}.partial"
+    try:
+        with h5py.File(temporary, "w") as state_file:
+            state_file.attrs[_STEP] = step
+            for name, values in accumulators:
+                state_file.create_dataset(name, data=values.detach().cpu().numpy())
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def read_adagrad_state(
+    path: Union[str, "os.PathLike[str]"],
+    parameters: Iterable[Tuple[str, torch.Tensor]],
+    optimizer: torch.optim.Optimizer,
+) -> int:
+    """
+    Gives an optimizer the state that `write_adagrad_state` wrote, in its own memory.
+
+    # Parameters
+
+    path : `str`
+        The HDF5 file.
+    parameters : `Iterable[Tuple[str, torch.Tensor]]`
+        The model's `named_parameters()`. Those that the optimizer does not have are left out.
+    optimizer : `torch.optim.Optimizer`
+        `torch.optim.Adagrad`, or one that keeps `sum` and `step` as it does. Nothing is changed
+        unless the file has all of its parameters.
+
+    # Returns
+
+    `int`
+        Updates that were made so far.
+
+    # Raises
+
+    `FileNotFoundError`, or `ValueError` that says what does not fit.
+    """
+    import h5py
+
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: there is no such file")
+    states = dict(_states(parameters, optimizer))
+    try:
+        with h5py.File(os.fspath(path), "r") as state_file:
+            if _STEP not in state_file.attrs:
+                raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
+            step = int(state_file.attrs[_STEP])
+            for name, state in states.items():
+                shape = tuple(state["sum"].shape)
+                found = state_file[name].shape if name in state_file else "nothing"
+                if found != shape:
+                    raise ValueError(
+                        f"{path}: has {found} for the parameter {name!r} of shape {shape}; is it "
+                        "the state of this model?"
+                    )
+            for name, state in states.items():
+                _copy(state_file[name], state["sum"])
+                state["step"].fill_(step)
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+    return step
+
+
+def _states(
+    parameters: Iterable[Tuple[str, torch.Tensor]], optimizer: torch.optim.Optimizer
+) -> Iterator[Tuple[str, Dict[str, torch.Tensor]]]:
+    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in parameters:
+        if id(parameter) in optimized:
+            state = optimizer.state.get(parameter, {})
+            if "sum" not in state or "step" not in state:
+                raise ValueError(
+                    f"the optimizer {type(optimizer).__name__} keeps no sums of squared gradients; "
+                    "only Adagrad can go on from a state of Adagrad"
+                )
+            yield name, state
+
+
+def _copy(stored: "numpy.ndarray", target: torch.Tensor) -> None:
+    if target.dim() == 0:
+        target.fill_(float(stored[()]))
+        return
+    row_bytes = max(1, target[:1].numel() * target.element_size())
+    rows = max(1, _CHUNK_BYTES // row_bytes)
+    for start in range(0, target.size(0), rows):
+        target[start : start + rows].copy_(torch.from_numpy(stored[start : start + rows]))

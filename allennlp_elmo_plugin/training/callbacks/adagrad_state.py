@@ -1,0 +1,60 @@
+import logging
+from typing import TYPE_CHECKING, Any
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
+from allennlp.training.callbacks import TrainerCallback
+
+from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state
+
+if TYPE_CHECKING:
+    from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+
+logger = logging.getLogger(__name__)
+
+
+@TrainerCallback.register("adagrad_state")
+class AdagradStateCallback(TrainerCallback):
+    """
+    Starts training with the state of Adagrad that `allennlp elmo-import` took out of a checkpoint
+    of bilm-tf. Together with the imported model, training goes on as if it had never stopped; with
+    fresh accumulators the first updates would be too large.
+
+    ```jsonnet
+    model: { type: "from_archive", archive_file: "imported/model.tar.gz" },
+    trainer: {
+      optimizer: { type: "adagrad", lr: 0.2, initial_accumulator_value: 1.0, eps: 0.0 },
+      callbacks: [{ type: "adagrad_state", file: "imported/adagrad.hdf5" }],
+    }
+    ```
+
+    A run that is recovered has its own state, and keeps it.
+
+    # Parameters
+
+    serialization_dir : `str`
+        Given by the trainer.
+    file : `str`
+        The `adagrad.hdf5`.
+    """
+
+    def __init__(self, serialization_dir: str, file: str) -> None:
+        super().__init__(serialization_dir)
+        self.file = file
+
+    def on_start(
+        self, trainer: "GradientDescentTrainer", is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        if (
+            trainer._start_after_epochs_completed > 0
+            or trainer._start_after_batches_in_epoch_completed > 0
+        ):
+            return
+        try:
+            step = read_adagrad_state(
+                cached_path(self.file), trainer.model.named_parameters(), trainer.optimizer
+            )
+        except (FileNotFoundError, ValueError) as error:
+            raise ConfigurationError(f"adagrad_state: {error}") from error
+        logger.info("The state of Adagrad after %d updates, from %s", step, self.file)

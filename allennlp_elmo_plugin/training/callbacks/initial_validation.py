@@ -1,0 +1,70 @@
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Dict
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import dump_metrics
+from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.util import evaluate
+
+if TYPE_CHECKING:
+    from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+
+logger = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics_initial.json"
+
+
+@TrainerCallback.register("initial_validation")
+class InitialValidationCallback(TrainerCallback):
+    """
+    Validates before the first update: what a pretrained model is worth on the new text as it is.
+    The metrics are in the log, in `metrics_initial.json` of the folder of the run, and with those
+    of training as `initial_validation_...`.
+
+    Training itself is that without this callback.
+
+    # Parameters
+
+    serialization_dir : `str`
+        Given by the trainer.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self.metrics: Dict[str, float] = {}
+
+    def on_start(
+        self, trainer: "GradientDescentTrainer", is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        if self.metrics or (
+            trainer._start_after_epochs_completed > 0
+            or trainer._start_after_batches_in_epoch_completed > 0
+        ):
+            return  # recovered
+        if trainer._validation_data_loader is None:
+            raise ConfigurationError("initial_validation needs validation_data_path")
+        metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
+        self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
+        if is_primary:
+            for key, value in self.metrics.items():
+                # Shown at any level of logging: what comes after is compared with it.
+                logger.warning("Before training: %s %.4f", key, value)
+            dump_metrics(os.path.join(self.serialization_dir, METRICS_FILE), self.metrics)
+
+    def on_epoch(
+        self,
+        trainer: "GradientDescentTrainer",
+        metrics: Dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        metrics.update(self.metrics)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"metrics": self.metrics}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self.metrics = state_dict["metrics"]
