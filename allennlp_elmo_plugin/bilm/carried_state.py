@@ -33,6 +33,19 @@ class CarriedState:
             kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
             self._states[key] = (state[0] * kept, state[1] * kept)
 
+    def state_dict(self) -> Dict[Hashable, LstmState]:
+        """
+        The states by their keys, on the CPU: outputs, shape `(n_rows, projection_dim)`, and
+        memories, shape `(n_rows, dim)`.
+        """
+        return {key: (state[0].cpu(), state[1].cpu()) for key, state in self._states.items()}
+
+    def load_state_dict(self, states: Dict[Hashable, LstmState]) -> None:
+        """
+        Takes over what `state_dict` gave, whatever the device of the model.
+        """
+        self._states = dict(states)
+
     def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
         """
         # Parameters

@@ -1,5 +1,5 @@
 import math
-from typing import NamedTuple
+from typing import Dict, NamedTuple
 
 import numpy
 import torch
@@ -66,6 +66,18 @@ class LogUniformSampler:
         num_tries = int(chosen[-1]) + 1
         self._n_draws = num_tries + num_tries // 8 + 16
         return Samples(torch.from_numpy(draws[chosen]), num_tries)
+
+    def state_dict(self) -> Dict[str, int]:
+        """
+        What the next samples depend on beside torch's random numbers.
+        """
+        return {"n_draws": self._n_draws}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """
+        Takes over what `state_dict` gave.
+        """
+        self._n_draws = state["n_draws"]
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """

@@ -8,7 +8,7 @@ import os
 import random
 import zlib
 from pathlib import Path
-from typing import IO, Callable, Iterable, Iterator, List, Optional, Union
+from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 
@@ -16,6 +16,11 @@ PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[st
 
 BLOCK_BYTES = 64 * 2**20
 """Lines are shuffled within blocks of this size: a usual shard, and it fits into any memory."""
+
+PUT_BACK = (
+    "A recovered run goes on where it was in the text: put the files back as they were, or start "
+    "a new run in another folder"
+)
 
 
 def find_files(paths: PathOrPaths) -> List[Path]:
@@ -69,7 +74,10 @@ def find_files(paths: PathOrPaths) -> List[Path]:
 
 
 def read_blocks(
-    file: Path, block_bytes: int, on_read: Optional[Callable[[int], object]] = None
+    file: Path,
+    block_bytes: int,
+    on_read: Optional[Callable[[int], object]] = None,
+    offset: int = 0,
 ) -> Iterator[List[bytes]]:
     """
     Reads about `block_bytes` of whole lines at a time. Only a line feed ends a line.
@@ -82,6 +90,9 @@ def read_blocks(
     on_read : `Callable[[int], object]`, optional (default = `None`)
         Called with the number of bytes that each block took in the file as it is stored, for a
         progress bar.
+    offset : `int`, optional (default = `0`)
+        The byte of the text to start from, the first of a line. What lies before it is not read,
+        unless the file is compressed.
     """
     with open(file, "rb") as raw:
         stream: IO[bytes] = raw
@@ -90,6 +101,9 @@ def read_blocks(
         position = 0
         while True:
             try:
+                if offset:
+                    stream.seek(offset)
+                    offset = 0
                 lines = stream.readlines(block_bytes)
             except (OSError, EOFError, zlib.error) as error:
                 raise ConfigurationError(f"Can't read {file}: {error}") from error
@@ -119,13 +133,15 @@ def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
     return words.split(" ") if words else []
 
 
-def read_sentences(
-    files: Iterable[Path],
-    *,
-    encoding_errors: str = "strict",
-    shuffle: Optional[random.Random] = None,
-) -> Iterator[List[str]]:
+class SentenceStream(Iterator[List[str]]):
     """
+    The sentences of a corpus, one after another: the words of each line. An empty line is a
+    sentence without words.
+
+    `state_dict` tells where the stream is, and a stream of the same arguments goes on from there
+    without reading what lies before: only the block of the file that it is in is read again (and a
+    compressed file is decompressed up to it).
+
     # Parameters
 
     files : `Iterable[Path]`
@@ -135,24 +151,147 @@ def read_sentences(
     shuffle : `random.Random`, optional (default = `None`)
         If given, it draws the order of the files, and that of the lines in each block of 64 MB of
         a file. The memory needed does not depend on the size of the files.
-
-    # Returns
-
-    `Iterator[List[str]]`
-        The words of each line. An empty line is a sentence without words.
     """
-    files = list(files)
-    if shuffle is not None:
-        shuffle.shuffle(files)
-    for file in files:
-        number = 1
-        for lines in read_blocks(file, 2**20 if shuffle is None else BLOCK_BYTES):
-            order = list(range(len(lines)))
-            if shuffle is not None:
-                shuffle.shuffle(order)
-            for i in order:
-                try:
-                    yield split_words(lines[i], encoding_errors)
-                except UnicodeDecodeError as error:
-                    raise undecodable(file, number + i, error) from None
-            number += len(lines)
+
+    def __init__(
+        self,
+        files: Iterable[Path],
+        *,
+        encoding_errors: str = "strict",
+        shuffle: Optional[random.Random] = None,
+    ) -> None:
+        self._files = list(files)
+        self._encoding_errors = encoding_errors
+        self._seed: Optional[int] = None
+        if shuffle is not None:
+            shuffle.shuffle(self._files)
+            # Each block has an order of its own, so that it can be had without those before.
+            self._seed = shuffle.getrandbits(64)
+        self._blocks = self._read_blocks()
+        self._block = _Block(0, 0, 1, [])
+        self._order: Sequence[int] = []
+        self._n_read = 0
+
+    def __next__(self) -> List[str]:
+        while self._n_read == len(self._order):
+            self._next_block()
+        i = self._order[self._n_read]
+        self._n_read += 1
+        try:
+            return split_words(self._block.lines[i], self._encoding_errors)
+        except UnicodeDecodeError as error:
+            file = self._files[self._block.file]
+            raise undecodable(file, self._block.first_line + i, error) from None
+
+    def _next_block(self) -> None:
+        self._block = next(self._blocks)
+        self._n_read = 0
+        self._order = range(len(self._block.lines))
+        if self._seed is not None:
+            self._order = list(self._order)
+            block_seed = f"{self._seed} {self._block.file} {self._block.offset}"
+            random.Random(block_seed).shuffle(self._order)
+
+    def _read_blocks(self, file: int = 0, offset: int = 0, line: int = 1) -> Iterator["_Block"]:
+        block_bytes = 2**20 if self._seed is None else BLOCK_BYTES
+        for i in range(file, len(self._files)):
+            for lines in read_blocks(self._files[i], block_bytes, offset=offset):
+                yield _Block(i, offset, line, lines)
+                offset += sum(map(len, lines))
+                line += len(lines)
+            offset, line = 0, 1
+
+    def state_dict(self) -> Dict[str, int]:
+        """
+        Where the stream is: the file (in the order in which they are read), the block by its first
+        byte and line, its checksum, and how many of its lines have been given.
+        """
+        return {
+            "file": self._block.file,
+            "offset": self._block.offset,
+            "line": self._block.first_line,
+            "checksum": self._block.checksum,
+            "n_read": self._n_read,
+        }
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """
+        Goes on where another stream of the same arguments was.
+
+        # Raises
+
+        `ConfigurationError`
+            The text there has changed.
+        """
+        self._blocks = self._read_blocks(state["file"], state["offset"], state["line"])
+        self._block, self._order, self._n_read = _Block(0, 0, 1, []), [], 0
+        if state["n_read"] == 0:
+            return
+        try:
+            self._next_block()
+        except StopIteration:
+            pass  # the file ends before
+        if self._block.checksum != state["checksum"]:
+            raise ConfigurationError(
+                f"{self._files[state['file']]} has changed since the checkpoint was saved: it had "
+                f"other text from line {state['line']} on. {PUT_BACK}"
+            )
+        self._n_read = state["n_read"]
+
+
+class _Block:
+    """
+    Lines of a file that are read together.
+    """
+
+    def __init__(self, file: int, offset: int, first_line: int, lines: List[bytes]) -> None:
+        self.file = file
+        self.offset = offset
+        self.first_line = first_line
+        self.lines = lines
+        self.checksum = 0
+        for line in lines:
+            self.checksum = zlib.crc32(line, self.checksum)
+
+
+def read_sentences(
+    files: Iterable[Path],
+    *,
+    encoding_errors: str = "strict",
+    shuffle: Optional[random.Random] = None,
+) -> SentenceStream:
+    """
+    A `SentenceStream`; the parameters are its.
+    """
+    return SentenceStream(files, encoding_errors=encoding_errors, shuffle=shuffle)
+
+
+def describe_files(files: Iterable[Path]) -> Dict[str, int]:
+    """
+    The sizes of files, by name, for `check_files`.
+    """
+    return {os.fspath(file): file.stat().st_size for file in files}
+
+
+def check_files(described: Dict[str, int], files: Iterable[Path]) -> None:
+    """
+    Checks that a corpus consists of the files that `describe_files` saw, in the same sizes.
+
+    # Raises
+
+    `ConfigurationError`
+        Names the first file that differs.
+    """
+    found = describe_files(files)
+    for name in sorted({*described, *found}):
+        if described.get(name) == found.get(name):
+            continue
+        if name not in found:
+            change = "is not there any more"
+        elif name not in described:
+            change = "is new"
+        else:
+            change = f"had {described[name]} bytes and now has {found[name]}"
+        raise ConfigurationError(
+            f"The text has changed since the checkpoint was saved: {name} {change}. {PUT_BACK}"
+        )

@@ -6,7 +6,7 @@ batch continues the rows of the one before it, so that a model can carry its sta
 batch. The rows are filled as bilm-tf fills them.
 """
 
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 
@@ -20,14 +20,7 @@ class Window(NamedTuple):
     targets: List[List[str]]
 
 
-def windows(
-    sentences: Iterable[Sequence[str]],
-    batch_size: int,
-    num_steps: int,
-    *,
-    reverse: bool = False,
-    drop_last: bool = True,
-) -> Iterator[Window]:
+class WindowStream(Iterator[Window]):
     """
     Fills the rows one after another: a row takes its current sentence on from where the last
     window stopped, then the next sentence of the common stream, until it holds `num_steps` pairs
@@ -36,7 +29,8 @@ def windows(
     # Parameters
 
     sentences : `Iterable[Sequence[str]]`
-        Tokenised sentences without boundary marks. Read lazily.
+        Tokenised sentences without boundary marks. Read lazily. An iterator with a `state_dict` of
+        its own (`allennlp_elmo_plugin.data.text.SentenceStream`) if this one's is asked for.
     batch_size : `int`
         The number of rows.
     num_steps : `int`
@@ -47,43 +41,82 @@ def windows(
         What to do when there are no sentences left to fill a row. `True`: stop, and drop the
         unfinished batch with what the other rows still hold (bilm-tf). `False`: go on until every
         pair of the text has been given once; rows are then shorter than `num_steps`, or empty.
-
-    # Returns
-
-    `Iterator[Window]`
-        Each with `batch_size` rows.
     """
-    first, last = BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-    if reverse:
-        first, last = last, first
-    stream = iter(sentences)
-    current: List[List[str]] = [[] for _ in range(batch_size)]
-    positions = [0] * batch_size
-    while True:
+
+    def __init__(
+        self,
+        sentences: Iterable[Sequence[str]],
+        batch_size: int,
+        num_steps: int,
+        *,
+        reverse: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        self._sentences: Any = iter(sentences)
+        self._num_steps = num_steps
+        self._reverse = reverse
+        self._drop_last = drop_last
+        # Of each row its current sentence, and the word of it to read next.
+        self._current: List[List[str]] = [[] for _ in range(batch_size)]
+        self._positions = [0] * batch_size
+
+    def __next__(self) -> Window:
+        first, last = BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+        if self._reverse:
+            first, last = last, first
         window = Window([], [])
-        for row in range(batch_size):
-            sentence, start = current[row], positions[row]
+        for row, (sentence, start) in enumerate(zip(self._current, self._positions)):
             inputs: List[str] = []
             targets: List[str] = []
-            while len(inputs) < num_steps:
+            while len(inputs) < self._num_steps:
                 if start + 1 >= len(sentence):
-                    words = next(stream, None)
+                    words = next(self._sentences, None)
                     if words is None:
                         break
-                    sentence = [first, *(words[::-1] if reverse else words), last]
+                    sentence = [first, *(words[::-1] if self._reverse else words), last]
                     start = 0
-                stop = min(start + num_steps - len(inputs), len(sentence) - 1)
+                stop = min(start + self._num_steps - len(inputs), len(sentence) - 1)
                 inputs += sentence[start:stop]
                 targets += sentence[start + 1 : stop + 1]
                 start = stop
-            if drop_last and len(inputs) < num_steps:
-                return
-            current[row], positions[row] = sentence, start
+            if self._drop_last and len(inputs) < self._num_steps:
+                raise StopIteration
+            self._current[row], self._positions[row] = sentence, start
             window.inputs.append(inputs)
             window.targets.append(targets)
         if not any(window.inputs):
-            return
-        yield window
+            raise StopIteration
+        return window
+
+    def state_dict(self) -> Dict[str, Any]:
+        """
+        Where the stream is after the last window: of each row what is left of its sentence, and
+        the state of `sentences`. Plain Python values.
+        """
+        rows = [words[start:] for words, start in zip(self._current, self._positions)]
+        return {"rows": rows, "sentences": self._sentences.state_dict()}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """
+        Goes on where another stream of the same arguments was.
+        """
+        self._current = list(state["rows"])
+        self._positions = [0] * len(self._current)
+        self._sentences.load_state_dict(state["sentences"])
+
+
+def windows(
+    sentences: Iterable[Sequence[str]],
+    batch_size: int,
+    num_steps: int,
+    *,
+    reverse: bool = False,
+    drop_last: bool = True,
+) -> WindowStream:
+    """
+    A `WindowStream`, an iterator of windows of `batch_size` rows; the parameters are its.
+    """
+    return WindowStream(sentences, batch_size, num_steps, reverse=reverse, drop_last=drop_last)
 
 
 def count_windows(

@@ -217,6 +217,31 @@ class BidirectionalLanguageModel(Model):
         if number == 0 and not self.training:
             self._carried[False].reset()
 
+    def training_state(self) -> Dict[str, Any]:
+        """
+        What training carries from one batch to the next beside the parameters: the LSTM states,
+        the number of the window, the metrics' sums and the state of the sampler. Tensors and plain
+        Python values.
+        """
+        sampler = self.softmax.sampler
+        return {
+            "carried": self._carried[True].state_dict(),
+            "last_window": self._last_window[True],
+            "perplexities": {key: value.state_dict() for key, value in self._perplexities.items()},
+            "sampler": None if sampler is None else sampler.state_dict(),
+        }
+
+    def load_training_state(self, state: Dict[str, Any]) -> None:
+        """
+        Takes over what `training_state` gave, in the same or another process.
+        """
+        self._carried[True].load_state_dict(state["carried"])
+        self._last_window[True] = state["last_window"]
+        for direction, perplexity in self._perplexities.items():
+            perplexity.load_state_dict(state["perplexities"][direction])
+        if self.softmax.sampler is not None:
+            self.softmax.sampler.load_state_dict(state["sampler"])
+
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.

@@ -1,1 +1,4 @@
 """What training a language model needs beside AllenNLP's trainer."""
+
+from allennlp_elmo_plugin.training import callbacks, metrics
+from allennlp_elmo_plugin.training.resumable_trainer import ResumableTrainer

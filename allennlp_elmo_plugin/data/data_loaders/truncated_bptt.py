@@ -1,12 +1,15 @@
-from typing import Iterator, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import DataLoader, MultiProcessDataLoader
 from allennlp.data.data_loaders.data_loader import TensorDict
 from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
+from allennlp.data.instance import Instance
 
 from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.text import check_files, describe_files, find_files
+from allennlp_elmo_plugin.data.text_position import TextPosition
 
 _BATCHES_IN_MEMORY = 8
 
@@ -20,6 +23,9 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
 
     The length is that of the last full pass; before the first one it is counted or, for large
     corpora, estimated (`TruncatedBpttLmReader.count_batches`).
+
+    `state_dict` and `load_state_dict` let a recovered run go on in the middle of a pass without
+    reading what it has read before (`allennlp_elmo_plugin.training.ResumableTrainer`).
 
     # Parameters
 
@@ -70,20 +76,103 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self.data_path: DatasetReaderInput
         self.batches_per_epoch: Optional[int]
         self._n_batches: Optional[int] = None
+        # Where the text is after the last batch; `None` between two passes.
+        self._position: Optional[TextPosition] = None
+        # Batches given in this epoch, and how many of them by the loader that this one goes on for.
+        self._n_given = 0
+        self._n_given_before = 0
+        self._files: Dict[str, int] = {}
 
     def __len__(self) -> int:
         if self.batches_per_epoch is not None:
-            return self.batches_per_epoch
-        if self._n_batches is None:
-            self._n_batches = self.reader.count_batches(self.data_path)
-        return self._n_batches
+            n_batches = self.batches_per_epoch
+        else:
+            if self._n_batches is None:
+                self._n_batches = self.reader.count_batches(self.data_path)
+            n_batches = self._n_batches
+        return max(0, n_batches - self._n_given_before)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        if self._vocab is None:
+            raise ValueError("Call index_with(vocab) before taking batches from the data loader")
+        self._n_given = self._n_given_before
+        limit = self.batches_per_epoch
+        while limit is None or self._n_given < limit:
+            batches = self._batch_generator or self._iter_batches()
+            # Workers can't be started with a pointer to it.
+            self._batch_generator = None
+            for batch in batches:
+                self._n_given += 1
+                yield batch
+                if self._n_given == limit:
+                    self._batch_generator = batches  # the next epoch goes on from there
+                    break
+            if limit is None:
+                break
+        self._n_given = self._n_given_before = 0
 
     def _iter_batches(self) -> Iterator[TensorDict]:
+        """One pass, or the rest of one."""
         epoch = self.reader.get_epoch(self.data_path)
-        n_batches = 0
-        for batch in super()._iter_batches():
+        self._files = describe_files(find_files(self.data_path))
+        n_windows = 0 if self._position is None else self._position.n_windows
+        batches: Iterator[Any] = super()._iter_batches()
+        for batch, position in batches:
             # A worker counts passes in its own copy of the reader only.
             self.reader.set_epoch(self.data_path, epoch + 1)
-            n_batches += 1
+            self._position = position
+            n_windows = position.n_windows
             yield batch
-        self._n_batches = n_batches
+        self.reader.set_epoch(self.data_path, epoch + 1)
+        self._position = None
+        self._n_batches = n_windows
+
+    def _instances_to_batches(
+        self, instance_iterator: Iterable[Instance], move_to_device: bool
+    ) -> Iterator[Any]:
+        """Each batch with the position after it. A worker is ahead of what is trained on."""
+        position = None
+
+        def watched() -> Iterator[Instance]:
+            nonlocal position
+            for instance in instance_iterator:
+                position = instance["window"].position  # type: ignore[attr-defined]
+                yield instance
+
+        for batch in super()._instances_to_batches(watched(), move_to_device):
+            yield batch, position
+
+    def state_dict(self) -> Dict[str, Any]:
+        """
+        Where the loader is after the batch that it gave last, however far it has read ahead. Plain
+        Python values.
+        """
+        return {
+            "epoch": self.reader.get_epoch(self.data_path),
+            "position": None if self._position is None else self._position.to_dict(),
+            "n_given": self._n_given,
+            "n_batches": self._n_batches,
+            "files": self._files,
+        }
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """
+        Goes on where another loader, of the same arguments and text, was: the next iteration gives
+        the rest of its epoch.
+
+        # Raises
+
+        `ConfigurationError`
+            The text has changed.
+        """
+        if state["files"]:
+            check_files(state["files"], find_files(self.data_path))
+        self._batch_generator = None
+        self._position = None
+        self.reader.set_epoch(self.data_path, state["epoch"])
+        if state["position"] is not None:
+            self._position = TextPosition(**state["position"])
+            self.reader.set_position(self.data_path, self._position)
+        self._n_given = self._n_given_before = state["n_given"]
+        self._n_batches = state["n_batches"]
+        self._files = state["files"]

@@ -1,7 +1,7 @@
 import itertools
 import os
 import random
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers import DatasetReader
@@ -11,8 +11,9 @@ from allennlp.data.instance import Instance
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, read_sentences
+from allennlp_elmo_plugin.data.text_position import TextPosition
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
-from allennlp_elmo_plugin.data.windows import Window, count_windows, windows
+from allennlp_elmo_plugin.data.windows import Window, WindowStream, count_windows, windows
 
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
@@ -35,7 +36,9 @@ class TruncatedBpttLmReader(DatasetReader):
     it by the field `window`.
 
     One pass over the text is an epoch. The reader counts its passes over each path and shuffles
-    each anew, by `seed` and the number of the pass alone; `set_epoch` sets that number.
+    each anew, by `seed` and the number of the pass alone; `set_epoch` sets that number. Each window
+    comes with its `TextPosition`, in the field `window` of its last row; `set_position` lets the
+    next pass go on from there, without reading what lies before.
 
     In distributed training `batch_size` is that of one process. The processes share one set of
     rows, and each reads its part of them. Reading takes far less time than training, so that more
@@ -109,6 +112,7 @@ class TruncatedBpttLmReader(DatasetReader):
         if max_characters_per_token is not None:
             self._table = CharacterTable(max_characters_per_token)
         self._epochs: Dict[str, int] = {}
+        self._positions: Dict[str, TextPosition] = {}
 
     def get_epoch(self, file_path: PathOrPaths) -> int:
         """The number of the next pass over `file_path`, from 0."""
@@ -117,6 +121,12 @@ class TruncatedBpttLmReader(DatasetReader):
     def set_epoch(self, file_path: PathOrPaths, epoch: int) -> None:
         """Make the next pass over `file_path` that of this number, from 0."""
         self._epochs[_key(file_path)] = epoch
+        self._positions.pop(_key(file_path), None)
+
+    def set_position(self, file_path: PathOrPaths, position: TextPosition) -> None:
+        """Let the next pass over `file_path` go on from `position`, of a reader like this one."""
+        self._epochs[_key(file_path)] = position.epoch
+        self._positions[_key(file_path)] = position
 
     def count_batches(self, file_path: PathOrPaths) -> int:
         """
@@ -161,47 +171,54 @@ class TruncatedBpttLmReader(DatasetReader):
                 "text; set num_workers of the data loader to 0 or 1"
             )
         epoch = self.get_epoch(file_path)
+        start = self._positions.get(_key(file_path), TextPosition(epoch, 0, []))
         self.set_epoch(file_path, epoch + 1)
+
+        streams = self._window_streams(file_path, epoch)
+        for stream, state in zip(streams, start.streams):
+            stream.load_state_dict(state)
+        if self.drop_last:
+            windows_of_directions: Iterator[Sequence[Window]] = zip(*streams)
+        else:
+            # Both directions have as many pairs, but their rows may end at different times.
+            nothing = Window([[]] * self._n_rows, [[]] * self._n_rows)
+            windows_of_directions = itertools.zip_longest(*streams, fillvalue=nothing)
+        if self.max_instances is not None:
+            n_left = self.max_instances // self._n_rows - start.n_windows
+            windows_of_directions = itertools.islice(windows_of_directions, n_left)
 
         info = self.get_distributed_info()
         first_row = self.batch_size * (info.global_rank if info else 0)
-        number = -1
-        for number, (forward, backward) in enumerate(self._windows(file_path, epoch)):
+        names = ("inputs", "targets", "inputs_reverse", "targets_reverse")
+        number = start.n_windows - 1
+        for number, directions in enumerate(windows_of_directions, start.n_windows):
+            position = TextPosition(epoch, number + 1, [stream.state_dict() for stream in streams])
             for row in range(self.batch_size):
-                yield self.text_to_instance(
-                    forward.inputs[first_row + row],
-                    forward.targets[first_row + row],
-                    backward.inputs[first_row + row] if backward else None,
-                    backward.targets[first_row + row] if backward else None,
-                    WindowField(number, row, self.batch_size),
-                )
+                words: Any = (rows[first_row + row] for window in directions for rows in window)
+                is_last = row == self.batch_size - 1
+                field = WindowField(number, row, self.batch_size, position if is_last else None)
+                yield self.text_to_instance(**dict(zip(names, words)), window=field)
         if number < 0:
             self._raise_too_small(file_path)
 
-    def _windows(self, file_path: PathOrPaths, epoch: int) -> Iterator[Any]:
-        """Pairs of windows, forward and backward (`None` without that direction)."""
+    def _window_streams(self, file_path: PathOrPaths, epoch: int) -> List[WindowStream]:
+        """The streams of the forward and, unless forward only, the backward direction."""
         files = find_files(file_path)
-
-        def stream(direction: str) -> Iterator[Window]:
+        streams = []
+        for direction in ("forward", "backward") if self.bidirectional else ("forward",):
             shuffle = None
             if self.shuffle_sentences:
                 shuffle = random.Random(f"{self.seed} {epoch} {direction}")
             sentences = read_sentences(files, encoding_errors=self.encoding_errors, shuffle=shuffle)
-            return windows(
+            stream = windows(
                 sentences,
                 self._n_rows,
                 self.num_steps,
                 reverse=direction == "backward",
                 drop_last=self.drop_last,
             )
-
-        if not self.bidirectional:
-            return ((window, None) for window in stream("forward"))
-        if self.drop_last:
-            return zip(stream("forward"), stream("backward"))
-        # Both directions have the same number of pairs, but their rows may end at different times.
-        nothing = Window([[]] * self._n_rows, [[]] * self._n_rows)
-        return itertools.zip_longest(stream("forward"), stream("backward"), fillvalue=nothing)
+            streams.append(stream)
+        return streams
 
     def _raise_too_small(self, file_path: PathOrPaths) -> None:
         files = find_files(file_path)

@@ -1,7 +1,9 @@
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.data.fields import Field
+
+from allennlp_elmo_plugin.data.text_position import TextPosition
 
 
 class WindowField(Field[torch.Tensor]):
@@ -16,14 +18,20 @@ class WindowField(Field[torch.Tensor]):
         The row in the batch, from 0.
     batch_size : `int`
         The number of rows that belong together.
+    position : `TextPosition`, optional (default = `None`)
+        Where the reader is after this window, if this is its last row. The data loader takes it
+        from here; it is no part of the tensor.
     """
 
-    __slots__ = ["batch_size", "number", "row"]
+    __slots__ = ["batch_size", "number", "position", "row"]
 
-    def __init__(self, number: int, row: int, batch_size: int) -> None:
+    def __init__(
+        self, number: int, row: int, batch_size: int, position: Optional[TextPosition] = None
+    ) -> None:
         self.number = number
         self.row = row
         self.batch_size = batch_size
+        self.position = position
 
     def get_padding_lengths(self) -> Dict[str, int]:
         return {}

@@ -1,4 +1,5 @@
 import math
+from typing import Dict
 
 import torch
 from allennlp.nn.util import dist_reduce_sum
@@ -44,6 +45,14 @@ class TokenPerplexity(Metric):
         if reset:
             self.reset()
         return perplexity
+
+    def state_dict(self) -> Dict[str, float]:
+        """What was added up since the last `reset`."""
+        return {"total": self._total, "n_tokens": self._n_tokens}
+
+    def load_state_dict(self, state: Dict[str, float]) -> None:
+        """Takes over what `state_dict` gave."""
+        self._total, self._n_tokens = state["total"], state["n_tokens"]
 
     def reset(self) -> None:
         self._total = self._n_tokens = 0.0

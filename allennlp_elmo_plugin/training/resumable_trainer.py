@@ -1,0 +1,256 @@
+import logging
+import os
+import zipfile
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch.distributed as dist
+from allennlp.common.checks import ConfigurationError
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
+from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
+from allennlp.training.moving_average import MovingAverage
+from allennlp.training.trainer import TrainerCheckpoint
+
+from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
+
+logger = logging.getLogger(__name__)
+
+
+@Trainer.register("gradient_descent", constructor="from_partial_objects", exist_ok=True)
+class ResumableTrainer(GradientDescentTrainer):
+    """
+    AllenNLP's trainer, whose runs recover exactly: a run that is killed at any point and recovered
+    by `allennlp train --recover` has the losses and metrics of a run that was never stopped, from
+    its last checkpoint on. Where computation is deterministic (one thread on a CPU), they are equal
+    to the bit.
+
+    It takes the place of the trainer "gradient_descent", AllenNLP's default, so that no
+    configuration can forget it. Models and data loaders other than the language model
+    "bidirectional_lm" with "truncated_bptt" are trained by AllenNLP's code alone.
+
+    AllenNLP's checkpoints have the parameters and the optimizer's state. To them are added the
+    carried LSTM states and metrics (`training_state` of the model), the position in the text
+    (`state_dict` of the data loaders), the random number generators, and the sums of the losses of
+    the epoch. AllenNLP recovers by reading again all that was read before; here reading starts from
+    the position. Checkpoints that the kill left half written are removed, so that the one before
+    is taken.
+
+    In distributed training each process saves and gets back its own state.
+
+    A trainer, not a callback, since a callback has no part in how a trainer skips what is done, in
+    the metrics of an epoch, and in what processes other than the first save.
+
+    # Parameters
+
+    Those of `GradientDescentTrainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.model: Any
+        self.data_loader: Any
+        self._serialization_dir: str
+        self._progress: Optional[_Progress] = None
+        if hasattr(self.model, "training_state") and hasattr(self.data_loader, "state_dict"):
+            self._progress = _Progress(self._serialization_dir)
+            # First, so that the others get the right losses.
+            self._callbacks.insert(0, self._progress)
+
+    def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
+        if self._progress is not None:
+            state = self._state()
+            self._progress.states = [state]
+            if self._distributed:
+                self._progress.states = [None] * self._world_size
+                dist.all_gather_object(self._progress.states, state)
+        return super().get_checkpoint_state()
+
+    def _state(self) -> Dict[str, Any]:
+        """The state of this process that AllenNLP does not save."""
+        assert self._progress is not None
+        return {
+            "total_batches": self._total_batches_completed,
+            "sums": dict(self._progress.sums),
+            "model": self.model.training_state(),
+            "data_loaders": [
+                loader.state_dict() if hasattr(loader, "state_dict") else None
+                for loader in self._data_loaders
+            ],
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "random": get_random_state(),
+        }
+
+    @property
+    def _data_loaders(self) -> List[Any]:
+        return [self.data_loader, self._validation_data_loader]
+
+    def _maybe_restore_checkpoint(self) -> None:
+        if self._progress is None:
+            super()._maybe_restore_checkpoint()
+            return
+        if self._checkpointer is not None and self._primary:
+            n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
+            _remove_incomplete_checkpoints(self._checkpointer, n_shards)
+        if self._distributed:
+            dist.barrier()
+        parameters = None if self._moving_average is None else self._moving_average._parameters
+        super()._maybe_restore_checkpoint()
+        if not self._progress.recovered:
+            return
+        if len(self._progress.states) != self._world_size:
+            raise ConfigurationError(
+                f"The checkpoint in {self._serialization_dir} is of {len(self._progress.states)} "
+                f"processes, but this run has {self._world_size}"
+            )
+        state = self._progress.states[self._rank]
+        self.model.load_training_state(state["model"])
+        for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
+            if loader_state is not None:
+                loader.load_state_dict(loader_state)
+        if self._moving_average is not None:
+            _follow_parameters(self._moving_average, parameters)
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state["scaler"])
+        self._restore_best_model()
+
+    def _restore_best_model(self) -> None:
+        """
+        AllenNLP copies the best model after the checkpoint at the end of an epoch, and a kill
+        in between would lose it.
+        """
+        if (
+            self._start_after_batches_in_epoch_completed > 0
+            or not self._metric_tracker.is_best_so_far()
+            or (self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded)
+        ):
+            return
+        self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
+        if not self._primary:
+            return
+        partial = f"{self._best_model_filename}.partial"
+        if self._moving_average is not None:
+            self._moving_average.assign_average_value()
+        try:
+            self._save_model_state(partial)
+        finally:
+            if self._moving_average is not None:
+                self._moving_average.restore()
+        os.replace(partial, self._best_model_filename)
+
+    def _train_epoch(self, epoch: int) -> Dict[str, float]:
+        if self._progress is None:
+            return super()._train_epoch(epoch)
+        if self._epochs_completed < self._start_after_epochs_completed:
+            return {}
+        if self._progress.recovered:
+            self._go_on()
+        metrics = super()._train_epoch(epoch)
+        n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
+        for name, total in self._progress.sums.items():
+            metrics[name] = float(dist_reduce_sum(total) / n_batches)
+        self._progress.sums = {}
+        return metrics
+
+    def _go_on(self) -> None:
+        """Goes on in the middle, or at the beginning, of the epoch to be trained next."""
+        assert self._progress is not None
+        state = self._progress.states[self._rank]
+        self._progress.recovered = False
+        self._progress.sums = state["sums"]
+        self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
+        self._total_batches_completed = state["total_batches"]
+        # Nothing is to be skipped: the data loader starts from there.
+        self._start_after_batches_in_epoch_completed = 0
+        for callback in self._callbacks:
+            if isinstance(callback, ConfidenceChecksCallback) and self._primary:
+                # These were done at the first batch, and only there AllenNLP removes their hooks,
+                # which take memory at every step.
+                callback._verification.destroy_hooks()
+        set_random_state(state["random"])
+
+
+class _Progress(TrainerCallback):
+    """
+    The part of the checkpoints that `ResumableTrainer` adds, and the sums of the losses in the
+    current epoch, from which the losses that AllenNLP reports are corrected.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self.sums: Dict[str, float] = {}
+        self.states: List[Any] = []
+        self.recovered = False
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: Any,
+        batch_outputs: Any,
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        is_primary: bool = True,
+        batch_grad_norm: Optional[float] = None,
+        **kwargs: Any,
+    ) -> None:
+        if not is_training:
+            return
+        for name in ("loss", "reg_loss"):
+            if f"batch_{name}" in batch_metrics:
+                total = self.sums.get(name, 0.0) + batch_metrics[f"batch_{name}"]
+                self.sums[name] = total
+                batch_metrics[name] = float(total / batch_number)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"processes": self.states}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        if "processes" not in state_dict:
+            raise ConfigurationError(
+                f"The checkpoint in {self.serialization_dir} lacks what an exact continuation "
+                "needs: it was not saved with allennlp_elmo_plugin's trainer. Start a new run, "
+                "from its model"
+            )
+        self.states = state_dict["processes"]
+        self.recovered = True
+
+
+def _remove_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:
+    """
+    AllenNLP writes the model's state and then the trainer's under their final names. After a kill
+    in between it would take what is there for the last checkpoint, and not write over it either.
+    """
+    files: Dict[Tuple[int, int], List[str]] = {}
+    for name in os.listdir(checkpointer._serialization_dir):
+        point = checkpointer._parse_model_state_path(name)
+        point = point or checkpointer._parse_training_state_path(name)
+        if point is not None:
+            path = os.path.join(checkpointer._serialization_dir, name)
+            files.setdefault(point, []).append(path)
+    for point, paths in files.items():
+        if len(paths) < 2 * n_shards or not all(map(_is_whole, paths)):
+            logger.warning(
+                "Removing the checkpoint of epoch %d, batch %d: it was not saved to the end", *point
+            )
+            checkpointer._remove_checkpoint(*point)
+
+
+def _follow_parameters(moving_average: MovingAverage, parameters: Any) -> None:
+    """
+    AllenNLP gives a moving average back the parameters that it was saved with, no longer those of
+    the model, and its averages on the CPU.
+    """
+    moving_average._parameters = parameters
+    for averages in (moving_average._shadows, moving_average._backups):
+        for name, parameter in parameters:
+            averages[name] = averages[name].to(parameter.device)
+
+
+def _is_whole(path: str) -> bool:
+    """Whether `torch.save` wrote all of a file: the table of contents comes last."""
+    try:
+        zipfile.ZipFile(path).close()
+    except zipfile.BadZipFile:
+        return False
+    return True
