@@ -1,0 +1,265 @@
+"""
+Training compared with a plain re-implementation of bilm-tf's (`tests.naive_bilm`), for models and
+settings of which there is no run of bilm-tf itself; where there is one, it is shown to be the same.
+"""
+
+import copy
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.training import gradient_descent_trainer
+from allennlp.training.optimizers import Optimizer
+
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
+from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.naive_bilm import NaiveBiLm, Stream
+
+N_WORDS = 50
+LOSS, VALUE = 2e-6, 3e-6
+"""Largest deviations of losses, and of states, variables and accumulators."""
+
+
+def number_of_draws(ids: np.ndarray, expected_count: np.ndarray) -> int:
+    """How often TensorFlow drew, from how often it expects the rarest of its samples."""
+    rarest = int(ids.argmax())
+    p = np.log((ids[rarest] + 2) / (ids[rarest] + 1)) / np.log(N_WORDS + 1)
+    return round(float(np.log1p(-float(expected_count[rarest])) / np.log1p(-p)))
+
+
+@pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])
+def test_the_naive_one_is_bilm_tf(run):
+    options, arrays = load_run(run)
+    initial = {name[5:]: values for name, values in arrays.items() if name[:5] == "init/"}
+    naive = NaiveBiLm(options, initial)
+    tokens = "tokens_characters" if "char_cnn" in options else "token_ids"
+    for step in range(30):
+        streams = {}
+        for direction, suffix in (("forward", ""), ("backward", "_reverse")):
+            samples = None
+            if "sampled" in run:
+                ids = arrays[f"samples/{direction}/ids"][step]
+                counts = arrays[f"samples/{direction}/sampled_expected_count"][step]
+                samples = torch.from_numpy(ids), number_of_draws(ids, counts)
+            streams[direction] = Stream(
+                torch.from_numpy(arrays[f"batch/{tokens}{suffix}"][step]).long(),
+                torch.from_numpy(arrays[f"batch/next_token_id{suffix}"][step]).long(),
+                samples,
+            )
+        result = naive.step([streams])
+        assert result.loss == pytest.approx(float(arrays["total_loss"][step]), abs=LOSS)
+        for direction, loss in result.losses.items():
+            assert loss == pytest.approx(float(arrays[f"loss_{direction}"][step]), abs=LOSS)
+        assert result.norm == pytest.approx(float(arrays["grad_norm"][step]), rel=2e-6)
+        if step == 0 and "sampled" not in run:
+            for name, gradient in result.gradients.items():
+                np.testing.assert_allclose(gradient, arrays[f"grad0/{name}"], atol=VALUE)
+        for (_, direction, layer), state in naive.states.items():
+            for name, values in zip("cm", state):
+                expected = arrays[f"state/{direction}/layer{layer}/{name}"][step]
+                np.testing.assert_allclose(values, expected, atol=VALUE)
+    for name, values in naive.variables.items():
+        np.testing.assert_allclose(values.detach(), arrays[f"final/{name}"], atol=VALUE)
+        np.testing.assert_allclose(naive.accumulators[name], arrays[f"accum/{name}"], atol=VALUE)
+
+
+CHARACTERS = load_run("train_charcnn")[0]
+TOKENS = {key: value for key, value in CHARACTERS.items() if key != "char_cnn"}
+
+
+def changed(options: Dict[str, Any], **changes: Any) -> Dict[str, Any]:
+    options = copy.deepcopy(options)
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            options[key].update(value)
+        else:
+            options[key] = value
+    return options
+
+
+CLIPPED = changed(CHARACTERS, all_clip_norm_val=0.5, lstm={"cell_clip": 0.05, "proj_clip": 0.02})
+CASES = {
+    "tanh, two highway layers": changed(
+        CHARACTERS, char_cnn={"activation": "tanh", "n_highway": 2}
+    ),
+    "no highway layer": changed(CHARACTERS, char_cnn={"n_highway": 0}),
+    "no projection of characters": changed(
+        CHARACTERS, char_cnn={"filters": [[1, 2], [2, 2], [3, 4]]}
+    ),
+    "active clips": CLIPPED,
+    "no clips": changed(CHARACTERS, lstm={"cell_clip": None, "proj_clip": None}),
+    "no projection, no skip connections": changed(
+        CHARACTERS, lstm={"dim": 8, "use_skip_connections": False}, char_cnn={"n_highway": 0}
+    ),
+    "one layer": changed(CHARACTERS, lstm={"n_layers": 1}),
+    "three layers": changed(CHARACTERS, lstm={"n_layers": 3}),
+    "tied softmax": changed(TOKENS, share_embedding_softmax=True),
+    "tied softmax, sampled": changed(TOKENS, share_embedding_softmax=True, sample_softmax=True),
+    "tokens, forward only": changed(TOKENS, bidirectional=False),
+    "characters, forward only": changed(CHARACTERS, bidirectional=False),
+    "dropout": changed(CHARACTERS, dropout=0.25),
+    "dropout, tokens, sampled": changed(TOKENS, dropout=0.25, sample_softmax=True),
+    "two replicas": CHARACTERS,
+    "two replicas, sampled": changed(CHARACTERS, sample_softmax=True),
+    "two replicas, tied, sampled": changed(
+        TOKENS, share_embedding_softmax=True, sample_softmax=True
+    ),
+}
+
+
+class GivenMasks(torch.nn.Module):
+    """In the place of dropout: multiplies with the masks it was given, one a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: List[torch.Tensor] = []
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return vectors * self.masks.pop(0)
+
+
+class Replica:
+    """A model with what is random in it given, step by step, and the same for the naive one."""
+
+    def __init__(self, model: BidirectionalLanguageModel, options: Dict[str, Any]) -> None:
+        self.model = model
+        self.options = options
+        self.directions = ["forward", "backward"] if options["bidirectional"] else ["forward"]
+        self.sampler = model.softmax.sampler
+        self.samples: List[Samples] = []
+        if self.sampler is not None:
+            self.draw = self.sampler.sample
+            self.sampler.sample = lambda: self.samples.pop(0)
+        self.dropout = GivenMasks()
+        if options["dropout"]:
+            model.bilm.lstm.dropout = self.dropout
+
+    def prepare(self, batch: Dict[str, torch.Tensor]) -> Dict[str, Stream]:
+        """Draws for a step, and gives the draws to the model."""
+        streams = {}
+        outputs_masks = []
+        for direction in self.directions:
+            suffix = {"forward": "", "backward": "_reverse"}[direction]
+            tokens, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
+            samples = masks = None
+            if self.sampler is not None:
+                drawn = self.draw()
+                self.samples.append(drawn)
+                samples = drawn.ids, drawn.num_tries
+            if self.options["dropout"]:
+                n_rows, n_steps = targets.shape
+                keep = 1 - self.options["dropout"]
+                dim = self.options["lstm"]["projection_dim"]
+                n_layers = self.options["lstm"]["n_layers"]
+                drawn_masks = torch.rand(n_layers + 1, n_steps, n_rows, dim).lt(keep).float() / keep
+                # In the model's packed order, which is that of time.
+                self.dropout.masks.extend(drawn_masks[:-1].reshape(n_layers, -1, dim))
+                outputs_masks.append(drawn_masks[-1].reshape(-1, dim))
+                masks = [*drawn_masks[:-1], drawn_masks[-1].transpose(0, 1).reshape(-1, dim)]
+            if "char_cnn" in self.options:
+                tokens = tokens - 1
+            streams[direction] = Stream(tokens, targets, samples, masks)
+        self.dropout.masks.extend(outputs_masks)
+        return streams
+
+
+def read_batches(options: Dict[str, Any], vocab: Any, n_replicas: int, path: str) -> List[Any]:
+    reader = TruncatedBpttLmReader(
+        batch_size=options["batch_size"] * n_replicas,
+        num_steps=options["unroll_steps"],
+        max_characters_per_token=50 if "char_cnn" in options else None,
+        bidirectional=options["bidirectional"],
+    )
+    loader = TruncatedBpttDataLoader(reader, path)
+    loader.index_with(vocab)
+    return list(loader)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_is_the_naive_one(case, tmp_path):
+    options = CASES[case]
+    n_replicas, n_rows = 2 if "replicas" in case else 1, options["batch_size"]
+    vocab = read_vocabulary(tmp_path / "vocabulary")
+    torch.manual_seed(1)
+    model = BidirectionalLanguageModel(vocab, options=options)
+    for parameter in model.parameters():
+        # More than at bilm-tf's start, so that every part has a gradient that counts.
+        torch.nn.init.normal_(parameter, std=0.2)
+    replicas = [Replica(copy.deepcopy(model), options) for _ in range(n_replicas)]
+    model = replicas[0].model
+    parameters = [list(replica.model.parameters()) for replica in replicas]
+    optimizer = Optimizer.from_params(
+        Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}),
+        model_parameters=list(model.named_parameters()),
+    )
+    initial = {name: values.copy() for name, values in variables(model)}
+    if options.get("share_embedding_softmax"):
+        del initial["lm/softmax/W"]
+    naive = NaiveBiLm(options, initial, n_replicas)
+
+    batches = read_batches(options, vocab, n_replicas, str(REFERENCE / "data" / "train.txt"))[:10]
+    assert len(batches) == 10
+    clipped = {"c": 0, "m": 0, "norm": 0}
+    for batch in batches:
+        rows = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
+        parts = [{name: values[r] for name, values in batch.items()} for r in rows]
+        streams = [replica.prepare(part) for replica, part in zip(replicas, parts)]
+        outputs = []
+        for replica, part in zip(replicas, parts):
+            replica.model.train()
+            replica.model.zero_grad()
+            # As in a distributed run, where each process has rows of its own from 0.
+            part["window"] = batch["window"][:n_rows].clone()
+            part["window"][:, 2] = n_rows
+            output = replica.model(**part)
+            output["loss"].backward()
+            assert not replica.samples and not replica.dropout.masks
+            outputs.append(output)
+        for same in zip(*parameters):
+            for other in same[1:]:
+                same[0].grad = same[0].grad + other.grad
+            same[0].grad = same[0].grad / n_replicas
+        norm = gradient_descent_trainer.clip_grad_norm_(
+            model.parameters(), options["all_clip_norm_val"]
+        )
+        optimizer.step()
+        for other in replicas[1:]:
+            other.model.load_state_dict(model.state_dict())
+
+        expected = naive.step(streams)
+        names = {"loss": expected.loss}
+        names.update({f"{key}_loss": value for key, value in expected.losses.items()})
+        assert set(outputs[0]) == set(names)
+        for name, value in names.items():
+            found = np.mean([output[name].item() for output in outputs])
+            assert found == pytest.approx(value, abs=LOSS), name
+        assert float(norm) == pytest.approx(expected.norm, rel=2e-6)
+        clipped["norm"] += expected.norm > options["all_clip_norm_val"]
+        for (k, direction, layer), state in naive.states.items():
+            found_state = replicas[k].model._carried[True]._states[direction, layer]
+            for name, found, values in zip("cm", reversed(found_state), state):
+                np.testing.assert_allclose(found, values, atol=VALUE, rtol=0)
+                bound = options["lstm"][{"c": "cell_clip", "m": "proj_clip"}[name]]
+                clipped[name] += int((values.abs() == bound).sum()) if bound else 0
+    if options is CLIPPED:
+        # The case is what it says.
+        assert clipped["c"] > 500 and clipped["m"] > 200 and clipped["norm"] == len(batches)
+
+    tied = options.get("share_embedding_softmax")
+    for name, values in variables(model):
+        if not (tied and name == "lm/softmax/W"):
+            expected_values = naive.variables[name].detach()
+            np.testing.assert_allclose(values, expected_values, atol=VALUE, rtol=0, err_msg=name)
+            assert np.abs(values - initial[name]).max() > 10 * VALUE, name
+    for parameter in model.parameters():
+        parameter.data = optimizer.state[parameter]["sum"]
+    for name, values in variables(model):
+        if not (tied and name == "lm/softmax/W"):
+            # The model has the carry gates with the opposite sign.
+            accumulator = naive.accumulators[name]
+            np.testing.assert_allclose(abs(values), accumulator, atol=VALUE, rtol=0, err_msg=name)
