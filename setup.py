@@ -57,6 +57,8 @@ REFERENCE = [
     # These only spare pip long backtracking.
     "datasets==2.10.1",
     "dill==0.3.6",
+    "multiprocess==0.70.14",
+    "huggingface-hub==0.10.1",
     'pathy<0.12; python_version < "3.10"',
     'urllib3<1.27; python_version < "3.10"',
 ]
