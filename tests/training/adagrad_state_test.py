@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from allennlp_elmo_plugin.training import adagrad_state
+from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state, write_adagrad_state
+
+
+def make(seed=0):
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(5, 300)
+    model.scale = torch.nn.Parameter(torch.tensor(1.0))
+    # As the weights of the package's LSTM lie in memory.
+    model.weight = torch.nn.Parameter(torch.randn(5, 300).t())
+    optimizer = torch.optim.Adagrad(model.parameters(), 0.1, initial_accumulator_value=1.0, eps=0.0)
+    return model, optimizer
+
+
+def train(model, optimizer, n_steps):
+    inputs = torch.arange(35.0).view(7, 5) / 35
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        (model(inputs) * model.scale).pow(2).mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("chunk", [16, 2**26])
+def test_round_trip(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(adagrad_state, "_CHUNK_BYTES", chunk)
+    model, optimizer = make()
+    train(model, optimizer, 5)
+    sums = [(name, optimizer.state[p]["sum"]) for name, p in model.named_parameters()]
+    write_adagrad_state(tmp_path / "state.hdf5", sums, 5)
+    other, fresh = make(1)
+    other.load_state_dict(model.state_dict())
+    memory = {id(state["sum"]) for state in fresh.state.values()}
+    assert read_adagrad_state(tmp_path / "state.hdf5", other.named_parameters(), fresh) == 5
+    assert {id(state["sum"]) for state in fresh.state.values()} == memory
+    for each in ((model, optimizer), (other, fresh)):
+        train(*each, 3)
+    for name, parameter in other.named_parameters():
+        assert torch.equal(parameter, dict(model.named_parameters())[name]), name
+        assert float(fresh.state[parameter]["step"]) == 8
+
+
+def test_half_a_file_is_never_left(tmp_path):
+    def sums():
+        yield "weight", torch.ones(3)
+        raise RuntimeError("stop")
+
+    path = tmp_path / "state.hdf5"
+    write_adagrad_state(path, [("weight", torch.zeros(3))], 1)
+    before = path.read_bytes()
+    with pytest.raises(RuntimeError, match="stop"):
+        write_adagrad_state(path, sums(), 2)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_changes_unless_all_fits(tmp_path):
+    model, optimizer = make()
+    write_adagrad_state(tmp_path / "state.hdf5", [("scale", torch.tensor(7.0))], 5)
+    with pytest.raises(ValueError, match="has nothing for the parameter 'weight'"):
+        read_adagrad_state(tmp_path / "state.hdf5", model.named_parameters(), optimizer)
+    assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_adagrad_state(tmp_path / "nothing", model.named_parameters(), optimizer)
