@@ -17,6 +17,8 @@ PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[st
 BLOCK_BYTES = 64 * 2**20
 """Lines are shuffled within blocks of this size: a usual shard, and it fits into any memory."""
 
+UNSHUFFLED_BLOCK_BYTES = 2**20
+
 PUT_BACK = (
     "A recovered run goes on where it was in the text: put the files back as they were, or start "
     "a new run in another folder"
@@ -193,7 +195,7 @@ class SentenceStream(Iterator[List[str]]):
             random.Random(block_seed).shuffle(self._order)
 
     def _read_blocks(self, file: int = 0, offset: int = 0, line: int = 1) -> Iterator["_Block"]:
-        block_bytes = 2**20 if self._seed is None else BLOCK_BYTES
+        block_bytes = UNSHUFFLED_BLOCK_BYTES if self._seed is None else BLOCK_BYTES
         for i in range(file, len(self._files)):
             for lines in read_blocks(self._files[i], block_bytes, offset=offset):
                 yield _Block(i, offset, line, lines)

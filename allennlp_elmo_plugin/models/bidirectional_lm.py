@@ -219,14 +219,14 @@ class BidirectionalLanguageModel(Model):
 
     def training_state(self) -> Dict[str, Any]:
         """
-        What training carries from one batch to the next beside the parameters: the LSTM states,
-        the number of the window, the metrics' sums and the state of the sampler. Tensors and plain
-        Python values.
+        What goes from one batch to the next beside the parameters: the LSTM states and the number
+        of the window (in training and in evaluation), the metrics' sums and the state of the
+        sampler. Tensors and plain Python values.
         """
         sampler = self.softmax.sampler
         return {
-            "carried": self._carried[True].state_dict(),
-            "last_window": self._last_window[True],
+            "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
+            "last_window": dict(self._last_window),
             "perplexities": {key: value.state_dict() for key, value in self._perplexities.items()},
             "sampler": None if sampler is None else sampler.state_dict(),
         }
@@ -235,8 +235,9 @@ class BidirectionalLanguageModel(Model):
         """
         Takes over what `training_state` gave, in the same or another process.
         """
-        self._carried[True].load_state_dict(state["carried"])
-        self._last_window[True] = state["last_window"]
+        for mode, carried in self._carried.items():
+            carried.load_state_dict(state["carried"][mode])
+        self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
             perplexity.load_state_dict(state["perplexities"][direction])
         if self.softmax.sampler is not None:

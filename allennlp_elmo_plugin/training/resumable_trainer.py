@@ -87,6 +87,13 @@ class ResumableTrainer(GradientDescentTrainer):
     def _maybe_restore_checkpoint(self) -> None:
         if self._progress is None:
             super()._maybe_restore_checkpoint()
+            if hasattr(self.model, "training_state") and self._start_after_epochs_completed + (
+                self._start_after_batches_in_epoch_completed
+            ):
+                logger.warning(
+                    "This run goes on with LSTM states of zero, since its data loader keeps no "
+                    'position in the text; for runs that recover exactly use "truncated_bptt"'
+                )
             return
         if self._checkpointer is not None and self._primary:
             n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
@@ -111,6 +118,11 @@ class ResumableTrainer(GradientDescentTrainer):
             _follow_parameters(self._moving_average, parameters)
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
+        # The next checkpoint comes when it would have come.
+        saved = self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
+        assert self._checkpointer is not None
+        self._checkpointer._last_save_num_epochs_completed = saved[0]
+        self._checkpointer._last_save_num_batches_in_epoch_completed = saved[1]
         self._restore_best_model()
 
     def _restore_best_model(self) -> None:
