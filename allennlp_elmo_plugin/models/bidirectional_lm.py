@@ -1,10 +1,12 @@
 import math
+import os
 from dataclasses import replace
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
+from allennlp.common.util import is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 
@@ -13,8 +15,14 @@ from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import IGNORED_TARGET
-from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
+from allennlp_elmo_plugin.models.pretrained import (
+    OPTIONS_FILE,
+    PretrainedLanguageModel,
+    read_pretrained,
+)
+from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.metrics import TokenPerplexity
 
 
@@ -46,7 +54,8 @@ class BidirectionalLanguageModel(Model):
     gradient norm (`all_clip_norm_val`) are made for.
 
     In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
-    always that of the full one: the two are not to be compared.
+    always that of the full one: the two are not to be compared. So the metrics of training over
+    samples are `sampled_perplexity` and so on, and only those of the full softmax `perplexity`.
 
     # Parameters
 
@@ -58,6 +67,16 @@ class BidirectionalLanguageModel(Model):
         `share_embedding_softmax`); without `char_cnn` it has a token embedding.
     options_file : `str`, optional (default = `None`)
         An options.json, in place of `options`.
+    pretrained_file : `str`, optional (default = `None`)
+        A language model to go on from: an archive of a `bidirectional_lm`, a folder with
+        options.json and weights.hdf5, with softmax.hdf5 and vocab.txt beside them as `elmo-export`
+        writes them or without, or a folder with a checkpoint of bilm-tf and its vocabulary. The
+        options are its own where none are given. Where its vocabulary is another one, the words of
+        both keep their rows in the softmax and in a token embedding, and the others start fresh.
+
+        The options are also written to `options.json` in the folder of the training run. With
+        `"include_in_archive": ["options.json"]` in the configuration the archive has them, and
+        needs the pretrained model no more.
     num_samples : `int`, optional (default = what the options say)
         Negative samples for a direction and batch; 0 trains with the full softmax.
     dropout : `float`, optional (default = what the options say)
@@ -68,11 +87,14 @@ class BidirectionalLanguageModel(Model):
         `false` for a forward model alone.
     """
 
+    default_predictor = "bidirectional_lm"
+
     def __init__(
         self,
         vocab: Vocabulary,
         options: Optional[Dict[str, Any]] = None,
         options_file: Optional[str] = None,
+        pretrained_file: Optional[str] = None,
         num_samples: Optional[int] = None,
         dropout: Optional[float] = None,
         share_embedding_softmax: Optional[bool] = None,
@@ -81,7 +103,8 @@ class BidirectionalLanguageModel(Model):
     ) -> None:
         super().__init__(vocab, **kwargs)
         n_words = check_vocabulary(vocab)
-        values, source = _read_options(options, options_file)
+        pretrained = None if pretrained_file is None else _read_pretrained(pretrained_file)
+        values, source = _read_options(options, options_file, pretrained, self.serialization_dir)
         overrides = {
             "dropout": dropout,
             "share_embedding_softmax": share_embedding_softmax,
@@ -100,6 +123,11 @@ class BidirectionalLanguageModel(Model):
                     f"has {n_words} words; leave the key out to take the vocabulary's size"
                 )
             self.options = replace(checked, n_tokens_vocab=n_words)
+            if pretrained is not None:
+                pretrained.check_options(self.options, source)
+                if num_samples is None and self.options.n_negative_samples_batch >= n_words:
+                    # The published options don't say, and bilm-tf's default is for large ones.
+                    self.options = replace(self.options, sample_softmax=False)
             self.bilm = BiLm(self.options)
             shared: Any = None
             if self.options.share_embedding_softmax:
@@ -113,9 +141,19 @@ class BidirectionalLanguageModel(Model):
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
+        if pretrained is not None:
+            self._start_from(pretrained)
+        self._check_order = FrequencyOrderCheck(n_words)
         # States and number of the last window, apart for training (`True`) and evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
+
+    def _start_from(self, pretrained: PretrainedLanguageModel) -> None:
+        indexed = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+        words = [indexed[index] for index in range(len(indexed))]
+        pretrained.copy_to(self.bilm, self.softmax, words)
+        if self.serialization_dir is not None and is_global_primary():
+            self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
 
     def forward(
         self,
@@ -178,6 +216,8 @@ class BidirectionalLanguageModel(Model):
             return top.sum()
         if self.training:
             loss = self.softmax.loss(top, targets)
+            if self.softmax.sampler is not None:
+                self._check_order(targets)
         else:
             loss = -self.softmax.log_probabilities(top, targets).mean()
         self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
@@ -245,7 +285,8 @@ class BidirectionalLanguageModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.
+        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction. In
+        training over samples the names start with `sampled_`.
         """
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
@@ -253,19 +294,47 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        return {"perplexity": mean, **metrics}
+        metrics = {"perplexity": mean, **metrics}
+        if self.training and self.softmax.sampler is not None:
+            return {f"sampled_{name}": value for name, value in metrics.items()}
+        return metrics
 
 
-def _read_options(options: Optional[Dict[str, Any]], options_file: Optional[str]) -> Any:
+def _read_pretrained(path: str) -> PretrainedLanguageModel:
+    try:
+        return read_pretrained(path)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigurationError(f"pretrained_file: {error}") from error
+
+
+def _read_options(
+    options: Optional[Dict[str, Any]],
+    options_file: Optional[str],
+    pretrained: Optional[PretrainedLanguageModel],
+    serialization_dir: Optional[str],
+) -> Tuple[Dict[str, Any], str]:
     """
     The keys of options.json, and where they are from.
     """
-    if (options is None) == (options_file is None):
+    if options is not None and options_file is not None:
         raise ConfigurationError(
-            "bidirectional_lm takes either options (the keys of options.json) or options_file"
+            "bidirectional_lm takes either options (the keys of options.json) or options_file, not "
+            "both"
         )
-    if options is not None or options_file is None:
-        return dict(options or {}), "options"
+    if options is not None:
+        return dict(options), "options"
+    if options_file is None and pretrained is not None:
+        # The vocabulary may be another one.
+        return replace(pretrained.options, n_tokens_vocab=None).to_dict(), pretrained.source
+    if options_file is None:
+        # That of a model that was trained from a `pretrained_file`.
+        options_file = os.path.join(serialization_dir or "", OPTIONS_FILE)
+        if serialization_dir is None or not os.path.exists(options_file):
+            raise ConfigurationError(
+                "bidirectional_lm needs either options (the keys of options.json), options_file or "
+                "pretrained_file. (The archive of a model that was trained from a pretrained_file "
+                f'has them where the configuration says "include_in_archive": ["{OPTIONS_FILE}"].)'
+            )
     try:
         return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
     except ValueError as error:

@@ -1,0 +1,50 @@
+import logging
+import math
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+class FrequencyOrderCheck:
+    """
+    Warns when the words of a text are not in the order of frequency that a log-uniform sampler
+    takes for granted. In another order sampling spoils the training, and nothing shows it.
+
+    The order is wrong where the first words of the text, coded by the sampler's distribution, take
+    more than coded by none (every word alike). Natural text in order takes far less: the mean of
+    `ln k` is about half of `ln n_words`, and in a random order nearly all of it.
+
+    # Parameters
+
+    n_words : `int`
+        Size of the vocabulary.
+    n_tokens : `int`, optional (default = `2**14`)
+        Words of the text to look at.
+    """
+
+    def __init__(self, n_words: int, n_tokens: int = 2**14) -> None:
+        self._n_words = n_words
+        self._n_tokens = n_tokens
+        self._n_seen = 0
+        self._cost = 0.0
+
+    def __call__(self, targets: torch.Tensor) -> None:
+        """
+        # Parameters
+
+        targets : `torch.Tensor`
+            Vocabulary ids of the next words of the text, shape `(n_tokens,)`.
+        """
+        if self._n_seen >= self._n_tokens:
+            return
+        p = torch.log1p(1.0 / (targets.double() + 1.0)) / math.log(self._n_words + 1)
+        self._cost -= float(p.log().sum())
+        self._n_seen += targets.numel()
+        if self._n_seen >= self._n_tokens and self._cost / self._n_seen > math.log(self._n_words):
+            logger.warning(
+                "The vocabulary is not in the order of the frequency of its words in the training "
+                "text, which the sampled softmax takes for granted: it will learn badly. Sort the "
+                "words by falling frequency (`allennlp elmo-vocab` does), or set num_samples to 0 "
+                "for the full softmax."
+            )
