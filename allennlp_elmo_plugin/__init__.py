@@ -5,7 +5,7 @@ Importing this package is all that AllenNLP does with a plugin, so importing it 
 component, and mends AllenNLP where a newer torch or Python needs that (`compat`).
 """
 
-from allennlp_elmo_plugin import commands, compat, data, models, modules, training
+from allennlp_elmo_plugin import commands, compat, data, models, modules, predictors, training
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.embedder import ElmoEmbedder

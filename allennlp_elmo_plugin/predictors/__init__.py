@@ -1,0 +1,3 @@
+"""Predictors of AllenNLP."""
+
+from allennlp_elmo_plugin.predictors.bidirectional_lm import BidirectionalLanguageModelPredictor

@@ -1,0 +1,187 @@
+import math
+from typing import Any, Dict, List
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import JsonDict
+from allennlp.data import DatasetReader, Instance
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    CharacterTable,
+    sentences_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
+from allennlp_elmo_plugin.data.text import split_words
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
+
+
+@Predictor.register("bidirectional_lm")
+class BidirectionalLanguageModelPredictor(Predictor):
+    """
+    How likely sentences are under a `bidirectional_lm`: log probability and perplexity of each in
+    either direction, and the log probability of every token.
+
+        allennlp predict model.tar.gz sentences.jsonl
+
+    A line of input is a JSON object, `{"sentence": "the words of it"}`, split at ASCII white space
+    as the dataset reader does, or `{"tokens": ["the", "words"]}`. With `--predictor-args
+    '{"plain_text": true}'` it is the sentence itself. AllenNLP skips blank lines.
+
+    Each sentence is read by itself: the LSTM states start from zero, where training and
+    `allennlp evaluate` carry them from sentence to sentence. So the numbers don't depend on what
+    else is in the file, and a perplexity over a text is higher than that of `allennlp evaluate`.
+
+    # Parameters
+
+    model : `BidirectionalLanguageModel`
+    dataset_reader : `DatasetReader`
+        Not used: sentences don't come in windows here.
+    plain_text : `bool`, optional (default = `False`)
+        Whether lines are sentences, not JSON.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dataset_reader: DatasetReader,
+        frozen: bool = True,
+        plain_text: bool = False,
+    ) -> None:
+        if not hasattr(model, "bilm"):
+            raise ConfigurationError(
+                'The predictor "bidirectional_lm" is for models of this type, not for a '
+                f"{type(model).__name__}"
+            )
+        super().__init__(model, dataset_reader, frozen)
+        self.plain_text = plain_text
+        char_cnn = model.bilm.options.char_cnn  # type: ignore[union-attr]
+        self._table = (
+            None if char_cnn is None else CharacterTable(char_cnn.max_characters_per_token)
+        )
+
+    def predict(self, sentence: str) -> JsonDict:
+        """
+        `predict_json` for a sentence as a string.
+        """
+        return self.predict_json({"sentence": sentence})
+
+    def load_line(self, line: str) -> JsonDict:
+        return {"sentence": line} if self.plain_text else super().load_line(line)
+
+    def predict_json(self, inputs: JsonDict) -> JsonDict:
+        """
+        # Parameters
+
+        inputs : `JsonDict`
+            `sentence`, a string, or `tokens`, a list of strings.
+
+        # Returns
+
+        `JsonDict`
+            `tokens`; `unknown`, those that are not in the vocabulary and count as `<UNK>`;
+            `perplexity`, the geometric mean of those of the directions; and for each direction (the
+            backward one unless the model is forward only), in natural logarithms:
+
+            - `forward_log_probabilities` of the tokens and then of `</S>`, each given what is left
+              of it, and `backward_log_probabilities` of `<S>` and then of the tokens, each given
+              what is right of it: one number more than there are tokens
+            - `forward_log_probability`, their sum
+            - `forward_perplexity`, `exp` of their mean with the sign turned
+        """
+        return self.predict_batch_json([inputs])[0]
+
+    def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
+        """
+        `predict_json` for several sentences at once.
+        """
+        sentences = [_tokens(each) for each in inputs]
+        log_probabilities = self._log_probabilities(sentences)
+        vocabulary = self._model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        outputs = []
+        for row, tokens in enumerate(sentences):
+            output: JsonDict = {
+                "tokens": tokens,
+                "unknown": [token for token in tokens if token not in vocabulary],
+            }
+            means = []
+            for direction, values in log_probabilities.items():
+                of_tokens = values[row, : len(tokens) + 1].tolist()
+                total = math.fsum(of_tokens)
+                means.append(total / len(of_tokens))
+                output[f"{direction}_log_probabilities"] = of_tokens
+                output[f"{direction}_log_probability"] = total
+                output[f"{direction}_perplexity"] = math.exp(-means[-1])
+            output["perplexity"] = math.exp(-math.fsum(means) / len(means))
+            outputs.append(output)
+        return outputs
+
+    @torch.no_grad()
+    def _log_probabilities(self, sentences: List[List[str]]) -> Dict[str, torch.Tensor]:
+        """
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            For each direction shape `(n_sentences, longest + 1)`, in the order of the text.
+        """
+        model: Any = self._model
+        bounded = [[BEGIN_SENTENCE_WORD, *tokens, END_SENTENCE_WORD] for tokens in sentences]
+        lengths = torch.tensor([len(tokens) for tokens in bounded])  # (n_sentences,)
+        ids = self._vocabulary_ids(bounded)  # (n_sentences, longest + 2)
+        tokens = ids
+        if self._table is not None:
+            # (n_sentences, longest + 2, max_characters)
+            tokens = torch.from_numpy(sentences_to_character_ids(bounded, self._table))
+        device = model.softmax.weight.device
+        output = model.bilm(tokens.to(device), lengths)
+        # (n_sentences, longest + 2, n_directions * projection_dim)
+        top = output.unpack(output.n_layers - 1)
+        found = {}
+        for direction, hidden in zip(
+            model.options.directions, top.split(model.options.projection_dim, -1)
+        ):
+            if direction == "forward":
+                hidden, targets = hidden[:, :-1], ids[:, 1:]
+            else:
+                hidden, targets = hidden[:, 1:], ids[:, :-1]
+            values = model.softmax.log_probabilities(
+                hidden.flatten(0, 1), targets.flatten().to(device)
+            )
+            found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
+        return found
+
+    def _vocabulary_ids(self, sentences: List[List[str]]) -> torch.Tensor:
+        """
+        Shape `(n_sentences, longest)`, 0 after the end of a sentence.
+        """
+        vocabulary = self._model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        unknown = vocabulary[UNKNOWN_WORD]
+        return torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in sentences],
+            batch_first=True,
+        )
+
+    def predict_instance(self, instance: Instance) -> JsonDict:
+        return self.predict_batch_instance([instance])[0]
+
+    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
+        raise ConfigurationError(
+            "The instances of the dataset reader are windows of a text, not sentences: leave out "
+            '--use-dataset-reader, and give sentences as lines {"sentence": "..."}'
+        )
+
+
+def _tokens(inputs: JsonDict) -> List[str]:
+    tokens = inputs.get("tokens") if isinstance(inputs, dict) else None
+    if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
+        return tokens
+    sentence = inputs.get("sentence") if isinstance(inputs, dict) else None
+    if not isinstance(sentence, str):
+        raise ConfigurationError(
+            f'{inputs!r} has no sentence; each line is {{"sentence": "..."}} or {{"tokens": '
+            "[...]}, or with plain_text the sentence itself"
+        )
+    return split_words(sentence.encode("utf-8"))
