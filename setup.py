@@ -10,6 +10,7 @@ Packaging of allennlp_elmo_plugin for its two stacks.
 """
 
 from pathlib import Path
+from typing import List
 
 from setuptools import find_packages, setup
 
@@ -59,8 +60,6 @@ REFERENCE = [
     "dill==0.3.6",
     "multiprocess==0.70.14",
     "huggingface-hub==0.10.1",
-    'pathy<0.12; python_version < "3.10"',
-    'urllib3<1.27; python_version < "3.10"',
 ]
 # fmt: on
 
@@ -77,6 +76,19 @@ DEV = [
 def read(relative_path: str) -> str:
     path = Path(__file__).parent / relative_path
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def pins_of_python_3_9() -> List[str]:
+    """
+    The exact versions for Python 3.9. Left to itself there, pip does not find a set that fits
+    AllenNLP's pins in any reasonable time, since ever more packages have left Python 3.9.
+    """
+    pins = []
+    for line in read("constraints/reference.txt").splitlines():
+        pin, _, marker = line.partition(";")
+        if "==" in pin and ">=" not in marker:
+            pins.append(f'{pin.strip()}; python_version < "3.10"')
+    return pins
 
 
 setup(
@@ -102,10 +114,8 @@ setup(
     python_requires=">=3.9",
     install_requires=[
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
-        *(
-            requirement if ";" in requirement else f'{requirement}; python_version < "3.11"'
-            for requirement in REFERENCE
-        ),
+        *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
+        *pins_of_python_3_9(),
     ],
     extras_require={"dev": DEV, "plot": PLOT},
 )
