@@ -11,9 +11,10 @@ from allennlp.common.tqdm import Tqdm
 from allennlp.common.util import int_to_device, lazy_groups_of
 from allennlp.nn.util import remove_sentence_boundaries
 
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.data.text import split_words
 from allennlp_elmo_plugin.layers_file import LayersFile
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm, batch_to_ids
+from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -78,6 +79,8 @@ class ElmoEmbedder:
         self.elmo_bilm = _ElmoBiLm(options_file, weight_file, vocab_to_cache=words or None)
         self.elmo_bilm.eval()
         self.elmo_bilm.to(self._device)
+        # As many characters a word as the model was trained with, 50 or not.
+        self._table = CharacterTable(self.elmo_bilm._max_characters)
 
     def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """
@@ -93,8 +96,9 @@ class ElmoEmbedder:
             of the tokens, shape `(batch_size, timesteps)`; without gradients, on the embedder's
             device.
         """
-        # (batch_size, timesteps, 50)
-        character_ids = batch_to_ids(batch).to(self._device)
+        # (batch_size, timesteps, max_characters_per_token)
+        character_ids = torch.from_numpy(sentences_to_character_ids(batch, self._table))
+        character_ids = character_ids.to(self._device)
         with torch.no_grad():
             output = self.elmo_bilm(character_ids, self._cached_word_inputs(batch))
             # Each pair is (batch_size, timesteps, 2 * projection size), (batch_size, timesteps)

@@ -15,6 +15,9 @@ from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
     END_SENTENCE_WORD,
+    END_WORD,
+    PADDING,
+    CharacterTable,
     sentences_to_character_ids,
     word_to_character_ids,
 )
@@ -81,6 +84,42 @@ def _add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, torch.
         for word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)
     )
     return _add_boundaries(inputs, (inputs > 0).any(-1), begin, end)
+
+
+def _fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
+    """
+    Cuts words to as many characters as a model has been trained with: the ids are those that the
+    words have at that width.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Character ids, shape `(batch_size, timesteps, width)`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(batch_size, timesteps, max_characters)`.
+
+    # Raises
+
+    `ConfigurationError`
+        There are fewer characters than the model reads, so that some are lost.
+    """
+    width = inputs.size(-1)
+    if width == max_characters:
+        return inputs
+    if width < max_characters:
+        raise ConfigurationError(
+            f"The model reads words of {max_characters} characters (max_characters_per_token), but "
+            f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
+            "ids with `sentences_to_character_ids(sentences, CharacterTable("
+            f"{max_characters}))` of allennlp_elmo_plugin.bilm.characters, or use ElmoEmbedder"
+        )
+    cut = inputs[..., :max_characters].clone()
+    last = cut[..., -1]  # (batch_size, timesteps)
+    last[(last != 0) & (last != PADDING + 1)] = END_WORD + 1
+    return cut
 
 
 class Elmo(torch.nn.Module, FromParams):
@@ -271,6 +310,7 @@ class _ElmoCharacterEncoder(CharacterEncoder):
             `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
             `(batch_size, timesteps + 2)`.
         """
+        inputs = _fit_width(inputs, self.options.max_characters_per_token)
         bounded, lengths = _add_boundary_characters(inputs)
         batch_size, timesteps = bounded.shape[:2]
         vectors = self.embed_tokens(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
@@ -308,6 +348,9 @@ class _ElmoBiLm(BiLm):
         # in AllenNLP's state dicts.
         options = replace(match_weight_file(options, weight_path), dropout=0.0)
         super().__init__(options, forget_bias=0.0)
+        char_cnn = options.char_cnn
+        # A model of token embeddings is refused below.
+        self._max_characters = 0 if char_cnn is None else char_cnn.max_characters_per_token
         self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
         read_weights(weight_path, self)
         self._elmo_lstm.stateful = True
@@ -331,10 +374,13 @@ class _ElmoBiLm(BiLm):
         """
         device = next(self.parameters()).device
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
+        table = CharacterTable(self._max_characters)
         chunks = []
         with torch.no_grad():
             for start in range(0, len(words), _CACHE_CHUNK):
-                ids = batch_to_ids([words[start : start + _CACHE_CHUNK]])[0].to(device)
+                # (n_words, max_characters)
+                ids = torch.from_numpy(table.lookup(words[start : start + _CACHE_CHUNK])).long()
+                ids = ids.to(device)
                 chunks.append(self.token_layer.embed_tokens(ids))  # (n_words, projection_dim)
         vectors = torch.cat(chunks)  # (len(tokens) + 2, projection_dim)
         self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
@@ -366,6 +412,7 @@ class _ElmoBiLm(BiLm):
                     for direction in self.options.directions
                 }
                 return self.run_layers(packed, dict.fromkeys(packed, packing))
+        inputs = _fit_width(inputs, self._max_characters)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 
     def forward(  # type: ignore[override]

@@ -12,8 +12,10 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model, archive_model
 from allennlp.modules import elmo as original
 
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
@@ -150,3 +152,63 @@ class TestBadInput:
         (tmp_path / "file").write_text("")
         with pytest.raises(ConfigurationError, match="is a file, not a folder"):
             export(str(run[0]), tmp_path / "file")
+
+
+def _export_trained(tmp_path, options):
+    """Exports a model with some structure in it; its files, and the model."""
+    torch.manual_seed(0)
+    vocab = read_vocabulary(tmp_path / "run" / "vocabulary")
+    model = BidirectionalLanguageModel(vocab, options=options)
+    config = {
+        "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
+        "model": {"type": "bidirectional_lm", "options": options},
+    }
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    torch.save(model.state_dict(), tmp_path / "run" / "best.th")
+    export(str(tmp_path / "run"), tmp_path / "elmo")
+    return [str(tmp_path / "elmo" / name) for name in ("options.json", "weights.hdf5")], model
+
+
+OPTIONS = {
+    "char_cnn": {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1},
+    "lstm": {"dim": 7, "projection_dim": 5, "n_layers": 1, "cell_clip": 3, "proj_clip": 3},
+    "sample_softmax": False,
+}
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_other_numbers_of_layers_have_the_names_that_readers_find(n_layers, tmp_path):
+    """TensorFlow drops `multi_rnn_cell` for one layer, and bilm-tf's reader does not find it."""
+    lstm = {**OPTIONS["lstm"], "n_layers": n_layers, "use_skip_connections": True}
+    files, _ = _export_trained(tmp_path, {**OPTIONS, "lstm": lstm})
+    cells = {name.split("/")[3] for name in arrays_of(files[1]) if name.startswith("RNN_")}
+    assert cells == {f"Cell{layer}" for layer in range(n_layers)}
+    assert f"RNN_1/RNN/MultiRNNCell/Cell{n_layers - 1}/LSTMCell/W_P_0" in arrays_of(files[1])
+    ids = batch_to_ids([["the", "naïve", "東京"], ["no"]])
+    ours, theirs = (
+        cls(*files, 1, dropout=0.0)(ids)["elmo_representations"][0] for cls in (Elmo, original.Elmo)
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("max_characters", [50, 12])
+def test_forward_only(max_characters, tmp_path):
+    char_cnn = {**OPTIONS["char_cnn"], "max_characters_per_token": max_characters}
+    files, model = _export_trained(
+        tmp_path, {**OPTIONS, "char_cnn": char_cnn, "bidirectional": False}
+    )
+    written = json.loads((tmp_path / "elmo" / "options.json").read_text(encoding="utf-8"))
+    assert written["bidirectional"] is False
+    assert written["char_cnn"]["max_characters_per_token"] == max_characters
+    assert not any(name.startswith("RNN_1") for name in arrays_of(files[1]))
+    sentence = ["the", "characteristically", "naïve"]
+    found = Elmo(*files, 1, dropout=0.0)(batch_to_ids([sentence]))["elmo_representations"][0]
+    layers = ElmoEmbedder(*files).embed_sentence(sentence)
+    assert layers.shape == (2, 3, 5)
+    np.testing.assert_allclose(found[0].detach(), layers.mean(0), atol=1e-6)
+    bounded = torch.from_numpy(
+        sentences_to_character_ids([["<S>", *sentence, "</S>"]], CharacterTable(max_characters))
+    )
+    with torch.no_grad():
+        expected = model.eval().bilm(bounded).unpack(1, strip=1)[0]
+    np.testing.assert_allclose(layers[1], expected, atol=1e-6)

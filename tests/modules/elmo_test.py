@@ -9,12 +9,15 @@ import pickle
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+import h5py
 import numpy as np
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import elmo as original
 
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
+from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.modules import elmo as ours
 from tests.testing import write_random_elmo
 
@@ -687,3 +690,109 @@ class TestCopies:
                 parameter.zero_()
         copied(TEXT)
         assert_same(pair, TEXT)
+
+
+def _naive_layers(weight_file: str, vectors: np.ndarray, n_layers: int) -> np.ndarray:
+    """The LSTM layers of a sentence, as the published layout has them, without skip connections."""
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    layers: List[List[np.ndarray]] = [[] for _ in range(n_layers)]
+    with h5py.File(weight_file, "r") as file:
+        for direction in range(2):
+            inputs = vectors if direction == 0 else vectors[::-1]
+            for layer in range(n_layers):
+                group = file[f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"]
+                state = np.zeros(group["W_P_0"].shape[1])
+                cell = np.zeros(group["W_P_0"].shape[0])
+                outputs = []
+                for vector in inputs:
+                    gates = np.concatenate([vector, state]) @ group["W_0"][...] + group["B"][...]
+                    i, j, f, o = np.split(gates, 4)
+                    cell = np.clip(sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(j), -3, 3)
+                    state = np.clip((sigmoid(o) * np.tanh(cell)) @ group["W_P_0"][...], -3, 3)
+                    outputs.append(state)
+                inputs = np.stack(outputs)
+                layers[layer].append(inputs if direction == 0 else inputs[::-1])
+    return np.stack([np.concatenate(each, 1) for each in layers])
+
+
+@pytest.mark.parametrize("key", ["missing", "false"])
+def test_without_skip_connections(key, files_of, tmp_path):
+    """AllenNLP's classes refuse such models; bilm-tf's default is to have none."""
+    options_file, weight_file = files_of("three layers")
+    options = json.loads(Path(options_file).read_text(encoding="utf-8"))
+    options["lstm"]["use_skip_connections"] = False
+    if key == "missing":
+        del options["lstm"]["use_skip_connections"]
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(options), encoding="utf-8")
+    with pytest.raises((ConfigurationError, KeyError)):
+        original._ElmoBiLm(str(path), weight_file)
+    model = ours._ElmoBiLm(str(path), weight_file)
+    with torch.no_grad():
+        found = model(ours.batch_to_ids([["Three", "naïve", "tokens"]]))["activations"]
+    vectors = found[0][0, :, : found[0].size(-1) // 2].double().numpy()
+    expected = _naive_layers(weight_file, vectors, 3)
+    assert len(found) == 4
+    for layer, values in zip(found[1:], expected):
+        np.testing.assert_allclose(layer[0], values, atol=1e-5)
+
+
+class TestOtherWidthsOfWords:
+    """Models that were trained with another `max_characters_per_token` than the indexer's 50."""
+
+    WORDS = ["a", "seven77", "eight888", "nine99999", "ten1010101", "naïïïïïïïïve", "", "x" * 80]
+
+    @pytest.fixture
+    def files(self, tmp_path):
+        def write(max_characters: int) -> Tuple[str, str]:
+            files = write_random_elmo(tmp_path, filters=[(1, 4), (3, 6), (5, 6)])
+            options = json.loads(Path(files[0]).read_text(encoding="utf-8"))
+            options["char_cnn"]["max_characters_per_token"] = max_characters
+            Path(files[0]).write_text(json.dumps(options), encoding="utf-8")
+            return files
+
+        return write
+
+    def test_shorter_words_are_cut_as_in_training(self, files):
+        sentences = [self.WORDS[:6], self.WORDS[6:]]
+        table = CharacterTable(10)
+        expected = torch.from_numpy(sentences_to_character_ids(sentences, table))
+        found = ours._fit_width(ours.batch_to_ids(sentences), 10)
+        assert torch.equal(found, expected)
+        paths = files(10)
+        wide, narrow = (
+            ours.Elmo(*paths, 1, dropout=0.0)(ids)["elmo_representations"][0]
+            for ids in (ours.batch_to_ids(sentences), expected)
+        )
+        assert torch.equal(wide, narrow)
+        # The embedder and the cache of words use the model's own width.
+        embedder = ElmoEmbedder(*paths)
+        layers = embedder.embed_batch(sentences)
+        mix = np.mean(layers[0], axis=0)
+        np.testing.assert_allclose(mix, narrow[0].detach(), atol=1e-5)
+        cached = ElmoEmbedder(*paths, vocab_to_cache=self.WORDS[:6])
+        np.testing.assert_allclose(
+            cached.embed_sentence(sentences[0]),
+            ElmoEmbedder(*paths).embed_sentence(sentences[0]),
+            atol=1e-5,
+        )
+        encoder = ours._ElmoCharacterEncoder(*paths)
+        assert torch.equal(
+            encoder(ours.batch_to_ids(sentences))["token_embedding"],
+            encoder(expected)["token_embedding"],
+        )
+
+    def test_longer_words_need_ids_of_their_width(self, files):
+        paths = files(60)
+        with pytest.raises(ConfigurationError, match="words of 60 characters .* always give 50"):
+            ours.Elmo(*paths, 1)(ours.batch_to_ids([["word"]]))
+        long = "x" * 52
+        layers = ElmoEmbedder(*paths).embed_batch([[long], [long[:-1] + "y"]])
+        # With 50 characters the two would be one.
+        assert np.abs(layers[0][0] - layers[1][0]).max() > 1e-3
+        ids = torch.from_numpy(sentences_to_character_ids([[long]], CharacterTable(60)))
+        found = ours.Elmo(*paths, 1, dropout=0.0)(ids)["elmo_representations"][0]
+        np.testing.assert_allclose(np.mean(layers[0], axis=0), found[0].detach(), atol=1e-5)
