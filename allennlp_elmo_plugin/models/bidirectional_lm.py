@@ -1,3 +1,4 @@
+import logging
 import math
 import os
 from dataclasses import replace
@@ -24,6 +25,8 @@ from allennlp_elmo_plugin.models.pretrained import (
 )
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.metrics import TokenPerplexity
+
+logger = logging.getLogger(__name__)
 
 
 class _ScaleGradient(torch.autograd.Function):
@@ -54,8 +57,8 @@ class BidirectionalLanguageModel(Model):
     gradient norm (`all_clip_norm_val`) are made for.
 
     In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
-    always that of the full one: the two are not to be compared. So the metrics of training over
-    samples are `sampled_perplexity` and so on, and only those of the full softmax `perplexity`.
+    always that of the full one: the two are not to be compared, nor are the perplexities that
+    follow from them. A warning says so when training starts.
 
     # Parameters
 
@@ -144,6 +147,7 @@ class BidirectionalLanguageModel(Model):
         if pretrained is not None:
             self._start_from(pretrained)
         self._check_order = FrequencyOrderCheck(n_words)
+        self._warned_of_samples = False
         # States and number of the last window, apart for training (`True`) and evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
@@ -217,11 +221,23 @@ class BidirectionalLanguageModel(Model):
         if self.training:
             loss = self.softmax.loss(top, targets)
             if self.softmax.sampler is not None:
+                self._warn_of_samples(self.softmax.sampler.n_samples)
                 self._check_order(targets)
         else:
             loss = -self.softmax.log_probabilities(top, targets).mean()
         self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
         return loss
+
+    def _warn_of_samples(self, n_samples: int) -> None:
+        if not self._warned_of_samples:
+            self._warned_of_samples = True
+            logger.warning(
+                "The loss and the perplexities of training are those of a softmax over %d samples, "
+                "which is easier: do not compare them with those of validation and evaluation, "
+                "which are of the full softmax over %d words",
+                n_samples,
+                self.softmax.bias.size(0),
+            )
 
     def _check_inputs(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
         char_cnn = self.options.char_cnn
@@ -285,8 +301,7 @@ class BidirectionalLanguageModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction. In
-        training over samples the names start with `sampled_`.
+        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.
         """
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
@@ -294,10 +309,7 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        metrics = {"perplexity": mean, **metrics}
-        if self.training and self.softmax.sampler is not None:
-            return {f"sampled_{name}": value for name, value in metrics.items()}
-        return metrics
+        return {"perplexity": mean, **metrics}
 
 
 def _read_pretrained(path: str) -> PretrainedLanguageModel:

@@ -138,7 +138,7 @@ def _tables(bilm: BiLm, softmax: Softmax) -> Dict[str, torch.Tensor]:
     """
     The parameters of one row a word. A weight that is shared is the token embedding.
     """
-    tables = {"softmax bias": softmax.bias, "softmax": softmax.weight}
+    tables: Dict[str, torch.Tensor] = {"softmax bias": softmax.bias, "softmax": softmax.weight}
     if isinstance(bilm.token_layer, TokenEmbedding):
         tables["token embedding"] = bilm.token_layer.weight
         if softmax.weight is bilm.token_layer.weight:

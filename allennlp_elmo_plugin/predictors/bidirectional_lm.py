@@ -58,7 +58,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
             )
         super().__init__(model, dataset_reader, frozen)
         self.plain_text = plain_text
-        char_cnn = model.bilm.options.char_cnn  # type: ignore[union-attr]
+        char_cnn: Any = model.bilm.options.char_cnn  # type: ignore[union-attr]
         self._table = (
             None if char_cnn is None else CharacterTable(char_cnn.max_characters_per_token)
         )

@@ -340,12 +340,21 @@ class TestTraining:
         assert metrics["perplexity"] == metrics["forward_perplexity"]
         assert not any("backward" in name for name, _ in model.named_parameters())
 
+    @pytest.mark.parametrize("num_samples, times", [(12, 1), (0, 0)])
+    def test_says_once_that_sampled_perplexities_are_not_comparable(
+        self, vocab, num_samples, times, caplog
+    ):
+        model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=num_samples)
+        for batch in _batches(vocab)[:2]:
+            model(**batch)
+        assert caplog.text.count("do not compare them with those of validation") == times
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
         "kwargs, message",
         [
-            ({}, "either options .* or options_file"),
+            ({}, "either options .* options_file or pretrained_file"),
             ({"options": SMALL, "options_file": "x.json"}, "either options .* or options_file"),
             ({"options": {**SMALL, "n_tokens_vocab": 51}}, '"n_tokens_vocab" is 51, .* has 50'),
             ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
