@@ -1,0 +1,43 @@
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
+
+LOGGER = "allennlp_elmo_plugin.training.frequency_order"
+
+
+def text(n_words: int, order: str, n_tokens: int = 2**14) -> torch.Tensor:
+    """Words by Zipf's law, with the ids that they have in a vocabulary of some order."""
+    rng = np.random.RandomState(0)
+    p = 1 / (np.arange(n_words) + 2.7)
+    ranks = rng.choice(n_words, n_tokens, p=p / p.sum())
+    places = {
+        "frequency": np.arange(n_words),
+        "reversed": np.arange(n_words)[::-1],
+        "random": rng.permutation(n_words),
+    }
+    return torch.from_numpy(places[order].copy()[ranks])
+
+
+@pytest.mark.parametrize("n_words", [300, 2000, 800_000])
+@pytest.mark.parametrize("order", ["frequency", "reversed", "random"])
+def test_only_a_wrong_order_is_warned_about_once(n_words, order, caplog):
+    check = FrequencyOrderCheck(n_words)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for targets in text(n_words, order).split(100):
+            check(targets)
+        found = len(caplog.records)
+        check(text(n_words, "reversed"))
+    assert found == len(caplog.records) == (order != "frequency")
+    if found:
+        assert "not in the order of the frequency" in caplog.text
+
+
+def test_few_words_of_text_say_nothing(caplog):
+    check = FrequencyOrderCheck(300)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        check(text(300, "reversed", 1000))
+    assert not caplog.records
