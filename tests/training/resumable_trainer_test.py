@@ -7,24 +7,28 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, Dict, List
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from allennlp.commands import main
 from allennlp.common import Params
-from allennlp.training import checkpointer
+from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.training import ResumableTrainer
 
 
 @TrainerCallback.register("write_losses")
 class WriteLosses(TrainerCallback):
-    """Appends epoch, batch and losses to a file at once, so that a kill takes none away."""
+    """Appends the losses of each batch to a file at once, so that a kill takes none away."""
 
     kill_at = 0
     """Kill this process after so many batches; 0: don't."""
@@ -43,9 +47,8 @@ class WriteLosses(TrainerCallback):
         if not is_training:
             return
         losses = [output["loss"].item().hex() for output in batch_outputs]
-        shown = {key: batch_metrics[key] for key in ("loss", "perplexity")}
         with open(Path(self.serialization_dir) / "losses.jsonl", "a", encoding="utf-8") as log:
-            entry = [epoch, batch_number, trainer._total_batches_completed, losses, shown]
+            entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
             log.write(json.dumps(entry) + "\n")
         WriteLosses.kill_at -= 1
         if WriteLosses.kill_at == 0:
@@ -87,25 +90,24 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["allennlp_elmo_plugin", "allennlp.commands", __name__])
 
 
-def train(
-    config: Path,
-    folder: Path,
-    kill_at: int = 0,
-    kill_in_save: Any = None,
-    fails: bool = False,
-) -> str:
-    """
-    `allennlp train`, with `--recover` if there is something to recover. It has to end as it should:
-    well, killed, or with an error. What it printed is given.
-    """
+def start(config: Path, folder: Path, kill_at: int = 0, kill_in_save: Any = None) -> Any:
+    """`allennlp train`, with `--recover` if there is something to recover."""
     arguments = [str(config), "-s", str(folder)] + ["--recover"] * folder.exists()
-    output = config.with_name("output")
-    process = processes.Process(target=_train, args=(arguments, str(output), kill_at, kill_in_save))
+    output = str(folder.with_name("output"))
+    process = processes.Process(target=_train, args=(arguments, output, kill_at, kill_in_save))
     process.start()
+    return process
+
+
+def train(config: Path, folder: Path, fails: bool = False, **kill: Any) -> str:
+    """
+    Waits for what `start` starts, which has to end as it should: well, killed, or with an error.
+    What it printed is given.
+    """
+    process = start(config, folder, **kill)
     process.join()
-    printed = output.read_text(encoding="utf-8")
-    expected = -signal.SIGKILL if kill_at or kill_in_save else int(fails)
-    assert process.exitcode == expected, printed
+    printed = folder.with_name("output").read_text(encoding="utf-8")
+    assert process.exitcode == (-signal.SIGKILL if kill else int(fails)), printed
     return printed
 
 
@@ -118,8 +120,8 @@ def losses(folder: Path) -> Dict[Any, Any]:
     return seen
 
 
-def metrics(folder: Path) -> Any:
-    values = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+def metrics(folder: Path, name: str = "metrics") -> Any:
+    values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return {key: v for key, v in values.items() if "duration" not in key and "memory" not in key}
 
 
@@ -127,9 +129,7 @@ def assert_equal_runs(folder: Path, whole: Path) -> None:
     assert losses(folder) == losses(whole)
     assert metrics(folder) == metrics(whole)
     for file in whole.glob("metrics_epoch_*.json"):
-        found, expected = (json.loads((f / file.name).read_text()) for f in (folder, whole))
-        assert found["training_loss"] == expected["training_loss"]
-        assert found["training_perplexity"] == expected["training_perplexity"]
+        assert metrics(folder, file.stem) == metrics(whole, file.stem)
     found, expected = (torch.load(f / "best.th") for f in (folder, whole))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
@@ -201,7 +201,6 @@ def _write(path: Path, value: Any) -> Path:
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
 VARIANTS: Dict[str, Dict[str, Any]] = {
-    "shuffled": {},
     "worker": {"data_loader.num_workers": 1},
     "epochs_of_batches": {
         "data_loader.batches_per_epoch": 30,
@@ -220,38 +219,103 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
 }
 
 
+def recover(config: Path, folder: Path, whole: Path, kills: List[Dict[str, Any]]) -> str:
+    """Trains with kills, to the end; gives what the last process printed."""
+    for kill in kills:
+        train(config, folder, **kill)
+    printed = train(config, folder)
+    assert_equal_runs(folder, whole)
+    return printed
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration, `config.json`, and its run, `run`."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(write_config(folder, data, {}), folder / "run")
+    return folder
+
+
+def test_killed_at_random_batches(whole: Path, tmp_path: Path) -> None:
+    n_batches = len(losses(whole / "run"))
+    random_ = random.Random(0)
+    kills = [{"kill_at": random_.randint(1, n_batches // 3)} for _ in range(3)]
+    recover(whole / "config.json", tmp_path / "run", whole / "run", kills)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_killed_at_random_batches(data, tmp_path, variant):
-    path = write_config(tmp_path, data, VARIANTS[variant])
-    train(path, tmp_path / "whole")
-    n_batches = len(losses(tmp_path / "whole"))
-    random_ = random.Random(variant)
-    for _ in range(2):
-        train(path, tmp_path / "killed", kill_at=random_.randint(8, n_batches // 2))
-    train(path, tmp_path / "killed")
-    assert_equal_runs(tmp_path / "killed", tmp_path / "whole")
+def test_variants(data: Path, tmp_path: Path, variant: str) -> None:
+    config = write_config(tmp_path, data, VARIANTS[variant])
+    train(config, tmp_path / "whole")
+    # In the middle of the second epoch.
+    kills = [{"kill_at": int(0.4 * len(losses(tmp_path / "whole")))}]
+    recover(config, tmp_path / "run", tmp_path / "whole", kills)
 
 
-class TestCheckpoints:
-    @pytest.fixture(scope="class")
-    def whole(self, data, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("whole")
-        train(write_config(folder, data, {"trainer.num_epochs": 2}), folder / "run")
-        return folder
+@pytest.mark.parametrize("share", [0, 0.6])
+def test_killed_while_a_checkpoint_is_written(whole: Path, tmp_path: Path, share: float) -> None:
+    # In the model's state of the first and of the second, and in the trainer's of the second.
+    kills = [{"kill_in_save": (n_saves, share)} for n_saves in (1, 3, 2)]
+    printed = recover(whole / "config.json", tmp_path / "run", whole / "run", kills)
+    assert "Removing the checkpoint of epoch 0, batch 14" in printed
 
-    def kill_and_recover(self, whole, folder, kills):
-        for kill in kills:
-            train(whole / "config.json", folder, **kill)
-        printed = train(whole / "config.json", folder)
-        assert_equal_runs(folder, whole / "run")
-        return printed
 
-    @pytest.mark.parametrize("share", [0, 0.6, 1])
-    def test_killed_while_one_is_written(self, whole, tmp_path, share):
-        # The second checkpoint's model, then in the next process the first one's training state.
-        kills = [{"kill_in_save": (3, share)}, {"kill_in_save": (2, share)}]
-        printed = self.kill_and_recover(whole, tmp_path / "run", kills)
-        assert "Removing the checkpoint of epoch 0" in printed or share == 1
+def test_killed_before_the_best_model_is_copied(whole: Path, tmp_path: Path) -> None:
+    best_epoch = metrics(whole / "run")["best_epoch"]
+    n_epochs = best_epoch + 1
+    assert n_epochs < 3  # or the last model would be the best without a copy
+    batches = [epoch for epoch, _ in losses(whole / "run") if epoch < n_epochs]
+    n_saves = n_epochs + sum(batches.count(epoch) // 7 for epoch in range(n_epochs))
+    train(whole / "config.json", tmp_path / "run", kill_in_save=(2 * n_saves, 1.0))
+    assert (tmp_path / "run" / f"training_state_e{n_epochs}_b0.th").exists()
+    recover(whole / "config.json", tmp_path / "run", whole / "run", [])
 
-    def test_killed_in_the_first(self, whole, tmp_path):
-        self.kill_and_recover(whole, tmp_path / "run", [{"kill_in_save": (1, 0.5)}])
+
+def test_other_text(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    config = write_config(tmp_path, tmp_path / "data", {})
+    train(config, tmp_path / "run", kill_at=10)
+    with open(tmp_path / "data" / "shards" / "2.txt", "a", encoding="utf-8") as shard:
+        shard.write("more\n")
+    printed = train(config, tmp_path / "run", fails=True)
+    assert "2.txt had " in printed and "put the files back" in printed
+
+
+def test_killed_from_outside(whole: Path, tmp_path: Path) -> None:
+    # At no point in particular: the machine's load decides.
+    folder = tmp_path / "run"
+    for n_batches in (10, 30):
+        process = start(whole / "config.json", folder)
+        while not (folder / "losses.jsonl").exists() or len(losses(folder)) < n_batches:
+            assert process.is_alive()
+            time.sleep(0.01)
+        process.kill()
+        process.join()
+    recover(whole / "config.json", folder, whole / "run", [])
+
+
+class TestTrainer:
+    def test_is_the_default(self) -> None:
+        assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects
+        assert Trainer.by_name(Trainer.default_implementation)
+
+    def test_leaves_others_alone(self, tmp_path: Path) -> None:
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        stock, ours = (
+            trainer_class(
+                model, optimizer, MagicMock(), serialization_dir=str(tmp_path), cuda_device=-1
+            )
+            for trainer_class in (GradientDescentTrainer, ResumableTrainer)
+        )
+        states = [trainer.get_checkpoint_state().trainer_state for trainer in (stock, ours)]
+        assert states[0] == states[1]
+
+    def test_old_checkpoints_are_removed_alone(self, tmp_path: Path) -> None:
+        saver = checkpointer.Checkpointer(tmp_path)
+        for batch in (5, 50, 51):
+            for kind in ("model", "training"):
+                (tmp_path / f"{kind}_state_e0_b{batch}.th").touch()
+        saver._remove_checkpoint(0, 5)
+        assert saver._find_all_checkpoints() == {(0, 50), (0, 51)}
+        assert len(list(tmp_path.iterdir())) == 4

@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+import threading
 from typing import Any, Dict, Iterable, Iterator, Optional, Union
 
 import torch
@@ -142,6 +145,12 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         for batch in super()._instances_to_batches(watched(), move_to_device):
             yield batch, position
 
+    def _batch_worker(self, *args: Any) -> None:
+        # AllenNLP means its workers to end when this process is killed, but they hold both ends of
+        # the pipe by which they would notice, and stay for ever.
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        super()._batch_worker(*args)
+
     def state_dict(self) -> Dict[str, Any]:
         """
         Where the loader is after the batch that it gave last, however far it has read ahead. Plain
@@ -176,3 +185,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]
         self._files = state["files"]
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

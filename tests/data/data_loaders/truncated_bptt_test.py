@@ -1,4 +1,8 @@
 import itertools
+import multiprocessing
+import os
+import select
+import time
 
 import pytest
 import torch
@@ -121,6 +125,28 @@ def test_batches_per_epoch(corpus, vocab):
     made = loader(corpus, vocab, batches_per_epoch=9)
     assert len(made) == 9
     assert equal(list(made) + list(made), whole[:18])
+
+
+def take_one_and_wait(made, connection):
+    batches = iter(made)
+    next(batches)
+    connection.send("started")
+    time.sleep(60)
+
+
+def test_worker_ends_with_a_killed_process(corpus, vocab):
+    made = loader(corpus, vocab, num_workers=1)
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    reading_end, writing_end = os.pipe()
+    process = fork.Process(target=take_one_and_wait, args=(made, sender))
+    process.start()
+    os.close(writing_end)
+    receiver.recv()
+    process.kill()
+    # At its end once no process is left that could write.
+    assert select.select([reading_end], [], [], 30)[0]
+    os.close(reading_end)
 
 
 class TestStockLoader:
