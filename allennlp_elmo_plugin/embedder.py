@@ -285,7 +285,7 @@ def read_lines(file: IO[Any], name: str) -> Iterator[str]:
     # Returns
 
     `Iterator[str]`
-        Each line without the (ASCII) white space around it.
+        Each line without the (ASCII) white space around it, or a byte-order mark before it.
 
     # Raises
 
@@ -301,7 +301,7 @@ def read_lines(file: IO[Any], name: str) -> Iterator[str]:
                     f"{name}, line {number}: byte {error.start + 1} of the line is not UTF-8 "
                     f"({error.reason}); convert the file to UTF-8"
                 ) from error
-        yield line.strip(_WHITE_SPACE)
+        yield line[line.startswith("\ufeff") :].strip(_WHITE_SPACE)
 
 
 def _check_key(sentence: str, place: str) -> None:

@@ -245,7 +245,7 @@ class BiLmOptions:
 
         `FileNotFoundError`, or `ValueError` naming the file and the key that is wrong.
         """
-        with open(path, encoding="utf-8") as options_file:
+        with open(path, encoding="utf-8-sig") as options_file:
             try:
                 values = json.load(options_file)
             except ValueError as error:  # also of undecodable bytes

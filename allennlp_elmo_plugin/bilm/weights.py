@@ -168,6 +168,8 @@ def open_weight_file(path: Path) -> Iterator[Any]:
 
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such weight file")
+    if os.path.isdir(path):
+        raise ValueError(f"{path}: is a folder, not a weight file")
     try:
         with h5py.File(os.fspath(path), "r") as weight_file:
             yield weight_file
@@ -195,13 +197,7 @@ def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
     """
     pending = []
     with open_weight_file(path) as weight_file:
-        if isinstance(model, BiLm):
-            layers = weight_file.get("RNN_0/RNN/MultiRNNCell", ())
-            if f"Cell{model.options.n_layers}" in layers:
-                raise ValueError(
-                    f"{path}: has {len(layers)} LSTM layers, but the options say "
-                    f'{model.options.n_layers} ("lstm.n_layers")'
-                )
+        _refuse_more_parts(weight_file, model, path)
         for dataset in datasets(model):
             stored = weight_file.get(dataset.name)
             if not hasattr(stored, "shape"):
@@ -221,6 +217,28 @@ def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
             pending.append((dataset, values))
     for dataset, values in pending:
         dataset.set(values)
+
+
+def _refuse_more_parts(weight_file: Any, model: Union[BiLm, CharacterEncoder], path: Path) -> None:
+    """
+    Raises a `ValueError` if the file has layers or filters beyond those of the options, which would
+    be left out in silence.
+    """
+    parts = []
+    token_layer = model.token_layer if isinstance(model, BiLm) else model
+    if isinstance(token_layer, CharacterEncoder):
+        parts += [
+            ("CNN_high_{}", token_layer.options.n_highway, "char_cnn.n_highway"),
+            ("CNN/W_cnn_{}", len(token_layer.options.filters), "char_cnn.filters"),
+        ]
+    if isinstance(model, BiLm):
+        parts.append(("RNN_0/RNN/MultiRNNCell/Cell{}", model.options.n_layers, "lstm.n_layers"))
+    for name, number, key in parts:
+        if name.format(number) in weight_file:
+            raise ValueError(
+                f'{path}: has {name.format(number)!r}, but the options ("{key}") end at {number} '
+                "of these; is this the weight file that belongs to them?"
+            )
 
 
 def write_weights(path: Path, bilm: BiLm) -> None:

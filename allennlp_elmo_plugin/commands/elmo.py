@@ -18,6 +18,8 @@ from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_WEIGHT_FILE,
 )
 
+_GZIP = b"\x1f\x8b"
+
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
 and write them to an HDF5 file: one float32 dataset a sentence, whose key is the line's number from
@@ -177,8 +179,14 @@ def elmo_command(args: argparse.Namespace) -> None:
 
 def _check_input(path: str) -> None:
     # Not `isfile`: the input may be a pipe.
-    if not os.path.exists(path) or os.path.isdir(path):
+    if os.path.isdir(path):
+        raise ConfigurationError(f"{path} is a folder; give a file")
+    if not os.path.exists(path):
         raise ConfigurationError(f"there is no file {path} to read")
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            if file.read(2) == _GZIP:
+                raise ConfigurationError(f"{path} is compressed; unpack it first (gunzip)")
 
 
 def _read_words(path: str) -> List[str]:

@@ -14,8 +14,10 @@ writes
 """
 
 import argparse
+import codecs
 import logging
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple, Union
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 COUNTS_FILE = "counts.tsv"
 
 _BLOCK_BYTES = 2**20
+# At the start of a line, where the dataset reader leaves it out, too.
+_BYTE_ORDER_MARK = re.compile(b"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
 @Subcommand.register("elmo-vocab")
@@ -132,16 +136,22 @@ def make_vocabulary(
         A bad path, undecodable bytes, or a folder that is not empty.
     """
     if min_count < 1:
-        raise ConfigurationError(f"min_count is {min_count}, but must be at least 1")
+        raise ConfigurationError(f"--min-count is {min_count}, but must be at least 1")
     if max_size is not None and max_size <= len(SPECIAL_WORDS):
         raise ConfigurationError(
-            f"max_size is {max_size}, but must be over {len(SPECIAL_WORDS)}: it counts "
+            f"--max-size is {max_size}, but must be at least {len(SPECIAL_WORDS) + 1}: it counts "
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
     check_output_folder(output, force)
 
     counts, n_sentences = count_words(find_files(paths), encoding_errors)
+    if not counts:
+        raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
     vocabulary = select_words(counts, n_sentences, min_count, max_size)
+    if len(vocabulary) == len(SPECIAL_WORDS):
+        raise ConfigurationError(
+            f"No word of the text occurs {min_count} times: lower --min-count, or give more text"
+        )
 
     words = [word for word, _ in vocabulary]
     with output_folder(output, force) as folder:
@@ -184,6 +194,8 @@ def count_words(
                 block = b"".join(lines)
                 if encoding_errors == "strict":
                     _check_encoding(file, number, lines, block)
+                if codecs.BOM_UTF8 in block:
+                    block = _BYTE_ORDER_MARK.sub(b"", block)
                 raw_counts.update(block.split())
                 number += len(lines)
             n_sentences += number - 1

@@ -2,6 +2,7 @@
 Corpora: one tokenised sentence a line, in one file or many, plain or gzip.
 """
 
+import codecs
 import glob
 import gzip
 import os
@@ -122,15 +123,18 @@ def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> Configura
     byte = error.object[error.start]
     return ConfigurationError(
         f"{file}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the "
-        'file, or set encoding_errors to "replace" to read such bytes as U+FFFD'
+        'file, or have such bytes read as U+FFFD (encoding_errors "replace" in a configuration, '
+        "--encoding-errors replace on the command line)"
     )
 
 
 def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
     """
     The words of a line: what ASCII white space separates. Other spaces (no-break, ideographic,
-    ...) are parts of words.
+    ...) are parts of words. A byte-order mark at the start of the line is not.
     """
+    if line.startswith(codecs.BOM_UTF8):
+        line = line[len(codecs.BOM_UTF8) :]
     words = b" ".join(line.split()).decode("utf-8", encoding_errors)
     return words.split(" ") if words else []
 

@@ -85,7 +85,15 @@ BROKEN = {
     "nan": (lambda file: file["char_embed"].__setitem__(0, np.nan), "values not finite"),
     "layers": (
         lambda file: file.create_group("RNN_0/RNN/MultiRNNCell/Cell2"),
-        "has 3 LSTM layers, but the options say 2",
+        r'MultiRNNCell/Cell2\', but the options \("lstm.n_layers"\) end at 2 of these',
+    ),
+    "highway": (
+        lambda file: file.create_group("CNN_high_1"),
+        r'CNN_high_1\', but the options \("char_cnn.n_highway"\) end at 1 of these',
+    ),
+    "filters": (
+        lambda file: file.create_group("CNN/W_cnn_3"),
+        r'W_cnn_3\', but the options \("char_cnn.filters"\) end at 3 of these',
     ),
 }
 
@@ -113,6 +121,8 @@ def test_a_file_cut_off_or_not_hdf5(kept, bilm, tmp_path):
     path.write_text("version https://git-lfs.github.com/spec/v1")
     with pytest.raises(ValueError, match="not an HDF5 file"):
         read_weights(path, bilm)
+    with pytest.raises(ValueError, match="is a folder, not a weight file"):
+        read_weights(tmp_path, bilm)
     with pytest.raises(FileNotFoundError, match="no such weight file"):
         read_weights(tmp_path / "other.hdf5", bilm)
 

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from allennlp.commands import main
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo import _check_input
+from allennlp_elmo_plugin.embedder import ElmoEmbedder, read_lines
 from tests.testing import write_random_elmo
 
 SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
@@ -192,3 +194,18 @@ def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
     result = run()
     assert result.returncode != 0
     assert "output.hdf5 exists already" in result.stderr
+
+
+@pytest.mark.parametrize("kind, message", [("gzip", "is compressed; unpack"), ("folder", "folder")])
+def test_inputs_that_are_no_text_file(kind, message, tmp_path):
+    path = tmp_path / "input.gz"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(gzip.compress(b"a sentence\n"))
+    with pytest.raises(ConfigurationError, match=f"input.gz is .*{message}"):
+        _check_input(str(path))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_word():
+    assert list(read_lines([b"\xef\xbb\xbfthe cat\n", "\ufeffthe\n"], "x")) == ["the cat", "the"]

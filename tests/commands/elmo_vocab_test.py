@@ -71,7 +71,6 @@ def test_counts_are_those_of_the_targets(corpus, tmp_path):
     "limits, words",
     [
         ({"min_count": 2}, ["the"]),
-        ({"min_count": 4}, []),
         ({"max_size": 4}, ["the"]),
         ({"max_size": 5}, ["the", "a"]),
         ({"min_count": 2, "max_size": 10}, ["the"]),
@@ -80,6 +79,24 @@ def test_counts_are_those_of_the_targets(corpus, tmp_path):
 def test_limits(corpus, tmp_path, limits, words):
     made = make_vocabulary(corpus, tmp_path / "out", **limits)
     assert [word for word, _ in made] == SPECIAL + words
+
+
+def test_a_vocabulary_without_words_is_refused(corpus, tmp_path):
+    with pytest.raises(ConfigurationError, match="occurs 4 times: lower --min-count"):
+        make_vocabulary(corpus, tmp_path / "out", min_count=4)
+    blank = tmp_path / "blank.txt"
+    blank.write_text("  \n\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="no word in the 2 lines"):
+        make_vocabulary(blank, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_byte_order_mark_is_no_part_of_a_word(tmp_path):
+    text = tmp_path / "bom.txt"
+    text.write_bytes(b"\xef\xbb\xbfthe cat\n\xef\xbb\xbfthe dog\n")
+    made = make_vocabulary(text, tmp_path / "out")
+    assert made[len(SPECIAL) :] == [("the", 2), ("cat", 1), ("dog", 1)]
+    assert list(read_sentences([text])) == [["the", "cat"], ["the", "dog"]]
 
 
 def test_folder_in_use(corpus, tmp_path):
@@ -101,8 +118,8 @@ def test_folder_in_use(corpus, tmp_path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"min_count": 0}, "min_count is 0"),
-        ({"max_size": 3}, "max_size is 3"),
+        ({"min_count": 0}, "--min-count is 0, but must be at least 1"),
+        ({"max_size": 3}, "--max-size is 3, but must be at least 4"),
     ],
 )
 def test_bad_limits(corpus, tmp_path, settings, message):
