@@ -196,7 +196,7 @@ def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
     assert "output.hdf5 exists already" in result.stderr
 
 
-@pytest.mark.parametrize("kind, message", [("gzip", "is compressed; unpack"), ("folder", "folder")])
+@pytest.mark.parametrize("kind, message", [("gzip", "compressed; unpack"), ("folder", "a folder")])
 def test_inputs_that_are_no_text_file(kind, message, tmp_path):
     path = tmp_path / "input.gz"
     if kind == "folder":
