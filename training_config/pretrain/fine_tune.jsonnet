@@ -19,7 +19,7 @@ pretrain.config(options={ char_cnn: {} }, num_samples=0, batch_size=16, num_epoc
   model: { type: 'bidirectional_lm', pretrained_file: std.extVar('PRETRAINED_FILE') },
   trainer+: {
     patience: 2,
-    callbacks: ['initial_validation'],
+    callbacks+: ['initial_validation'],
   },
   // With it, the archive needs the source no more.
   include_in_archive: ['options.json'],

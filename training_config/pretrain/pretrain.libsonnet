@@ -38,6 +38,8 @@
       validation_metric: '-perplexity',
       optimizer: { type: 'adagrad', lr: 0.2, initial_accumulator_value: 1.0, eps: 0.0 },
       grad_norm: 10.0,
+      // AllenNLP's, without the tensors of the first batch.
+      callbacks: [{ type: 'console_logger', should_log_inputs: false }],
       checkpointer: { save_every_num_batches: 1250, keep_most_recent_by_count: 2 },
     },
   },
