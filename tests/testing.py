@@ -111,3 +111,16 @@ def write_random_elmo(
                 file[f"{group}/B"] = normal(4 * lstm_dim, scale=0.1)
                 file[f"{group}/W_P_0"] = normal(lstm_dim, projection_dim, scale=lstm_dim**-0.5)
     return str(options_file), str(weight_file)
+
+
+def read_arrays(path: Union[str, "PathLike[str]"]) -> Dict[str, "np.ndarray[Any, Any]"]:
+    """All datasets of an HDF5 file by their full names."""
+    arrays: Dict[str, Any] = {}
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item[...]
+
+    with h5py.File(path, "r") as file:
+        file.visititems(add)
+    return arrays

@@ -13,18 +13,7 @@ from allennlp_elmo_plugin.bilm.weights import (
     write_weights,
 )
 from tests.bilm_tf import REFERENCE
-from tests.testing import write_random_elmo
-
-
-def arrays_of(path):
-    arrays = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.__setitem__(name, item[...]) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    return arrays
+from tests.testing import read_arrays, write_random_elmo
 
 
 @pytest.fixture
@@ -37,7 +26,7 @@ def test_what_bilm_tf_wrote_comes_back_bit_for_bit(bilm, tmp_path):
     source = REFERENCE / "checkpoint" / "weights.hdf5"
     read_weights(source, bilm)
     write_weights(tmp_path / "weights.hdf5", bilm)
-    expected, written = arrays_of(source), arrays_of(tmp_path / "weights.hdf5")
+    expected, written = read_arrays(source), read_arrays(tmp_path / "weights.hdf5")
     assert set(written) == set(expected)
     for name, array in expected.items():
         assert written[name].dtype == np.float32
@@ -143,6 +132,6 @@ def test_a_failed_write_leaves_nothing(bilm, tmp_path, monkeypatch):
 def test_softmax_file(tmp_path):
     softmax = Softmax(11, 3)
     write_softmax(tmp_path / "softmax.hdf5", softmax)
-    arrays = arrays_of(tmp_path / "softmax.hdf5")
+    arrays = read_arrays(tmp_path / "softmax.hdf5")
     assert np.array_equal(arrays["softmax/W"], softmax.weight.detach())
     assert np.array_equal(arrays["softmax/b"], softmax.bias.detach())

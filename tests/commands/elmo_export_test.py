@@ -1,7 +1,6 @@
 import json
 import sys
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -19,6 +18,7 @@ from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
+from tests.testing import read_arrays
 
 
 @pytest.fixture
@@ -39,17 +39,6 @@ def run(tmp_path):
     return folder, model
 
 
-def arrays_of(path):
-    arrays = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.__setitem__(name, item[...]) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    return arrays
-
-
 @pytest.mark.parametrize("archived", [False, True])
 def test_is_what_bilm_tf_dumps(run, archived, tmp_path, capsys):
     folder, model = run
@@ -60,13 +49,13 @@ def test_is_what_bilm_tf_dumps(run, archived, tmp_path, capsys):
     export(str(source), tmp_path / "elmo")
     assert "8 numbers a token" not in capsys.readouterr().out
     written, expected = (
-        arrays_of(path)
+        read_arrays(path)
         for path in (tmp_path / "elmo" / "weights.hdf5", REFERENCE / "checkpoint" / "weights.hdf5")
     )
     assert set(written) == set(expected)
     for name in expected:
         assert np.array_equal(written[name], expected[name]), name
-    softmax = arrays_of(tmp_path / "elmo" / "softmax.hdf5")
+    softmax = read_arrays(tmp_path / "elmo" / "softmax.hdf5")
     named = dict(variables(model))
     assert np.array_equal(softmax["softmax/W"], named["lm/softmax/W"])
     assert np.array_equal(softmax["softmax/b"], named["lm/softmax/b"])
@@ -181,9 +170,9 @@ def test_other_numbers_of_layers_have_the_names_that_readers_find(n_layers, tmp_
     """TensorFlow drops `multi_rnn_cell` for one layer, and bilm-tf's reader does not find it."""
     lstm = {**OPTIONS["lstm"], "n_layers": n_layers, "use_skip_connections": True}
     files, _ = _export_trained(tmp_path, {**OPTIONS, "lstm": lstm})
-    cells = {name.split("/")[3] for name in arrays_of(files[1]) if name.startswith("RNN_")}
+    cells = {name.split("/")[3] for name in read_arrays(files[1]) if name.startswith("RNN_")}
     assert cells == {f"Cell{layer}" for layer in range(n_layers)}
-    assert f"RNN_1/RNN/MultiRNNCell/Cell{n_layers - 1}/LSTMCell/W_P_0" in arrays_of(files[1])
+    assert f"RNN_1/RNN/MultiRNNCell/Cell{n_layers - 1}/LSTMCell/W_P_0" in read_arrays(files[1])
     ids = batch_to_ids([["the", "naïve", "東京"], ["no"]])
     ours, theirs = (
         cls(*files, 1, dropout=0.0)(ids)["elmo_representations"][0] for cls in (Elmo, original.Elmo)
@@ -200,7 +189,7 @@ def test_forward_only(max_characters, tmp_path):
     written = json.loads((tmp_path / "elmo" / "options.json").read_text(encoding="utf-8"))
     assert written["bidirectional"] is False
     assert written["char_cnn"]["max_characters_per_token"] == max_characters
-    assert not any(name.startswith("RNN_1") for name in arrays_of(files[1]))
+    assert not any(name.startswith("RNN_1") for name in read_arrays(files[1]))
     sentence = ["the", "characteristically", "naïve"]
     found = Elmo(*files, 1, dropout=0.0)(batch_to_ids([sentence]))["elmo_representations"][0]
     layers = ElmoEmbedder(*files).embed_sentence(sentence)

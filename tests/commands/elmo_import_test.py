@@ -18,6 +18,7 @@ from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 from tests.tensorflow_checkpoint_writer import write_checkpoint
+from tests.testing import read_arrays
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"
@@ -60,19 +61,8 @@ def load(output):
     return archive.model, archive.config.as_dict(quiet=True)
 
 
-def arrays_of(path):
-    arrays = {}
-    with h5py.File(path, "r") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.__setitem__(name, item[...]) if isinstance(item, h5py.Dataset) else None
-            )
-        )
-    return arrays
-
-
 def assert_equal_arrays(path, expected_path):
-    found, expected = arrays_of(path), arrays_of(expected_path)
+    found, expected = read_arrays(path), read_arrays(expected_path)
     assert set(found) == set(expected)
     for name in expected:
         assert np.array_equal(found[name], expected[name]), name
@@ -87,7 +77,7 @@ class TestCheckpoint:
             tmp_path / "elmo" / "weights.hdf5", REFERENCE / "checkpoint" / "weights.hdf5"
         )
         _, arrays = load_run("train_charcnn")
-        softmax = arrays_of(tmp_path / "elmo" / "softmax.hdf5")
+        softmax = read_arrays(tmp_path / "elmo" / "softmax.hdf5")
         for name in "Wb":
             assert np.array_equal(softmax[f"softmax/{name}"], arrays[f"final/lm/softmax/{name}"])
         words = read_vocabulary_file(tmp_path / "elmo" / "vocab.txt")
