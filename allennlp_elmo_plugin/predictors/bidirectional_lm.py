@@ -33,7 +33,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
     Each sentence is read by itself: the LSTM states start from zero, where training and
     `allennlp evaluate` carry them from sentence to sentence. So the numbers don't depend on what
-    else is in the file, and a perplexity over a text is higher than that of `allennlp evaluate`.
+    else is in the file, and differ a little from those of `allennlp evaluate`.
 
     # Parameters
 
