@@ -8,7 +8,7 @@
 //   configuration here (pretrain.libsonnet). For a source with token embeddings, add
 //   -o '{"dataset_reader.max_characters_per_token": null,
 //        "validation_dataset_reader.max_characters_per_token": null}'
-// Reproduces: the fine-tuning of Peters et al. 2018, section 3.4 (one epoch on the text of the
+// Reproduces: the fine-tuning of Peters et al. 2018, section 3.4 and appendix (on the text of the
 //   task), with validation before the first update and an early end where it does not help any more.
 // Expected: on a small text of film reviews, from the model of `make demo`, a validation perplexity of
 //   233 before the first update and 61 after ten epochs (docs/results.md). Lower learning rates were
