@@ -63,7 +63,14 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._distributed:
                 self._progress.states = [None] * self._world_size
                 dist.all_gather_object(self._progress.states, state)
+                # AllenNLP tells the first process alone, and the others would come again at once.
+                self._set_last_save(self._epochs_completed, self._batches_in_epoch_completed)
         return super().get_checkpoint_state()
+
+    def _set_last_save(self, n_epochs: int, n_batches: int) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer._last_save_num_epochs_completed = n_epochs
+            self._checkpointer._last_save_num_batches_in_epoch_completed = n_batches
 
     def _state(self) -> Dict[str, Any]:
         """The state of this process that AllenNLP does not save."""
@@ -119,10 +126,9 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
         # The next checkpoint comes when it would have come.
-        saved = self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
-        assert self._checkpointer is not None
-        self._checkpointer._last_save_num_epochs_completed = saved[0]
-        self._checkpointer._last_save_num_batches_in_epoch_completed = saved[1]
+        self._set_last_save(
+            self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
+        )
         self._restore_best_model()
 
     def _restore_best_model(self) -> None:
