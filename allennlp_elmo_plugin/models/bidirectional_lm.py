@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
-from allennlp.common.util import is_global_primary
+from allennlp.common.util import is_distributed, is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 
@@ -143,6 +143,12 @@ class BidirectionalLanguageModel(Model):
             )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
+        if is_distributed() and (self.softmax.sampler is not None or self.options.char_cnn is None):
+            raise ConfigurationError(
+                "Distributed training can't average the sparse gradients of the sampled softmax and "
+                "of token embeddings: train on one device, or a model of characters with "
+                "num_samples 0 (the full softmax)"
+            )
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
         if pretrained is not None:
             self._start_from(pretrained)
@@ -217,6 +223,8 @@ class BidirectionalLanguageModel(Model):
     def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         n_tokens = targets.size(0)
         if n_tokens == 0:
+            # The other processes of distributed training may have some, and wait for this one.
+            self._perplexities[direction](torch.zeros(()), 0)
             return top.sum()
         if self.training:
             loss = self.softmax.loss(top, targets)

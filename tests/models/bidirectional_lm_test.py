@@ -393,6 +393,14 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
             model(**third)
 
+    def test_distributed_training_with_sparse_gradients(self, vocab, monkeypatch):
+        module = "allennlp_elmo_plugin.models.bidirectional_lm.is_distributed"
+        monkeypatch.setattr(module, lambda: True)
+        for kwargs in ({"options": SMALL}, {"options": TOKENS, "num_samples": 0}):
+            with pytest.raises(ConfigurationError, match="can't average the sparse gradients"):
+                BidirectionalLanguageModel(vocab, **kwargs)
+        BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0)
+
     def test_options_file(self, vocab, tmp_path):
         path = tmp_path / "options.json"
         path.write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
