@@ -145,8 +145,8 @@ class BidirectionalLanguageModel(Model):
             raise ConfigurationError(str(error)) from error
         if is_distributed() and (self.softmax.sampler is not None or self.options.char_cnn is None):
             raise ConfigurationError(
-                "Distributed training can't average the sparse gradients of the sampled softmax and "
-                "of token embeddings: train on one device, or a model of characters with "
+                "Distributed training can't average the sparse gradients of the sampled softmax "
+                "and of token embeddings: train on one device, or a model of characters with "
                 "num_samples 0 (the full softmax)"
             )
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
