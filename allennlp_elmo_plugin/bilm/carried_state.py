@@ -90,3 +90,33 @@ class CarriedState:
             table[rows] = values
             updated.append(table)
         self._states[key] = (updated[0], updated[1])
+
+
+class FixedState(CarriedState):
+    """
+    One state that every row of every batch starts from, and that no batch changes.
+
+    # Parameters
+
+    carried : `CarriedState`
+        Its first row is the state.
+    """
+
+    def __init__(self, carried: CarriedState) -> None:
+        super().__init__()
+        self._states = {
+            key: (state[0][:1].clone(), state[1][:1].clone())
+            for key, state in carried._states.items()
+        }
+
+    def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
+        """
+        See `CarriedState.read`; the shapes are those of `zero`.
+        """
+        output, memory = self._states[key]
+        return output.to(zero[0]).expand_as(zero[0]), memory.to(zero[1]).expand_as(zero[1])
+
+    def write(self, key: Hashable, rows: torch.Tensor, state: LstmState, batch_size: int) -> None:
+        """
+        Does nothing.
+        """

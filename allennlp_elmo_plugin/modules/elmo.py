@@ -11,6 +11,7 @@ from allennlp.modules.token_embedders import Embedding
 from allennlp.nn.util import remove_sentence_boundaries
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
@@ -29,6 +30,13 @@ logger = logging.getLogger(__name__)
 
 # Words whose vectors are computed at a time for `vocab_to_cache`.
 _CACHE_CHUNK = 4096
+
+INITIAL_STATES = ("carried", "settled", "zero")
+"""What a sentence can start from; see `Elmo`."""
+
+# The warm-up for "settled" ends when a pass changes no state by more, or after so many passes.
+_SETTLED_TOLERANCE = 1e-6
+_SETTLED_PASSES = 100
 
 
 def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
@@ -134,9 +142,9 @@ class Elmo(torch.nn.Module, FromParams):
     output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
     ```
 
-    The biLM carries its LSTM states from batch to batch, as AllenNLP's does:
-    `elmo._elmo_lstm._elmo_lstm.stateful = False` turns that off, and
-    `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets them once.
+    By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does, so that the
+    vectors of a sentence depend on what was embedded before; `initial_state` has other ways.
+    `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets the carried states once.
 
     # Parameters
 
@@ -160,6 +168,12 @@ class Elmo(torch.nn.Module, FromParams):
     module : `torch.nn.Module`, optional (default = `None`)
         A biLM in place of the two files, which are `None` then. It has `num_layers`,
         `get_output_dim()`, and a `forward` that returns `activations` and `mask`.
+    initial_state : `str`, optional (default = `"carried"`)
+        What the LSTMs start a sentence from. `"carried"`: what the batch before left in the same
+        row, AllenNLP's behaviour. `"zero"`: zeros. `"settled"`: the state in which the model
+        settles when it reads nothing but sentence boundaries, `<S> </S>` again and again, found
+        once. With the latter two a sentence has the same vectors whatever came before it and
+        whatever else is in the batch.
     """
 
     def __init__(
@@ -174,15 +188,23 @@ class Elmo(torch.nn.Module, FromParams):
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Optional[List[float]] = None,
         module: Optional[torch.nn.Module] = None,
+        initial_state: str = "carried",
     ) -> None:
         super().__init__()
         if module is None:
             if options_file is None or weight_file is None:
                 raise ConfigurationError("Elmo needs options_file and weight_file, or module")
-            module = _ElmoBiLm(options_file, weight_file, requires_grad, vocab_to_cache)
+            module = _ElmoBiLm(
+                options_file, weight_file, requires_grad, vocab_to_cache, initial_state
+            )
         elif options_file is not None or weight_file is not None:
             raise ConfigurationError(
                 "Elmo takes either options_file and weight_file, or module; set the files to null"
+            )
+        elif initial_state != "carried":
+            raise ConfigurationError(
+                f"initial_state is {initial_state!r}, but module has states of its own: build the "
+                "module with it, or leave it out"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
@@ -333,6 +355,8 @@ class _ElmoBiLm(BiLm):
         Whether the parameters are trained.
     vocab_to_cache : `List[str]`, optional (default = `None`)
         See `create_cached_cnn_embeddings`.
+    initial_state : `str`, optional (default = `"carried"`)
+        See `Elmo`.
     """
 
     def __init__(
@@ -341,7 +365,12 @@ class _ElmoBiLm(BiLm):
         weight_file: str,
         requires_grad: bool = False,
         vocab_to_cache: Optional[List[str]] = None,
+        initial_state: str = "carried",
     ) -> None:
+        if initial_state not in INITIAL_STATES:
+            raise ConfigurationError(
+                f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
+            )
         options = BiLmOptions.from_file(cached_path(options_file))
         weight_path = cached_path(weight_file)
         # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
@@ -353,7 +382,10 @@ class _ElmoBiLm(BiLm):
         self._max_characters = 0 if char_cnn is None else char_cnn.max_characters_per_token
         self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
         read_weights(weight_path, self)
-        self._elmo_lstm.stateful = True
+        self.initial_state = initial_state
+        self._elmo_lstm.stateful = initial_state == "carried"
+        # The settled state, and the parameters it is of.
+        self._settled: Optional[Tuple[Any, FixedState]] = None
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[Embedding] = None
@@ -391,6 +423,58 @@ class _ElmoBiLm(BiLm):
             trainable=self._requires_grad,
             padding_index=0,
         )
+
+    def settled_state(self) -> FixedState:
+        """
+        The state for `initial_state` `"settled"`: what is left, in either direction, when the
+        sentence without a word, `<S> </S>`, is read again and again from zero until no state
+        changes by more than 1e-6, at most 100 times. It is kept until a parameter changes in
+        place, as by an optimizer, `load_state_dict` or `to` (not through `parameter.data`).
+        """
+        parameters = [
+            (p.data_ptr(), p.dtype, None if p.is_inference() else p._version)
+            for p in self.parameters()
+        ]
+        if self._settled is None or self._settled[0] != parameters:
+            with torch.no_grad():
+                self._settled = (parameters, self._settle())
+        return self._settled[1]
+
+    def _settle(self) -> FixedState:
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
+        ids = CharacterTable(self._max_characters).lookup(words)  # (2, max_characters)
+        device = next(self.parameters()).device
+        vectors = self.token_layer.embed_tokens(torch.from_numpy(ids).long().to(device))  # (2, dim)
+        packing = PackedBatch([2], 2, device)
+        packed = {
+            direction: packing.pack(vectors.unsqueeze(0), backward=direction == "backward")
+            for direction in self.options.directions
+        }
+        packings = dict.fromkeys(packed, packing)
+        state = CarriedState()
+        previous = None
+        for _ in range(_SETTLED_PASSES):
+            BiLm.run_layers(self, packed, packings, state)
+            # All outputs and memories: (n_layers * n_directions * (projection_dim + dim),)
+            values = torch.cat([each[0] for pair in state.state_dict().values() for each in pair])
+            if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
+                break
+            previous = values
+        return FixedState(state)
+
+    def run_layers(
+        self,
+        vectors: Dict[str, torch.Tensor],
+        packings: Dict[str, PackedBatch],
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        `BiLm.run_layers`, from the settled state if that is the model's `initial_state` and no
+        `carried` is given.
+        """
+        if carried is None and self.initial_state == "settled":
+            carried = self.settled_state()
+        return super().run_layers(vectors, packings, carried)
 
     def run(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None) -> BiLmOutput:
         """

@@ -796,3 +796,100 @@ class TestOtherWidthsOfWords:
         ids = torch.from_numpy(sentences_to_character_ids([[long]], CharacterTable(60)))
         found = ours.Elmo(*paths, 1, dropout=0.0)(ids)["elmo_representations"][0]
         np.testing.assert_allclose(np.mean(layers[0], axis=0), found[0].detach(), atol=1e-5)
+
+
+class TestInitialState:
+    BATCHES = TestCarriedState.BATCHES
+
+    def elmo(self, files_of, initial_state: str, size: str = "clips", **arguments: Any) -> Any:
+        return ours.Elmo(
+            *files_of(size), 1, dropout=0.0, initial_state=initial_state, **arguments
+        ).eval()
+
+    @staticmethod
+    def vectors(elmo: Any, ids: torch.Tensor) -> torch.Tensor:
+        return elmo(ids)["elmo_representations"][0]
+
+    @pytest.mark.parametrize("size", ["plain", "clips", "three layers"])
+    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
+    def test_is_the_same_whatever_came_before(self, files_of, initial_state, size):
+        elmo = self.elmo(files_of, initial_state, size)
+        first = self.vectors(elmo, TEXT)
+        for batch in self.BATCHES:
+            self.vectors(elmo, batch)
+        assert torch.equal(self.vectors(elmo, TEXT), first)
+        assert torch.equal(self.vectors(self.elmo(files_of, initial_state, size), TEXT), first)
+
+    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
+    def test_is_the_same_in_whatever_batch(self, files_of, initial_state):
+        elmo = self.elmo(files_of, initial_state)
+        together = self.vectors(elmo, TEXT)
+        for row in range(len(TEXT)):
+            alone = self.vectors(elmo, TEXT[row : row + 1])
+            assert (alone - together[row]).abs().max() <= 1e-6
+        turned = self.vectors(elmo, TEXT.flip(0)).flip(0)
+        assert (turned - together).abs().max() <= 1e-6
+
+    def test_zero_is_the_first_batch_of_the_original(self, elmo_pair, files_of):
+        pair = elmo_pair("clips")
+        elmo = self.elmo(files_of, "zero")
+        elmo.load_state_dict(pair.original.state_dict())
+        assert_same(Pair(elmo, pair.original), TEXT)
+
+    def test_settled_is_the_original_after_empty_sentences(self, elmo_pair, files_of):
+        pair = elmo_pair("clips", keep_sentence_boundaries=True)
+        elmo = self.elmo(files_of, "settled", keep_sentence_boundaries=True)
+        elmo.load_state_dict(pair.original.state_dict())
+        for _ in range(100):
+            pair.original(torch.zeros(len(TEXT), 1, 50, dtype=torch.long))
+        assert_same(Pair(elmo, pair.original), TEXT)
+        zero = self.elmo(files_of, "zero", keep_sentence_boundaries=True)
+        zero.load_state_dict(pair.original.state_dict())
+        assert (self.vectors(zero, TEXT) - self.vectors(elmo, TEXT)).abs().max() > 1e-2
+
+    @pytest.mark.parametrize("change", ["load_state_dict", "optimizer", "double"])
+    def test_settled_follows_the_parameters(self, files_of, change):
+        elmo = self.elmo(files_of, "settled", requires_grad=True)
+        before = self.vectors(elmo, TEXT)
+        if change == "load_state_dict":
+            elmo.load_state_dict({k: 0.9 * v for k, v in elmo.state_dict().items()})
+        elif change == "double":
+            elmo.double()
+        else:
+            before.sum().backward()
+            torch.optim.SGD(elmo.parameters(), lr=0.01).step()
+        fresh = self.elmo(files_of, "settled").to(next(elmo.parameters()).dtype)
+        fresh.load_state_dict(elmo.state_dict())
+        assert torch.equal(self.vectors(elmo, TEXT), self.vectors(fresh, TEXT))
+
+    def test_settled_is_computed_once(self, files_of):
+        bilm = ours._ElmoBiLm(*files_of(), initial_state="settled")
+        bilm(TEXT)
+        state = bilm.settled_state()
+        bilm(TEXT)
+        assert bilm.settled_state() is state
+
+    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
+    def test_gradients_and_state_dict(self, elmo_pair, files_of, initial_state):
+        elmo = self.elmo(files_of, initial_state, requires_grad=True)
+        self.vectors(elmo, TEXT).sum().backward()
+        assert all(p.grad is not None for p in elmo._elmo_lstm.parameters())
+        assert set(elmo.state_dict()) == set(elmo_pair("clips").original.state_dict())
+
+    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
+    def test_cached_words(self, files_of, initial_state):
+        words = TestCachedWords.WORDS
+        elmo = self.elmo(files_of, initial_state, vocab_to_cache=words)
+        ids, positions = TestCachedWords().ids(), TestCachedWords.POSITIONS
+        cached = elmo(ids, positions)["elmo_representations"][0]
+        assert_close(cached, self.vectors(elmo, ids))
+
+    def test_wrong_value(self, files_of):
+        with pytest.raises(ConfigurationError, match="'warm'.*carried"):
+            self.elmo(files_of, "warm")
+
+    def test_of_a_module(self, files_of):
+        bilm = ours._ElmoBiLm(*files_of(), initial_state="zero")
+        assert ours.Elmo(None, None, 1, module=bilm)._elmo_lstm is bilm
+        with pytest.raises(ConfigurationError, match="module"):
+            ours.Elmo(None, None, 1, module=bilm, initial_state="zero")

@@ -46,6 +46,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         the positions of the words in this list as `word_inputs`; position 0 means padding.
     scalar_mix_parameters : `List[float]`, optional (default = `None`)
         Weights of the layers before the softmax; they are then fixed. By default they are trained.
+    initial_state : `str`, optional (default = `"carried"`)
+        What every sentence starts from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         projection_dim: Optional[int] = None,
         vocab_to_cache: Optional[List[str]] = None,
         scalar_mix_parameters: Optional[List[float]] = None,
+        initial_state: str = "carried",
     ) -> None:
         super().__init__()
         self._elmo = Elmo(
@@ -69,6 +72,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             requires_grad=requires_grad,
             vocab_to_cache=vocab_to_cache,
             scalar_mix_parameters=scalar_mix_parameters,
+            initial_state=initial_state,
         )
         self._projection: Optional[torch.nn.Linear] = None
         self.output_dim: int = self._elmo.get_output_dim()

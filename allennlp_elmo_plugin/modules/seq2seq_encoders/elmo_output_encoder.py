@@ -1,0 +1,68 @@
+from typing import Optional
+
+import torch
+from allennlp.modules import Highway, Seq2SeqEncoder
+
+
+@Seq2SeqEncoder.register("elmo_output")
+class ElmoOutputEncoder(Seq2SeqEncoder):
+    """
+    An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), in a model
+    that knows nothing of ELMo. The representation comes in as the first features of each token,
+    goes round the encoder, and is set before what the encoder says.
+
+    Registered as `elmo_output`. AllenNLP sets embeddings side by side in the alphabetical order of
+    their names, so `"elmo"` has to be the first of them; `elmo_multi_token_embedder` gives two
+    representations, of which the first goes round and the second into the encoder.
+
+    # Parameters
+
+    encoder : `Seq2SeqEncoder`
+        Gets the other features.
+    elmo_dim : `int`
+        Size of the representation.
+    num_highway_layers : `int`, optional (default = `0`)
+        Highway layers before the encoder. BiDAF has its own before `phrase_layer`, which would mix
+        the representation with the rest: set those to 0, and these to what they were.
+    """
+
+    def __init__(
+        self, encoder: Seq2SeqEncoder, elmo_dim: int, num_highway_layers: int = 0
+    ) -> None:
+        super().__init__()
+        self._encoder = encoder
+        self._elmo_dim = elmo_dim
+        self._highway: Optional[Highway] = None
+        if num_highway_layers:
+            self._highway = Highway(encoder.get_input_dim(), num_highway_layers)
+
+    def get_input_dim(self) -> int:
+        return self._elmo_dim + self._encoder.get_input_dim()
+
+    def get_output_dim(self) -> int:
+        return self._elmo_dim + self._encoder.get_output_dim()
+
+    def is_bidirectional(self) -> bool:
+        return self._encoder.is_bidirectional()
+
+    def forward(
+        self, inputs: torch.Tensor, mask: Optional[torch.BoolTensor] = None
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Shape `(batch_size, timesteps, input_dim)`.
+        mask : `torch.BoolTensor`, optional (default = `None`)
+            Shape `(batch_size, timesteps)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, timesteps, output_dim)`.
+        """
+        elmo, others = inputs.split([self._elmo_dim, inputs.size(-1) - self._elmo_dim], dim=-1)
+        if self._highway is not None:
+            flat = self._highway(others.flatten(0, -2))  # (batch_size * timesteps, others)
+            others = flat.view(*others.shape)
+        return torch.cat([elmo, self._encoder(others, mask)], dim=-1)
