@@ -56,6 +56,20 @@ def _replace(original: Any, replacement: Any) -> None:
                     setattr(module, name, replacement)
 
 
+# torch.cuda.OutOfMemoryError
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """
+    Whether a GPU ran out of memory. torch has a class for it since 1.13; before, and where a CUDA
+    library fails to get its workspace, only the message tells.
+    """
+    class_of_torch = getattr(torch.cuda, "OutOfMemoryError", ())
+    return isinstance(error, class_of_torch) or any(
+        text in str(error) for text in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    )
+
+
 # ReduceLROnPlateau without `verbose`
 
 

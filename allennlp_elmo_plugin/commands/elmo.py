@@ -4,6 +4,7 @@ file to HDF5.
 """
 
 import argparse
+import datetime
 import os
 from typing import List
 
@@ -11,24 +12,28 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedder import ElmoEmbedder, read_lines
-from allennlp_elmo_plugin.layers_file import LayersFile
+from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
+from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
 )
 
-_GZIP = b"\x1f\x8b"
+DEFAULT_INITIAL_STATE = "settled"
 
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
-and write them to an HDF5 file: one float32 dataset a sentence, whose key is the line's number from
+and write them to an HDF5 file: one dataset a sentence, whose key is the line's number from
 0 ("0", "1", ...). Unless told to forget the sentences, the file has a dataset "sentence_to_index"
 too: a JSON object that maps each sentence to its key. The output appears, complete, when the
-command is through; an existing file is replaced only with --force.
+command is through; an existing file is replaced only with --force. Memory does not grow with the
+input, but for the text of that mapping.
 
-The states of the language model are carried from batch to batch, so that a sentence's layers
-depend somewhat on the sentences before it.
+A run that was killed, or found the disk full, goes on with the same command and --resume, and gives
+what one run without a break would have given.
 """
 
 
@@ -57,8 +62,8 @@ class Elmo(Subcommand):
         subparser.add_argument(
             "input_file",
             type=str,
-            help="UTF-8 text, one sentence a line, tokens separated by white space; a blank line "
-            "is a sentence without tokens",
+            help="UTF-8 text, plain or compressed by gzip, one sentence a line, tokens separated "
+            "by white space; a blank line is a sentence without tokens; - is the standard input",
         )
         subparser.add_argument("output_file", type=str, help="HDF5 file to write")
 
@@ -105,7 +110,26 @@ class Elmo(Subcommand):
             help="weights of the language model (HDF5), a path or an address",
         )
         subparser.add_argument(
-            "--batch-size", type=int, default=64, help="number of sentences to embed at once"
+            "--batch-size",
+            type=int,
+            help="most sentences to embed at once; default: 64 with --initial-state carried, "
+            "otherwise as many as --batch-tokens allows",
+        )
+        subparser.add_argument(
+            "--batch-tokens",
+            type=int,
+            default=4096,
+            help="most tokens to embed at once, sentence boundaries counted (default: 4096); "
+            "without effect with --initial-state carried",
+        )
+        subparser.add_argument(
+            "--initial-state",
+            choices=INITIAL_STATES,
+            default=DEFAULT_INITIAL_STATE,
+            help="what the language model starts a sentence from: what the sentences before have "
+            "left (carried: AllenNLP 0.9's way, batches of --batch-size lines in their order), the "
+            "state in which it settles when it reads nothing but sentence boundaries (settled), or "
+            f"zero; default: {DEFAULT_INITIAL_STATE}",
         )
         subparser.add_argument(
             "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
@@ -113,14 +137,15 @@ class Elmo(Subcommand):
         subparser.add_argument(
             "--forget-sentences",
             action="store_true",
-            help="leave out the dataset sentence_to_index; memory is then constant however long "
-            "the input",
+            help="leave out the dataset sentence_to_index; all memory is then constant however "
+            "long the input",
         )
         subparser.add_argument(
             "--use-sentence-keys",
             action="store_true",
             help="use the sentences as keys instead of line numbers; an error if a sentence is "
-            "blank, occurs twice or contains a slash (HDF5 splits keys at slashes)",
+            "blank, occurs twice with carried states, or can't be told from another one by HDF5, "
+            "which takes slashes for folders",
         )
         subparser.add_argument(
             "--include-sentence-indices",
@@ -128,7 +153,31 @@ class Elmo(Subcommand):
             help="write the mapping of sentences to keys under the name sentence_indices too",
         )
         subparser.add_argument(
+            "--dtype", choices=DTYPES, default="float32", help="numbers to write; default: float32"
+        )
+        subparser.add_argument(
+            "--compression",
+            choices=COMPRESSIONS,
+            help="compress the datasets: gzip, or lzf, which is faster, but known to h5py alone",
+        )
+        subparser.add_argument(
             "-f", "--force", action="store_true", help="replace the output file if it exists"
+        )
+        subparser.add_argument(
+            "--resume",
+            action="store_true",
+            help="go on with what the same command has left that did not finish, if anything",
+        )
+        subparser.add_argument(
+            "--num-shards",
+            type=int,
+            default=1,
+            metavar="N",
+            help="embed one of N parts of the text, for N processes with an output each; "
+            "`allennlp elmo-merge` joins them",
+        )
+        subparser.add_argument(
+            "--shard-index", type=int, default=0, metavar="I", help="which part, from 0 to N - 1"
         )
         subparser.add_argument(
             "--file-friendly-logging",
@@ -156,44 +205,53 @@ def elmo_command(args: argparse.Namespace) -> None:
     """
     common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
     # What can fail at once should not wait for the model to load.
-    LayersFile(args.output_file, args.force)
-    _check_input(args.input_file)
-    if os.path.exists(args.output_file) and os.path.samefile(args.input_file, args.output_file):
+    check_output(args.output_file, args.force or args.resume, args.resume)
+    if (
+        args.input_file != STANDARD_INPUT
+        and os.path.exists(args.input_file)
+        and os.path.exists(args.output_file)
+        and os.path.samefile(args.input_file, args.output_file)
+    ):
         raise ConfigurationError(f"input and output are the same file, {args.input_file}")
     words = _read_words(args.vocab_path) if args.vocab_path is not None else None
-    embedder = ElmoEmbedder(
-        args.options_file, args.weight_file, args.cuda_device, vocab_to_cache=words
-    )
-    with open(args.input_file, "rb") as input_file:
-        embedder.embed_file(
-            input_file,
-            args.output_file,
-            output_format=args.output_format,
-            batch_size=args.batch_size,
-            forget_sentences=args.forget_sentences,
-            use_sentence_keys=args.use_sentence_keys,
-            include_sentence_indices=args.include_sentence_indices,
-            overwrite=args.force,
+    with open_lines(args.input_file) as lines:
+        embedder = ElmoEmbedder(
+            args.options_file,
+            args.weight_file,
+            args.cuda_device,
+            vocab_to_cache=words,
+            initial_state=args.initial_state,
         )
-
-
-def _check_input(path: str) -> None:
-    # Not `isfile`: the input may be a pipe.
-    if os.path.isdir(path):
-        raise ConfigurationError(f"{path} is a folder; give a file")
-    if not os.path.exists(path):
-        raise ConfigurationError(f"there is no file {path} to read")
-    if os.path.isfile(path):
-        with open(path, "rb") as file:
-            if file.read(2) == _GZIP:
-                raise ConfigurationError(f"{path} is compressed; unpack it first (gunzip)")
+        corpus_embedder = CorpusEmbedder(
+            embedder,
+            args.output_format,
+            args.batch_size,
+            args.batch_tokens,
+            args.forget_sentences,
+            args.use_sentence_keys,
+            args.include_sentence_indices,
+            args.dtype,
+            args.compression,
+            args.num_shards,
+            args.shard_index,
+        )
+        summary = corpus_embedder.embed(lines, args.output_file, args.force, args.resume)
+    duration = datetime.timedelta(seconds=round(summary["seconds"]))
+    rate = summary["tokens"] / max(summary["seconds"], 1e-9)
+    megabytes = os.path.getsize(args.output_file) / 1e6
+    print(
+        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words in {duration} "
+        f"({rate:,.0f} words/s), {megabytes:,.1f} MB. Written to {args.output_file}"
+    )
 
 
 def _read_words(path: str) -> List[str]:
-    _check_input(path)
-    with open(path, "rb") as file:
-        words = list(read_lines(file, path))
-    for number, word in enumerate(words, start=1):
-        if len(word.split()) != 1:
-            raise ConfigurationError(f"{path}, line {number}: {word!r} must be one word")
+    words = []
+    with open_lines(path) as lines:
+        for line in lines:
+            if len(line.words) != 1:
+                raise ConfigurationError(
+                    f"{path}, line {line.number + 1}: {line.sentence!r} must be one word"
+                )
+            words += line.words
     return words

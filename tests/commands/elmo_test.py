@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import subprocess
@@ -12,8 +11,8 @@ from allennlp.commands import main
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.commands.elmo import _check_input
-from allennlp_elmo_plugin.embedder import ElmoEmbedder, read_lines
+from allennlp_elmo_plugin.commands.elmo import DEFAULT_INITIAL_STATE
+from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from tests.testing import write_random_elmo
 
 SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
@@ -51,9 +50,10 @@ def elmo(files, tmp_path, monkeypatch):
     return run
 
 
-def expected(files, batch_size=64):
+def expected(files, batch_size=64, initial_state=DEFAULT_INITIAL_STATE):
     sentences = [sentence.split() for sentence in SENTENCES]
-    return list(ElmoEmbedder(*files).embed_sentences(sentences, batch_size))
+    embedder = ElmoEmbedder(*files, initial_state=initial_state)
+    return list(embedder.embed_sentences(sentences, batch_size))
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,11 @@ def expected(files, batch_size=64):
         ("--average", lambda layers: layers.mean(axis=0)),
     ],
 )
-def test_layers(elmo, files, flag, select):
-    with elmo(flag, "--batch-size", "3") as file:
+@pytest.mark.parametrize("initial_state", ["carried", "settled"])
+def test_layers(elmo, files, flag, select, initial_state):
+    with elmo(flag, "--batch-size", "3", "--initial-state", initial_state) as file:
         assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
-        for i, layers in enumerate(expected(files, batch_size=3)):
+        for i, layers in enumerate(expected(files, 3, initial_state)):
             assert file[str(i)].dtype == np.float32
             np.testing.assert_allclose(file[str(i)][...], select(layers), atol=1e-6)
         mapping = {sentence: str(i) for i, sentence in enumerate(SENTENCES)}
@@ -194,18 +195,3 @@ def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
     result = run()
     assert result.returncode != 0
     assert "output.hdf5 exists already" in result.stderr
-
-
-@pytest.mark.parametrize("kind, message", [("gzip", "compressed; unpack"), ("folder", "a folder")])
-def test_inputs_that_are_no_text_file(kind, message, tmp_path):
-    path = tmp_path / "input.gz"
-    if kind == "folder":
-        path.mkdir()
-    else:
-        path.write_bytes(gzip.compress(b"a sentence\n"))
-    with pytest.raises(ConfigurationError, match=f"input.gz is .*{message}"):
-        _check_input(str(path))
-
-
-def test_a_byte_order_mark_is_no_part_of_a_word():
-    assert list(read_lines([b"\xef\xbb\xbfthe cat\n", "\ufeffthe\n"], "x")) == ["the cat", "the"]
