@@ -2,10 +2,20 @@
 ELMo for AllenNLP: pretraining, export and use.
 
 Importing this package is all that AllenNLP does with a plugin, so importing it registers every
-component, and mends AllenNLP where a newer torch or Python needs that (`compat`).
+component, mends AllenNLP where a newer torch or Python needs that (`compat`), and puts our ELMo in
+the place of AllenNLP's (`drop_in`).
 """
 
-from allennlp_elmo_plugin import commands, compat, data, models, modules, predictors, training
+from allennlp_elmo_plugin import (
+    commands,
+    compat,
+    data,
+    drop_in,
+    models,
+    modules,
+    predictors,
+    training,
+)
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.embedder import ElmoEmbedder
@@ -14,3 +24,4 @@ from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 
 compat.apply()
+drop_in.apply()

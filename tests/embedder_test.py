@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.modules import elmo as original
 from allennlp.nn.util import remove_sentence_boundaries
 
 from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from tests.originals import elmo as original
 from tests.testing import write_random_elmo
 
 SENTENCES = [

@@ -9,7 +9,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model, archive_model
-from allennlp.modules import elmo as original
 
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
@@ -18,6 +17,7 @@ from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
+from tests.originals import elmo as original
 from tests.testing import read_arrays
 
 

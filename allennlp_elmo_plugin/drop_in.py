@@ -1,0 +1,50 @@
+"""
+Our ELMo under AllenNLP's names. What is registered is replaced by being registered again; but
+models such as `bcn` import the class itself, from `allennlp.modules.elmo`.
+"""
+
+import sys
+from typing import Any
+
+from allennlp.modules import elmo
+from allennlp.modules.token_embedders import elmo_token_embedder
+
+from allennlp_elmo_plugin.modules import elmo as our_elmo
+from allennlp_elmo_plugin.modules.token_embedders import elmo_token_embedder as our_token_embedder
+
+_ELMO_NAMES = ("Elmo", "batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder")
+
+
+def apply() -> None:
+    """
+    Puts our classes in the place of AllenNLP's in every module that has them by name, the user's
+    own too. Applying twice changes nothing.
+    """
+    originals = {id(getattr(elmo, name)): getattr(our_elmo, name) for name in _ELMO_NAMES}
+    originals[id(elmo_token_embedder.ElmoTokenEmbedder)] = our_token_embedder.ElmoTokenEmbedder
+    for original, ours in (
+        (elmo.Elmo, our_elmo.Elmo),
+        (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),
+    ):
+        if original is not ours:
+            _redirect_from_params(original, ours)
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if originals.keys().isdisjoint(map(id, list(names.values()))):  # fast, and nearly all
+            continue
+        for name, value in list(names.items()):
+            if id(value) in originals:
+                setattr(module, name, originals[id(value)])
+
+
+def _redirect_from_params(original: Any, replacement: Any) -> None:
+    """
+    Lets `original.from_params` make a `replacement`: the annotation of an argument, which says what
+    is made of a part of a config, keeps the class that it was written with.
+    """
+    from_params = original.from_params.__func__
+
+    def redirected(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        return from_params(replacement if cls is original else cls, *arguments, **keywords)
+
+    original.from_params = classmethod(redirected)
