@@ -1,11 +1,11 @@
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import cached_path
 from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn.util import remove_sentence_boundaries
@@ -17,14 +17,16 @@ from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
     END_SENTENCE_WORD,
     END_WORD,
+    MAX_CHARACTERS_PER_TOKEN,
+    N_CHARACTERS,
     PADDING,
     CharacterTable,
     sentences_to_character_ids,
     word_to_character_ids,
 )
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
+from allennlp_elmo_plugin.common.elmo_files import ElmoFiles
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,38 @@ def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
 
     `torch.Tensor`
         Shape `(len(batch), longest sentence, 50)`, zero where there is no token.
+
+    # Raises
+
+    `ConfigurationError`
+        The batch is not a list of lists of words.
     """
+    check_sentences(batch)
     return torch.as_tensor(sentences_to_character_ids(batch), dtype=torch.long)
+
+
+def check_sentences(batch: Any) -> None:
+    """
+    Raises a `ConfigurationError` unless `batch` has sentences, each with words: a string in the
+    place of a sentence would be taken for a list of one-letter words.
+    """
+    if isinstance(batch, str):
+        raise ConfigurationError(
+            f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
+            f"[{batch[:40].split()}]"
+        )
+    for number, sentence in enumerate(batch):
+        if isinstance(sentence, (str, bytes)):
+            raise ConfigurationError(
+                f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
+                f"words: {sentence[:40].split()}; for a single sentence, pass a list with it alone"
+            )
+        for word in sentence:
+            if not isinstance(word, str):
+                raise ConfigurationError(
+                    f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; words "
+                    "are strings"
+                )
 
 
 def _add_boundaries(
@@ -94,10 +126,44 @@ def _add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, torch.
     return _add_boundaries(inputs, (inputs > 0).any(-1), begin, end)
 
 
+def _check_characters(inputs: torch.Tensor, max_characters: int) -> None:
+    """
+    Raises a `ConfigurationError` unless `inputs` are character ids that a model can read, which has
+    words of `max_characters`.
+    """
+    if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
+        raise ConfigurationError(
+            f"got a tensor of {inputs.dtype} and shape {tuple(inputs.shape)}, but it takes the "
+            f"character ids of a batch, whole numbers of shape (batch_size, timesteps, "
+            f"{max_characters}), as batch_to_ids and elmo_characters give them"
+        )
+    width = inputs.size(-1)
+    if width < max_characters:
+        raise ConfigurationError(
+            f"The model reads words of {max_characters} characters (max_characters_per_token), but "
+            f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
+            "ids with `sentences_to_character_ids(sentences, CharacterTable("
+            f"{max_characters}))` of allennlp_elmo_plugin.bilm.characters, or use ElmoEmbedder"
+        )
+    if width not in (max_characters, MAX_CHARACTERS_PER_TOKEN):
+        raise ConfigurationError(
+            f"got words of {width} characters, but the model reads {max_characters} "
+            f"(max_characters_per_token), or the first of {MAX_CHARACTERS_PER_TOKEN}: are these "
+            "the ids of another model?"
+        )
+    if inputs.numel():
+        low, high = (int(bound) for bound in torch.stack(torch.aminmax(inputs)).tolist())
+        if low < 0 or high >= N_CHARACTERS:
+            raise ConfigurationError(
+                f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+                f"{N_CHARACTERS - 1}: are these word ids?"
+            )
+
+
 def _fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     """
-    Cuts words to as many characters as a model has been trained with: the ids are those that the
-    words have at that width.
+    Checks character ids, and cuts words to as many characters as a model has been trained with: the
+    ids are those that the words have at that width.
 
     # Parameters
 
@@ -112,18 +178,11 @@ def _fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     # Raises
 
     `ConfigurationError`
-        There are fewer characters than the model reads, so that some are lost.
+        See `_check_characters`.
     """
-    width = inputs.size(-1)
-    if width == max_characters:
+    _check_characters(inputs, max_characters)
+    if inputs.size(-1) == max_characters:
         return inputs
-    if width < max_characters:
-        raise ConfigurationError(
-            f"The model reads words of {max_characters} characters (max_characters_per_token), but "
-            f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
-            "ids with `sentences_to_character_ids(sentences, CharacterTable("
-            f"{max_characters}))` of allennlp_elmo_plugin.bilm.characters, or use ElmoEmbedder"
-        )
     cut = inputs[..., :max_characters].clone()
     last = cut[..., -1]  # (batch_size, timesteps)
     last[(last != 0) & (last != PADDING + 1)] = END_WORD + 1
@@ -149,7 +208,8 @@ class Elmo(torch.nn.Module, FromParams):
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5 of the biLM; paths or addresses.
+        options.json and weights.hdf5 of the biLM: paths, addresses, a folder with both or the short
+        name of a published model; see `ElmoFiles.find`.
     num_output_representations : `int`
         How many mixes to learn, each with weights of its own.
     requires_grad : `bool`, optional (default = `False`)
@@ -192,7 +252,7 @@ class Elmo(torch.nn.Module, FromParams):
     ) -> None:
         super().__init__()
         if module is None:
-            if options_file is None or weight_file is None:
+            if options_file is None:
                 raise ConfigurationError("Elmo needs options_file and weight_file, or module")
             module = _ElmoBiLm(
                 options_file, weight_file, requires_grad, vocab_to_cache, initial_state
@@ -243,14 +303,16 @@ class Elmo(torch.nn.Module, FromParams):
             `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
             `(batch_size, timesteps)`; with the leading dimensions of the input.
         """
-        leading_shape = inputs.shape[:-2]
         if word_inputs is not None and not self._has_cached_vocab:
             logger.warning("Elmo got word_inputs, but has no vocab_to_cache: they are not used.")
             word_inputs = None
+        leading_shape = inputs.shape[:-2]
+        if inputs.dim() > 3:
+            inputs = inputs.flatten(0, -3)
         if word_inputs is not None:
             leading_shape = word_inputs.shape[:-1]
-            word_inputs = word_inputs.flatten(0, -2)
-        inputs = inputs.flatten(0, -3)
+            if word_inputs.dim() > 2:
+                word_inputs = word_inputs.flatten(0, -2)
 
         if isinstance(self._elmo_lstm, _ElmoBiLm) and not self._do_layer_norm:
             representations, mask = self._mix_packed(self._elmo_lstm.run(inputs, word_inputs))
@@ -292,6 +354,17 @@ class Elmo(torch.nn.Module, FromParams):
         return [each for each, _ in stripped], remove_sentence_boundaries(activations[0], mask)[1]
 
 
+@contextmanager
+def _explained() -> Iterator[None]:
+    """
+    Errors in a weight file, as AllenNLP shows errors in a config.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
 class _ElmoCharacterEncoder(CharacterEncoder):
     """
     AllenNLP's class of this name over our `CharacterEncoder`: character ids of sentences to token
@@ -300,22 +373,23 @@ class _ElmoCharacterEncoder(CharacterEncoder):
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5; paths or addresses.
+        options.json and weights.hdf5; see `ElmoFiles.find`.
     requires_grad : `bool`, optional (default = `False`)
         Whether the parameters are trained.
     """
 
     def __init__(self, options_file: str, weight_file: str, requires_grad: bool = False) -> None:
-        options = BiLmOptions.from_file(cached_path(options_file))
+        files = ElmoFiles.find(options_file, weight_file)
+        options = files.read_options()
         if options.char_cnn is None:
             raise ConfigurationError(
                 f'{options_file}: has no "char_cnn": a model that reads vocabulary ids, where Elmo '
                 "gives character ids"
             )
-        weight_path = cached_path(weight_file)
-        project = match_weight_file(options, weight_path).project_characters
-        super().__init__(options.char_cnn, options.projection_dim, project)
-        read_weights(weight_path, self)
+        with _explained():
+            project = match_weight_file(options, files.weight_file).project_characters
+            super().__init__(options.char_cnn, options.projection_dim, project)
+            read_weights(files.weight_file, self)
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
 
@@ -350,7 +424,7 @@ class _ElmoBiLm(BiLm):
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5; paths or addresses.
+        options.json and weights.hdf5; see `ElmoFiles.find`.
     requires_grad : `bool`, optional (default = `False`)
         Whether the parameters are trained.
     vocab_to_cache : `List[str]`, optional (default = `None`)
@@ -371,17 +445,19 @@ class _ElmoBiLm(BiLm):
             raise ConfigurationError(
                 f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
             )
-        options = BiLmOptions.from_file(cached_path(options_file))
-        weight_path = cached_path(weight_file)
+        files = ElmoFiles.find(options_file, weight_file)
+        options = files.read_options()
         # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
         # in AllenNLP's state dicts.
-        options = replace(match_weight_file(options, weight_path), dropout=0.0)
+        with _explained():
+            options = replace(match_weight_file(options, files.weight_file), dropout=0.0)
         super().__init__(options, forget_bias=0.0)
         char_cnn = options.char_cnn
         # A model of token embeddings is refused below.
         self._max_characters = 0 if char_cnn is None else char_cnn.max_characters_per_token
-        self._token_embedder = _ElmoCharacterEncoder(options_file, weight_file, requires_grad)
-        read_weights(weight_path, self)
+        self._token_embedder = _ElmoCharacterEncoder(*files, requires_grad)
+        with _explained():
+            read_weights(files.weight_file, self)
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         # The settled state, and the parameters it is of.
@@ -481,6 +557,11 @@ class _ElmoBiLm(BiLm):
         `forward` with the layers left packed.
         """
         if self._word_embedding is not None and word_inputs is not None:
+            if word_inputs.dim() != 2:
+                raise ConfigurationError(
+                    f"got word_inputs of shape {tuple(word_inputs.shape)}, but their shape is "
+                    "(batch_size, timesteps)"
+                )
             # As in AllenNLP, a word that is not in the cache sends the batch to the characters.
             n_cached = self._word_embedding.num_embeddings
             if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
@@ -496,6 +577,13 @@ class _ElmoBiLm(BiLm):
                     for direction in self.options.directions
                 }
                 return self.run_layers(packed, dict.fromkeys(packed, packing))
+            if inputs.shape[:-1] != word_inputs.shape:
+                raise ConfigurationError(
+                    f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
+                    f"vocab_to_cache has {n_cached} words; other words are computed from their "
+                    f"characters, for which inputs of shape {tuple(inputs.shape)} are not those of "
+                    f"word_inputs of shape {tuple(word_inputs.shape)}"
+                )
         inputs = _fit_width(inputs, self._max_characters)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 

@@ -893,3 +893,61 @@ class TestInitialState:
         assert ours.Elmo(None, None, 1, module=bilm)._elmo_lstm is bilm
         with pytest.raises(ConfigurationError, match="module"):
             ours.Elmo(None, None, 1, module=bilm, initial_state="zero")
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "batch, message",
+        [
+            (["a", "b"], r"sentence 0 is the string 'a', .*list of words: \['a'\]"),
+            (["A sentence"], r"words: \['A', 'sentence'\]"),
+            ("A sentence", r"takes a list of sentences.*\[\['A', 'sentence'\]\]"),
+            ([["fine"], "not"], "sentence 1 is the string 'not'"),
+            ([["fine", 5]], "sentence 0 has the word 5, a int"),
+            ([[["too", "deep"]]], r"sentence 0 has the word \['too', 'deep'\], a list"),
+            ([[None]], "the word None"),
+        ],
+    )
+    def test_batch_to_ids(self, batch, message):
+        with pytest.raises(ConfigurationError, match=message):
+            ours.batch_to_ids(batch)
+
+    @pytest.mark.parametrize("class_name", ["Elmo", "_ElmoBiLm", "_ElmoCharacterEncoder"])
+    @pytest.mark.parametrize(
+        "ids, message",
+        [
+            (torch.ones(2, 3, 49, dtype=torch.long), "of 50 characters .* but got 49"),
+            (torch.ones(2, 3, 60, dtype=torch.long), "words of 60 characters, .* reads 50"),
+            (torch.ones(3, 50, dtype=torch.long), r"shape \(3, 50\), .*\(batch_size, timesteps"),
+            (torch.ones(50, dtype=torch.long), r"shape \(50,\)"),
+            (torch.ones(2, 3, 50), "torch.float32"),
+            (torch.full((2, 3, 50), -1), "from -1 to -1"),
+            (torch.full((2, 3, 50), 262), "from 262 to 262, .*0 .*to 261"),
+        ],
+    )
+    def test_characters(self, files_of, class_name, ids, message):
+        arguments = {"num_output_representations": 1} if class_name == "Elmo" else {}
+        module = getattr(ours, class_name)(*files_of(), **arguments)
+        with pytest.raises(ConfigurationError, match=message):
+            module(ids)
+
+    def test_one_bad_character(self, files_of):
+        ids = TEXT.clone()
+        ids[2, 1, 30] = 262
+        with pytest.raises(ConfigurationError, match="from 0 to 262"):
+            ours.Elmo(*files_of(), 1)(ids)
+
+    def test_word_ids_beyond_the_cache_without_characters(self, elmo_pair):
+        """With characters AllenNLP computes those, and so do ours; see `TestCachedWords`."""
+        elmo = elmo_pair(vocab_to_cache=TestCachedWords.WORDS).ours
+        positions = TestCachedWords.POSITIONS
+        expected = elmo(TestCachedWords().ids(), positions)["elmo_representations"][0]
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+        # Where all words are in the cache, what stands in for the characters is not read.
+        assert_close(elmo(positions, positions)["elmo_representations"][0], expected)
+        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+            elmo(positions, positions + 100 * (positions == 7))
+        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+            elmo(TestCachedWords().ids()[:2], positions + 100 * (positions == 7))
+        with pytest.raises(ConfigurationError, match=r"shape \(4,\)"):
+            elmo(TestCachedWords().ids(), positions[0])

@@ -7,14 +7,8 @@ import torch
 # Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
 from allennlp.modules.token_embedders import TokenEmbedder
 
+from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from allennlp_elmo_plugin.modules.elmo import Elmo
-
-_PUBLISHED = (
-    "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
-    "elmo_2x4096_512_2048cnn_2xhighway_"
-)
-DEFAULT_OPTIONS_FILE = _PUBLISHED + "options.json"
-DEFAULT_WEIGHT_FILE = _PUBLISHED + "weights.hdf5"
 
 
 @TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
@@ -28,11 +22,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     # Parameters
 
-    options_file : `str`, optional
-        Options of the language model (JSON): a path or an address.
-    weight_file : `str`, optional
-        Weights of the language model (HDF5): a path or an address. Both files default to the
-        published original model.
+    options_file, weight_file : `str`, optional
+        Options (JSON) and weights (HDF5) of the language model: paths, addresses, a folder or the
+        short name of a published model; see `ElmoFiles.find`. Both default to the published
+        original model.
     do_layer_norm : `bool`, optional (default = `False`)
         Normalise each layer before the layers are mixed.
     dropout : `float`, optional (default = `0.5`)

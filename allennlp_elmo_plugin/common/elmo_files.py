@@ -1,0 +1,112 @@
+import os
+from typing import NamedTuple, Optional
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
+
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+
+_PUBLISHED_MODELS = {
+    "small": "2x1024_128_2048cnn_1xhighway",
+    "medium": "2x2048_256_2048cnn_1xhighway",
+    "original": "2x4096_512_2048cnn_2xhighway",
+    "original-5.5b": "2x4096_512_2048cnn_2xhighway_5.5B",
+}
+"""The published English models by their short names."""
+
+OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
+
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def _published(name: str, file_name: str) -> str:
+    model = _PUBLISHED_MODELS[name]
+    return f"https://allennlp.s3.amazonaws.com/models/elmo/{model}/elmo_{model}_{file_name}"
+
+
+DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_NAME)
+DEFAULT_WEIGHT_FILE = _published("original", WEIGHTS_NAME)
+
+
+class ElmoFiles(NamedTuple):
+    """
+    The two files of a pretrained ELMo, on this machine.
+    """
+
+    options_file: str
+    weight_file: str
+
+    @classmethod
+    def find(cls, options_file: str, weight_file: Optional[str] = None) -> "ElmoFiles":
+        """
+        Finds the files, and downloads those given by an address to AllenNLP's cache.
+
+        # Parameters
+
+        options_file, weight_file : `str`
+            Each of them a path, an address, a folder with `options.json` and `weights.hdf5` (as
+            `allennlp elmo-export` writes it), or the short name of a published model: `small`,
+            `medium`, `original` or `original-5.5b`. With a folder or a short name in
+            `options_file`, `weight_file` may be left out; the published default of the weights,
+            which belongs to the default of the options, counts as left out.
+
+        # Raises
+
+        `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded; they
+        name the value and the fix.
+        """
+        options_file = os.path.expanduser(options_file)
+        if os.path.isdir(options_file) or _is_short_name(options_file):
+            if weight_file in (None, DEFAULT_WEIGHT_FILE):
+                weight_file = options_file
+        if weight_file is None:
+            raise ConfigurationError(
+                f"options_file {options_file!r} needs its weight_file: only a folder or the short "
+                "name of a published model has both"
+            )
+        return cls(
+            _find(options_file, OPTIONS_NAME, "options_file"),
+            _find(os.path.expanduser(weight_file), WEIGHTS_NAME, "weight_file"),
+        )
+
+    def read_options(self) -> BiLmOptions:
+        """
+        # Raises
+
+        `ConfigurationError` that names the file and what is wrong with it.
+        """
+        with open(self.options_file, "rb") as file:
+            if file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE:
+                raise ConfigurationError(
+                    f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
+                    "(JSON): exchange options_file and weight_file"
+                )
+        try:
+            return BiLmOptions.from_file(self.options_file)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+
+def _is_short_name(value: str) -> bool:
+    return value in _PUBLISHED_MODELS and not os.path.isfile(value)
+
+
+def _find(value: str, file_name: str, argument: str) -> str:
+    address = os.path.join(value, file_name) if os.path.isdir(value) else value
+    if _is_short_name(value) and not os.path.isfile(address):
+        address = _published(value, file_name)
+    try:
+        return cached_path(address)
+    except FileNotFoundError as error:
+        if "://" in address:
+            raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
+        hint = f"nor is it one of the published models {list(_PUBLISHED_MODELS)}"
+        if os.path.isdir(value):
+            hint = f"the folder of an ELMo has {OPTIONS_NAME} and {WEIGHTS_NAME}"
+        raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
+    except Exception as error:  # of any of the libraries that know how to download
+        raise ConfigurationError(
+            f"{argument} {value!r}: cannot download {address}, and it is not in AllenNLP's cache "
+            f"{CACHE_DIRECTORY} ({type(error).__name__}: {error}). Without a connection, give the "
+            "path of a file that was downloaded elsewhere"
+        ) from error
