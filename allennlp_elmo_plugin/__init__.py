@@ -18,10 +18,12 @@ from allennlp_elmo_plugin import (
 )
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.common.jsonnet import add_native_functions
 from allennlp_elmo_plugin.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
 
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 
 compat.apply()
+add_native_functions()
 drop_in.apply()

@@ -26,9 +26,7 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
         the representation with the rest: set those to 0, and these to what they were.
     """
 
-    def __init__(
-        self, encoder: Seq2SeqEncoder, elmo_dim: int, num_highway_layers: int = 0
-    ) -> None:
+    def __init__(self, encoder: Seq2SeqEncoder, elmo_dim: int, num_highway_layers: int = 0) -> None:
         super().__init__()
         self._encoder = encoder
         self._elmo_dim = elmo_dim

@@ -1,4 +1,4 @@
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from allennlp.modules.token_embedders import TokenEmbedder
@@ -24,8 +24,8 @@ class ElmoMultiTokenEmbedder(TokenEmbedder):
     options_file, weight_file : `str`, optional
         As for `ElmoTokenEmbedder`.
     num_output_representations : `int`, optional (default = `2`)
-    kwargs : `Any`
-        More arguments of `Elmo`, such as `dropout`.
+    do_layer_norm, dropout, requires_grad, initial_state : optional
+        As for `ElmoTokenEmbedder`.
     """
 
     def __init__(
@@ -33,10 +33,21 @@ class ElmoMultiTokenEmbedder(TokenEmbedder):
         options_file: str = DEFAULT_OPTIONS_FILE,
         weight_file: str = DEFAULT_WEIGHT_FILE,
         num_output_representations: int = 2,
-        **kwargs: Any,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        initial_state: str = "carried",
     ) -> None:
         super().__init__()
-        self._elmo = Elmo(options_file, weight_file, num_output_representations, **kwargs)
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            num_output_representations,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            initial_state=initial_state,
+        )
         self._output_dim: int = num_output_representations * self._elmo.get_output_dim()
 
     def get_output_dim(self) -> int:

@@ -1,0 +1,19 @@
+// Where the data of the configs are. An environment variable wins over the public address, which is
+// that of AllenNLP's own configs. Without either, the error says what to set.
+local path(name, default=null) =
+  local f = std.native('ext_var_or_empty');
+  if f == null then
+    error 'This config needs the plugin allennlp_elmo_plugin: run in a folder whose '
+          + '.allennlp_plugins names it, or import it before Params.from_file'
+  else if f(name) != '' then f(name)
+  else if default != null then default
+  else error 'Set the environment variable ' + name + '; the head of the config says what it is';
+local address = 'https://allennlp.s3.amazonaws.com/datasets/';
+
+{
+  path:: path,
+  public(name, file):: path(name, address + file),
+
+  // Word vectors, `GLOVE`: of 6B words in lower case (6B.50d, 6B.100d), or 840B.300d.
+  glove(name):: path('GLOVE', address + 'glove/glove.' + name + '.txt.gz'),
+}
