@@ -257,8 +257,9 @@ class CorpusEmbedder:
                 if self._mappings:
                     file.add_mapping(line.sentence, str(line.number))
                 continue
-            key = sentence_key(line.sentence, f"{name}, line {line.number + 1}")
-            if not is_there_already(file, key, line, name, self._carried):
+            place = f"{name}, line {line.number + 1}"
+            key = sentence_key(line.sentence, place)
+            if not is_there_already(file, key, line.sentence, place, self._carried):
                 file.add(key, array, line.sentence)
 
 
@@ -296,9 +297,7 @@ def sentence_key(sentence: str, place: str) -> str:
     return "/".join(parts)
 
 
-def is_there_already(
-    file: LayersFile, key: str, line: SentenceLine, name: str, carried: bool
-) -> bool:
+def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carried: bool) -> bool:
     """
     Whether the same sentence is in the file.
 
@@ -307,23 +306,22 @@ def is_there_already(
     `ConfigurationError`
         It would have other layers here, or something else is in its place.
     """
-    place = f"{name}, line {line.number + 1}"
     other = file.sentence_at(key)
-    if other == line.sentence and not carried:
+    if other == sentence and not carried:
         return True
-    if other == line.sentence:
+    if other == sentence:
         raise ConfigurationError(
-            f"{place}: the sentence {line.sentence!r} occurs twice, with layers that differ since "
+            f"{place}: the sentence {sentence!r} occurs twice, with layers that differ since "
             f"states are carried, {_OTHER_KEYS}, or the initial state settled or zero"
         )
     if other is not None:
         raise ConfigurationError(
-            f"{place}: to HDF5 the sentence {line.sentence!r} is the same key as {other!r} before, "
+            f"{place}: to HDF5 the sentence {sentence!r} is the same key as {other!r} before, "
             f"{_OTHER_KEYS}"
         )
     if file.is_group(key):
         raise ConfigurationError(
-            f"{place}: a sentence before begins with {line.sentence!r} and '/', which HDF5 takes "
+            f"{place}: a sentence before begins with {sentence!r} and '/', which HDF5 takes "
             f"for a folder, {_OTHER_KEYS}"
         )
     parts = key.split("/")
@@ -331,7 +329,7 @@ def is_there_already(
         folder = "/".join(parts[:n])
         if file.sentence_at(folder) is not None:
             raise ConfigurationError(
-                f"{place}: HDF5 takes the beginning of the sentence {line.sentence!r} up to the "
+                f"{place}: HDF5 takes the beginning of the sentence {sentence!r} up to the "
                 f"'/' for a folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
             )
     return False

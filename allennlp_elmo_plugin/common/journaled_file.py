@@ -88,7 +88,7 @@ class JournaledFile(io.RawIOBase):
                     break  # Killed while writing this; the page itself was not touched then.
                 self._file.seek(place)
                 _write_all(self._file, content)
-        self._file.truncate(self._size)
+        os.ftruncate(self._file.fileno(), self._size)
         self.commit(self.note)
 
     def commit(self, note: Any) -> None:
@@ -156,7 +156,7 @@ class JournaledFile(io.RawIOBase):
             place = self._file.tell()
             try:
                 self._save(size, self._size)
-                self._file.truncate(size)
+                os.ftruncate(self._file.fileno(), size)
                 self._file.seek(place)
             except OSError as error:
                 self.error = error

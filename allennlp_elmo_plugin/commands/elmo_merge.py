@@ -1,0 +1,203 @@
+"""
+The subcommand `elmo-merge` joins the outputs of `allennlp elmo --num-shards N --shard-index I`.
+"""
+
+import argparse
+import json
+import os
+from contextlib import ExitStack
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.tqdm import Tqdm
+
+from allennlp_elmo_plugin.corpus_embedder import OWN_SETTINGS, SHARD_LINES, is_there_already
+from allennlp_elmo_plugin.layers_file import LayersFile, check_output, read_summary
+
+_DESCRIPTION = """\
+Join the files that `allennlp elmo --num-shards N --shard-index I` has written for I from 0 to
+N - 1: the result is the file that one run over the whole text would have written. The parts may
+be given in any order. They must be of one text, one model and the same options.
+"""
+
+# What is not the same in all parts.
+_OF_A_PART = (*OWN_SETTINGS, "sentences", "tokens", "seconds")
+
+
+@Subcommand.register("elmo-merge")
+class ElmoMerge(Subcommand):
+    """
+    `allennlp elmo-merge OUTPUT PARTS...`
+    """
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        subparser = parser.add_parser(
+            self.name,
+            description=_DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            help="Join the HDF5 files of `allennlp elmo --num-shards`.",
+        )
+        subparser.add_argument("output_file", metavar="OUTPUT", help="HDF5 file to write")
+        subparser.add_argument("parts", nargs="+", metavar="PARTS", help="one file of each shard")
+        subparser.add_argument(
+            "-f", "--force", action="store_true", help="replace the output file if it exists"
+        )
+        subparser.set_defaults(func=merge_from_args)
+        return subparser
+
+
+def merge_from_args(args: argparse.Namespace) -> None:
+    """Converts the command's arguments to those of `merge`."""
+    summary = merge(args.output_file, args.parts, args.force)
+    megabytes = os.path.getsize(args.output_file) / 1e6
+    print(
+        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words of {len(args.parts)} "
+        f"parts, {megabytes:,.1f} MB. Written to {args.output_file}"
+    )
+
+
+def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, Any]:
+    """
+    # Parameters
+
+    output : `str`
+        The file to write; it appears when all is there.
+    parts : `Sequence[str]`
+        The files of all shards, in any order. They are read as streams.
+    force : `bool`, optional (default = `False`)
+        Replace the output if it exists.
+
+    # Returns
+
+    `Dict[str, Any]`
+        How the output was made, as `ElmoEmbedder.embed_file` tells it.
+
+    # Raises
+
+    `ConfigurationError`
+        The parts don't fit together, or the output exists.
+    """
+    check_output(output, force)
+    for part in parts:
+        if os.path.exists(output) and os.path.exists(part) and os.path.samefile(part, output):
+            raise ConfigurationError(f"{part} is the output and a part; choose another output")
+    summaries = [_read_summary(part) for part in parts]
+    order = _check_parts(parts, summaries)
+    parts, summaries = [parts[i] for i in order], [summaries[i] for i in order]
+    settings = {
+        key: value
+        for key, value in summaries[0].items()
+        if key not in ("sentences", "tokens", "seconds", "lines", "checksum")
+    }
+    settings.update({"num_shards": 1, "shard_index": 0})
+    summary = {
+        "lines": summaries[0]["lines"],
+        "checksum": summaries[0]["checksum"],
+        **{key: sum(each[key] for each in summaries) for key in ("sentences", "tokens", "seconds")},
+    }
+    with LayersFile(output, force, settings=settings) as file, ExitStack() as stack:
+        import h5py
+
+        sources = [stack.enter_context(h5py.File(part, "r")) for part in parts]
+        if settings["keys"] == "sentences":
+            _copy_sentences(file, sources, parts)
+        else:
+            _copy_lines(file, sources, parts, summary["lines"], settings["mappings"])
+        file.finish(summary)
+    return {**settings, **summary}
+
+
+def _read_summary(part: str) -> Dict[str, Any]:
+    summary = read_summary(part) if os.path.isfile(part) else None
+    if summary is not None:
+        return summary
+    if os.path.exists(part):
+        raise ConfigurationError(
+            f"{part} is no file that `allennlp elmo` of this version has written"
+        )
+    if os.path.exists(f"{part}.partial"):
+        raise ConfigurationError(
+            f"{part} is not complete; run its `allennlp elmo` command again, with --resume"
+        )
+    raise ConfigurationError(f"there is no file {part} to read")
+
+
+def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[int]:
+    """Which part is that of shard 0, of shard 1, ..."""
+    first = summaries[0]
+    for part, summary in zip(parts, summaries):
+        for key in sorted({*first, *summary} - {*_OF_A_PART}):
+            if summary.get(key) != first.get(key):
+                what = {"lines": "the number of lines", "checksum": "the text's checksum"}
+                raise ConfigurationError(
+                    f"{part} does not fit {parts[0]}: {what.get(key, key)} is {summary.get(key)!r} "
+                    f"in the one and {first.get(key)!r} in the other; give parts of one text, made "
+                    "with the same model and options"
+                )
+    places: Dict[int, int] = {}
+    for i, summary in enumerate(summaries):
+        other = places.setdefault(summary["shard_index"], i)
+        if other != i:
+            raise ConfigurationError(
+                f"{parts[i]} and {parts[other]} are both shard {summary['shard_index']}; give one "
+                "of them"
+            )
+    missing = sorted({*range(first["num_shards"])} - {*places})
+    if missing:
+        raise ConfigurationError(
+            f"the text was divided into {first['num_shards']} shards, and there is no part of "
+            f"shard {', '.join(map(str, missing))}; make it with --shard-index {missing[0]}"
+        )
+    return [places[index] for index in range(first["num_shards"])]
+
+
+def _copy_lines(
+    file: LayersFile, sources: List[Any], parts: Sequence[str], n_lines: int, mappings: List[str]
+) -> None:
+    pairs = [_pairs(source, mappings) for source in sources]
+    for number in Tqdm.tqdm(range(n_lines), unit=" sentences"):
+        shard = number // SHARD_LINES % len(sources)
+        key = str(number)
+        if key not in sources[shard]:
+            raise ConfigurationError(f"{parts[shard]} is damaged: it has no {key!r}; make it anew")
+        file.copy_from(sources[shard], key)
+        if mappings:
+            sentence, mapped = next(pairs[shard], (None, None))
+            if sentence is None or mapped != key:
+                raise ConfigurationError(
+                    f"{parts[shard]} is damaged: its {mappings[0]} lacks {key!r}; make it anew"
+                )
+            file.add_mapping(sentence, key)
+    if mappings:
+        file.write_mapping(mappings)
+
+
+def _pairs(source: Any, mappings: List[str]) -> Iterator[Tuple[Optional[str], Optional[str]]]:
+    """The sentences and keys of the mapping, in the order of the text, each as often as it is."""
+    if not mappings:
+        return
+    text = source[mappings[0]][0]
+    text = text.decode("ascii") if isinstance(text, bytes) else text
+    decode = json.JSONDecoder().raw_decode
+    position = 1
+    while text[position] != "}":
+        sentence, position = decode(text, position)
+        key, position = decode(text, position + len(": "))
+        yield sentence, key
+        if text[position] == ",":
+            position += len(", ")
+
+
+def _copy_sentences(file: LayersFile, sources: List[Any], parts: Sequence[str]) -> None:
+    import h5py
+
+    for source, part in zip(sources, parts):
+
+        def copy(key: str, item: Any, source: Any = source, part: str = part) -> None:
+            if isinstance(item, h5py.Dataset):
+                sentence = item.attrs.get("sentence", key)
+                if not is_there_already(file, key, sentence, part, carried=False):
+                    file.copy_from(source, key)
+
+        source.visititems(copy)
