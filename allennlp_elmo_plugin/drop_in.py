@@ -1,14 +1,17 @@
 """
 Our ELMo under AllenNLP's names. What is registered is replaced by being registered again; but
-models such as `bcn` import the class itself, from `allennlp.modules.elmo`.
+models such as `bcn` import the class itself, from `allennlp.modules.elmo`. And archives are made
+and loaded with their ELMo files.
 """
 
 import sys
 from typing import Any
 
+from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
 
+from allennlp_elmo_plugin.models import archival as our_archival
 from allennlp_elmo_plugin.modules import elmo as our_elmo
 from allennlp_elmo_plugin.modules.token_embedders import elmo_token_embedder as our_token_embedder
 
@@ -22,6 +25,8 @@ def apply() -> None:
     """
     originals = {id(getattr(elmo, name)): getattr(our_elmo, name) for name in _ELMO_NAMES}
     originals[id(elmo_token_embedder.ElmoTokenEmbedder)] = our_token_embedder.ElmoTokenEmbedder
+    originals[id(archival.archive_model)] = our_archival.archive_model
+    originals[id(archival._load_model)] = our_archival.load_model
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),
@@ -30,6 +35,8 @@ def apply() -> None:
             _redirect_from_params(original, ours)
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
+        if str(names.get("__name__")).split(".")[0] == __name__.split(".")[0]:
+            continue  # ours call the originals
         if originals.keys().isdisjoint(map(id, list(names.values()))):  # fast, and nearly all
             continue
         for name, value in list(names.items()):

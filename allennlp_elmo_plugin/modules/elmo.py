@@ -378,7 +378,9 @@ class _ElmoCharacterEncoder(CharacterEncoder):
         Whether the parameters are trained.
     """
 
-    def __init__(self, options_file: str, weight_file: str, requires_grad: bool = False) -> None:
+    def __init__(
+        self, options_file: str, weight_file: Optional[str], requires_grad: bool = False
+    ) -> None:
         files = ElmoFiles.find(options_file, weight_file)
         options = files.read_options()
         if options.char_cnn is None:
@@ -436,7 +438,7 @@ class _ElmoBiLm(BiLm):
     def __init__(
         self,
         options_file: str,
-        weight_file: str,
+        weight_file: Optional[str],
         requires_grad: bool = False,
         vocab_to_cache: Optional[List[str]] = None,
         initial_state: str = "carried",
