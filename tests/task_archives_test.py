@@ -1,0 +1,69 @@
+"""Archives made with AllenNLP's own ELMo, and with ours, each used with the other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import numpy as np
+import pytest
+from allennlp.models import load_archive
+
+from allennlp_elmo_plugin import Elmo
+from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
+from tests import task_archives
+from tests.testing import write_random_elmo
+
+KINDS = list(task_archives.models({}))
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    tmp_path_factory: Any, subprocess_environment: Dict[str, str]
+) -> Dict[str, Dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("archives")
+    files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
+    results = {"ours": task_archives.make(folder / "ours", files)}
+    arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
+    process = subprocess.run(
+        [sys.executable, str(Path(task_archives.__file__)), *arguments],
+        env=subprocess_environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stderr
+    theirs = json.loads(process.stdout.splitlines()[-1])
+    results["theirs"] = theirs["made"]
+    results["ours, used by theirs"] = theirs["given"]
+    results["theirs, used by ours"] = task_archives.use(folder / "theirs")
+    results["folder"] = folder
+    return results
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected) == len(task_archives.BATCHES)
+    for a, e in zip(found, expected):
+        assert np.std(e) > 1e-2
+        np.testing.assert_allclose(a, e, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_archives_made_without_the_plugin(outcomes: Dict[str, Any], kind: str) -> None:
+    assert_same(outcomes["theirs, used by ours"][kind], outcomes["theirs"][kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_archives_made_with_the_plugin(outcomes: Dict[str, Any], kind: str) -> None:
+    assert_same(outcomes["ours, used by theirs"][kind], outcomes["ours"][kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_models_have_our_elmo(outcomes: Dict[str, Any], kind: str) -> None:
+    for made_by in ("ours", "theirs"):
+        model = load_archive(outcomes["folder"] / made_by / kind / "model.tar.gz").model
+        found = [module for module in model.modules() if isinstance(module, Elmo)]
+        assert len(found) == 1
+        if kind != "bcn":
+            assert any(isinstance(module, ElmoTokenEmbedder) for module in model.modules())
