@@ -1,8 +1,8 @@
 """
 Archives of task models with ELMo, made and used as AllenNLP's users do, with the plugin or without.
 
-`python task_archives.py MADE GIVEN FILES`, without the plugin, makes an archive of every kind in the
-folder MADE, with an ELMo of FILES (JSON), and prints what the models give, and those in GIVEN.
+`python task_archives.py MADE GIVEN FILES`, without the plugin, makes an archive of every kind in
+MADE, with an ELMo of FILES (JSON), and prints what the models give, and those in GIVEN.
 """
 
 import json
