@@ -1,0 +1,72 @@
+from pathlib import Path
+from typing import Dict, List
+
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.benchmark.task import TASKS
+
+SPLITS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "dev"),
+    "test": ("test",),
+}
+
+
+def kind_of(task: str) -> str:
+    """The kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
+    return task.split("/")[0].split("_")[0]
+
+
+def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
+    """
+    The data of tasks, checked.
+
+    # Parameters
+
+    data : `Path`
+        A folder with a folder for each task: `KIND` or `KIND_ANYTHING`, KIND being one of `TASKS`.
+        In it, `train`, `dev` (or `validation`, `valid`) and `test`, files with any ending or (SRL)
+        folders.
+    names : `List[str]`
+        Names of folders, or kinds, which mean all folders of the kind.
+
+    # Returns
+
+    `Dict[str, Dict[str, Path]]`
+        By task, its `train`, `validation` and `test`.
+
+    # Raises
+
+    `ConfigurationError` that names what is missing, or file and line of what is wrong.
+    """
+    if not data.is_dir():
+        raise ConfigurationError(f"--data {data}: there is no such folder")
+    tasks: Dict[str, Dict[str, Path]] = {}
+    for name in names:
+        if kind_of(name) not in TASKS:
+            raise ConfigurationError(
+                f"--tasks: {name!r} begins with no known kind of task; there are {list(TASKS)}"
+            )
+        folders = [data / name]
+        if not folders[0].is_dir():
+            folders = sorted(path for path in data.glob(f"{name}_*") if path.is_dir())
+        if not folders:
+            raise ConfigurationError(f"--tasks: {data} has no folder {name!r} nor {name + '_*'!r}")
+        for folder in folders:
+            task = folder.relative_to(data).as_posix()
+            tasks[task] = {split: _find_split(folder, split) for split in SPLITS}
+            for path in tasks[task].values():
+                TASKS[kind_of(task)].check(path)
+    return tasks
+
+
+def _find_split(folder: Path, split: str) -> Path:
+    names = SPLITS[split]
+    found = sorted(path for path in folder.iterdir() if path.name.split(".")[0] in names)
+    if len(found) != 1:
+        names_found = [path.name for path in found]
+        raise ConfigurationError(
+            f"{folder}: exactly one file (or folder) must be called {' or '.join(names)}, whatever "
+            f"its ending, but there are {names_found or 'none'}"
+        )
+    return found[0]

@@ -1,0 +1,172 @@
+"""Tables and pictures of finished runs."""
+
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Dict, List, Optional, Tuple
+
+from allennlp_elmo_plugin.benchmark.data_folder import kind_of
+from allennlp_elmo_plugin.benchmark.task import TASKS
+
+Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
+"""By task and model (`baseline` or `elmo`), the results of its seeds."""
+
+MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
+
+
+def summarize(runs: Runs) -> List[Dict[str, Any]]:
+    """
+    # Returns
+
+    `List[Dict[str, Any]]`
+        For each task that has runs of both models: `task`, `score_name`, `allennlp_metric`,
+        `delta`, `paper_delta`, and of each model `mean`, `std` (of a sample; null for one seed),
+        `seeds`, `allennlp_mean`, `seconds` and `epochs` (means), and `layer_weights` of ELMo.
+    """
+    rows = []
+    for name in dict.fromkeys(task for task, _ in runs):
+        if not all(runs.get((name, model)) for model in MODELS):
+            continue
+        task = TASKS[kind_of(name)]
+        row: Dict[str, Any] = {
+            "task": name,
+            "score_name": task.score_name,
+            "allennlp_metric": task.allennlp_metric,
+        }
+        for model in MODELS:
+            results = runs[name, model]
+            scores = [result["score"] for result in results]
+            row[model] = {
+                "mean": mean(scores),
+                "std": stdev(scores) if len(scores) > 1 else None,
+                "seeds": [result["seed"] for result in results],
+                "allennlp_mean": 100
+                * mean(result["allennlp_metrics"][task.allennlp_metric] for result in results),
+                "seconds": mean(result["seconds"] for result in results),
+                "epochs": mean(result["epochs"] for result in results),
+                "trained_parameters": results[0]["trained_parameters"],
+            }
+        mixes = zip(*(result["layer_weights"] for result in runs[name, "elmo"]))
+        row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
+        row["delta"] = row["elmo"]["mean"] - row["baseline"]["mean"]
+        row["paper_delta"] = task.paper and round(task.paper[1] - task.paper[0], 2)
+        rows.append(row)
+    return rows
+
+
+def markdown(rows: List[Dict[str, Any]]) -> str:
+    """The table, and a second one of AllenNLP's own metrics where they differ from the official."""
+    lines = [
+        "| task | score (test) | baseline | + ELMo | delta | paper's delta | seeds | time a run |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        paper = "" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}"
+        lines.append(
+            f"| {row['task']} | {row['score_name']} | {_plus_minus(row['baseline'])} | "
+            f"{_plus_minus(row['elmo'])} | {row['delta']:+.2f} | {paper} | "
+            f"{len(row['elmo']['seeds'])} | {row['baseline']['seconds'] / 60:.1f} / "
+            f"{row['elmo']['seconds'] / 60:.1f} min |"
+        )
+    lines += [
+        "",
+        "Official scores in percent: mean and standard deviation over the seeds. Time: baseline / "
+        "with ELMo, which shares the vectors of its sentences between the runs.",
+    ]
+    different = [
+        row
+        for row in rows
+        if any(abs(row[model]["mean"] - row[model]["allennlp_mean"]) >= 0.005 for model in MODELS)
+    ]
+    if different:
+        lines += [
+            "",
+            "AllenNLP's metric, by which the best epoch was chosen, counts differently here:",
+            "",
+            "| task | AllenNLP's metric | baseline | + ELMo |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row['task']} | {row['allennlp_metric']} | "
+            f"{row['baseline']['allennlp_mean']:.2f} | {row['elmo']['allennlp_mean']:.2f} |"
+            for row in different
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _plus_minus(model: Dict[str, Any]) -> str:
+    deviation: Optional[float] = model["std"]
+    return f"{model['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
+    """
+    Writes `scores.png`, `curves.png` and `layer_weights.png`, the last as figure 2 of Peters et al.
+    (2018): the weight of each layer in each representation. Needs matplotlib.
+
+    # Returns
+
+    `List[Path]`
+        What was written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    written = []
+
+    def save(figure: Any, name: str) -> None:
+        FigureCanvasAgg(figure).print_png(str(folder / name))
+        written.append(folder / name)
+
+    names = [row["task"] for row in rows]
+    figure = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
+    axes = figure.subplots()
+    for offset, (model, label) in zip((-0.2, 0.2), MODELS.items()):
+        axes.bar(
+            [position + offset for position in range(len(rows))],
+            [row[model]["mean"] for row in rows],
+            yerr=[row[model]["std"] or 0 for row in rows],
+            width=0.4,
+            label=label,
+            capsize=3,
+        )
+    axes.set_xticks(range(len(rows)), [f"{row['task']}\n{row['score_name']}" for row in rows])
+    axes.set_ylabel("test, %")
+    axes.legend()
+    save(figure, "scores.png")
+
+    figure = Figure(figsize=(4 * len(rows), 3.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(rows), squeeze=False)[0], names):
+        for (model, label), color in zip(MODELS.items(), ("C0", "C1")):
+            for seed, result in enumerate(runs[name, model]):
+                curve = result["curve"]
+                axes.plot(
+                    range(1, len(curve) + 1), curve, color=color, label=None if seed else label
+                )
+        axes.set_title(name)
+        axes.set_xlabel("epoch")
+    figure.axes[0].set_ylabel("validation, %")
+    figure.axes[0].legend()
+    save(figure, "curves.png")
+
+    columns = [
+        (row["task"] + (f"\n{i + 1} of {len(row['layer_weights'])}" if i else ""), mix)
+        for row in rows
+        for i, mix in enumerate(row["layer_weights"])
+    ]
+    n_layers = max(len(mix) for _, mix in columns)
+    table = [
+        [mix[layer] if layer < len(mix) else float("nan") for _, mix in columns]
+        for layer in reversed(range(n_layers))
+    ]
+    figure = Figure(figsize=(2 + 1.2 * len(columns), 3), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(table, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    axes.set_xticks(range(len(columns)), [name for name, _ in columns])
+    layers = ["characters", *(f"LSTM {layer}" for layer in range(1, n_layers))]
+    axes.set_yticks(range(n_layers), layers[::-1])
+    for y, weights in enumerate(table):
+        for x, weight in enumerate(weights):
+            axes.text(x, y, f"{weight:.2f}", ha="center", va="center", color="C1")
+    figure.colorbar(image)
+    save(figure, "layer_weights.png")
+    return written

@@ -1,0 +1,93 @@
+"""One training and evaluation of a task model."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.util import prepare_environment
+from allennlp.data import Instance
+from allennlp.models import Model
+from allennlp.modules.scalar_mix import ScalarMix
+from allennlp.training import util as training_util
+
+from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
+from allennlp_elmo_plugin.benchmark.task import Outputs, Task
+
+_PREDICTION_BATCH = 32
+
+
+def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
+    """
+    # Parameters
+
+    task : `Task`
+    params : `Params`
+        A whole configuration, with `test_data_path`.
+    folder : `Path`
+        New, for what AllenNLP writes while it trains.
+    vectors : `Dict[bytes, torch.Tensor]`
+        See `CachedBiLm`.
+
+    # Returns
+
+    `Dict[str, Any]`
+        `score`, `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation
+        metric after each epoch), `layer_weights` (of each scalar mix, after the softmax) and
+        `gamma`, `epochs`, `trained_parameters`, `seconds`.
+    """
+    start = time.monotonic()
+    prepare_environment(params)
+    loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
+    model: Model = loop.model
+    keep_vectors(model, vectors)
+    metrics = loop.run()  # leaves the best weights in the model
+    loader: Any = loop.evaluation_data_loader
+    instances: List[Instance] = list(loader.iter_instances())
+    allennlp_metrics = training_util.evaluate(model, loader, loop.trainer.cuda_device)
+    scores = task.score(instances, _predict(model, instances))
+    mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
+    return {
+        "score": scores[task.score_name],
+        "scores": scores,
+        "allennlp_metrics": {
+            name: value
+            for name, value in allennlp_metrics.items()
+            if isinstance(value, (int, float))
+        },
+        "curve": _curve(folder, task.allennlp_metric),
+        "layer_weights": [
+            torch.softmax(torch.cat(list(mix.scalar_parameters)), dim=0).tolist() for mix in mixes
+        ],
+        "gamma": [mix.gamma.item() for mix in mixes],
+        "epochs": metrics["training_epochs"] + 1,
+        "trained_parameters": sum(
+            parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+        ),
+        "seconds": time.monotonic() - start,
+    }
+
+
+def _predict(model: Model, instances: List[Instance]) -> Outputs:
+    model.eval()
+    outputs: Outputs = []
+    for start in range(0, len(instances), _PREDICTION_BATCH):
+        batch: List[Any] = model.forward_on_instances(instances[start : start + _PREDICTION_BATCH])
+        for output in batch:
+            if "label" not in output and "label_logits" in output:  # ESIM names no label
+                index = int(output["label_logits"].argmax())
+                output["label"] = model.vocab.get_token_from_index(index, "labels")
+            outputs.append(output)
+    return outputs
+
+
+def _curve(folder: Path, metric: str) -> List[float]:
+    """In percent."""
+    files = sorted(
+        folder.glob("metrics_epoch_*.json"), key=lambda path: int(path.stem.rsplit("_", 1)[1])
+    )
+    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    return [100 * each[f"validation_{metric}"] for each in metrics]

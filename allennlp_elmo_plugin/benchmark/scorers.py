@@ -1,0 +1,240 @@
+"""
+Scores as the official scorers of the tasks count them, in percent.
+
+Where AllenNLP already counts so, its code does the work: spans of tags (conlleval), srl-eval.pl
+(which allennlp-models carries, and perl runs) and SQuAD. Coreference is counted here, since
+AllenNLP leaves clusters of one mention out and the official scorer does not.
+"""
+
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_spans
+from allennlp_models.rc.tools.squad import get_metric_score
+from allennlp_models.structured_prediction.metrics.srl_eval_scorer import DEFAULT_SRL_EVAL_PATH
+from allennlp_models.structured_prediction.models.srl import write_bio_formatted_tags_to_file
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import accuracy_score, confusion_matrix
+
+Scores = Dict[str, float]
+Cluster = FrozenSet[Hashable]
+
+
+def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str = "") -> Scores:
+    """Scores from `(numerator, denominator)` of both; 0 where there is nothing, as conlleval."""
+    p, r = (100 * top / bottom if bottom else 0.0 for top, bottom in (precision, recall))
+    f1 = 2 * p * r / (p + r) if p + r else 0.0
+    return {f"precision{suffix}": p, f"recall{suffix}": r, f"f1{suffix}": f1}
+
+
+def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
+    """
+    CoNLL-2000 and CoNLL-2003: chunks that are right in both borders and type, by the script
+    conlleval. A chunk begins at "B-", and at "I-" after something else or another type.
+
+    # Parameters
+
+    gold, predicted : `Sequence[Sequence[str]]`
+        The tags of each sentence: BIO, IOB1 or BIOUL.
+
+    # Returns
+
+    `Dict[str, float]`
+        `precision`, `recall`, `f1`, the same of each type (`f1-LOC`), and `accuracy` of the tags.
+    """
+    right: Counter = Counter()
+    in_gold: Counter = Counter()
+    in_predicted: Counter = Counter()
+    equal = total = 0
+    for gold_tags, predicted_tags in zip(gold, predicted):
+        gold_tags, predicted_tags = _to_bio(gold_tags), _to_bio(predicted_tags)
+        gold_spans = set(bio_tags_to_spans(gold_tags))
+        predicted_spans = set(bio_tags_to_spans(predicted_tags))
+        right.update(label for label, _ in gold_spans & predicted_spans)
+        in_gold.update(label for label, _ in gold_spans)
+        in_predicted.update(label for label, _ in predicted_spans)
+        equal += sum(map(str.__eq__, gold_tags, predicted_tags))
+        total += len(gold_tags)
+
+    def scores(labels: Sequence[str], suffix: str) -> Scores:
+        n_right = sum(right[label] for label in labels)
+        n_gold, n_predicted = (
+            sum(counts[label] for label in labels) for counts in (in_gold, in_predicted)
+        )
+        return _f1((n_right, n_predicted), (n_right, n_gold), suffix)
+
+    labels = sorted({*in_gold, *in_predicted})
+    result = {**scores(labels, ""), "accuracy": 100 * equal / total if total else 0.0}
+    for label in labels:
+        result.update(scores([label], f"-{label}"))
+    return result
+
+
+def _to_bio(tags: Sequence[str]) -> List[str]:
+    return [{"U": "B", "L": "I"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+
+
+def srl_eval(
+    sentences: Sequence[List[str]],
+    verbs: Sequence[Optional[int]],
+    gold: Sequence[List[str]],
+    predicted: Sequence[List[str]],
+) -> Scores:
+    """
+    Semantic roles by srl-eval.pl of CoNLL-2005, run once over everything. It joins an argument and
+    its continuation (C-A0), and does not count the predicate (V).
+
+    # Parameters
+
+    sentences : `Sequence[List[str]]`
+        The words, once for each predicate.
+    verbs : `Sequence[Optional[int]]`
+        Where the predicate is.
+    gold, predicted : `Sequence[List[str]]`
+        BIO tags.
+
+    # Returns
+
+    `Dict[str, float]`
+        `precision`, `recall`, `f1`; with two decimals, as the script prints them.
+
+    # Raises
+
+    `ConfigurationError` without perl.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("gold.txt", "predicted.txt")]
+        with (
+            paths[0].open("w", encoding="utf-8") as gold_file,
+            paths[1].open("w", encoding="utf-8") as predicted_file,
+        ):
+            for words, verb, gold_tags, predicted_tags in zip(sentences, verbs, gold, predicted):
+                write_bio_formatted_tags_to_file(
+                    predicted_file, gold_file, verb, words, predicted_tags, gold_tags
+                )
+        command = ["perl", DEFAULT_SRL_EVAL_PATH, str(paths[0]), str(paths[1])]
+        try:
+            output = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+        except FileNotFoundError as error:
+            raise ConfigurationError("srl-eval.pl needs perl: install perl") from error
+    for line in output.splitlines():
+        fields = line.split()
+        if len(fields) == 7 and fields[0] == "Overall":
+            return dict(zip(("precision", "recall", "f1"), map(float, fields[4:])))
+    raise RuntimeError(f"no line 'Overall' in what {DEFAULT_SRL_EVAL_PATH} printed:\n{output}")
+
+
+def coreference(
+    gold: Sequence[Sequence[Sequence[Any]]], predicted: Sequence[Sequence[Sequence[Any]]]
+) -> Scores:
+    """
+    CoNLL-2012: MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998) and CEAF-e (Luo 2005) of
+    predicted mentions as Pradhan et al. (2014) define them, clusters of one mention counted.
+
+    # Parameters
+
+    gold, predicted : `Sequence[Sequence[Sequence[Any]]]`
+        The clusters of each document, each a list of mentions, such as `(begin, end)`.
+
+    # Returns
+
+    `Dict[str, float]`
+        `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and precision and recall of each.
+    """
+    documents = [
+        ([frozenset(map(tuple, cluster)) for cluster in gold_clusters],
+         [frozenset(map(tuple, cluster)) for cluster in predicted_clusters])
+        for gold_clusters, predicted_clusters in zip(gold, predicted)
+    ]  # fmt: skip
+    result: Scores = {}
+    metrics: Dict[str, Callable[..., Tuple[float, float]]] = {
+        "muc": _muc,
+        "b_cubed": _b_cubed,
+        "ceafe": _ceafe,
+    }
+    for name, metric in metrics.items():
+        precision = np.sum([metric(found, true) for true, found in documents], axis=0)
+        recall = np.sum([metric(true, found) for true, found in documents], axis=0)
+        result.update(_f1(tuple(precision), tuple(recall), f"-{name}"))
+    return {"f1": float(np.mean([result[f"f1-{name}"] for name in metrics])), **result}
+
+
+def _muc(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+    """Links of `clusters` that `others` have too."""
+    links = shared = 0
+    for cluster in clusters:
+        parts = sum(1 for other in others if cluster & other)
+        alone = len(cluster - frozenset().union(*others))
+        links += len(cluster) - 1
+        shared += len(cluster) - parts - alone
+    return shared, links
+
+
+def _b_cubed(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+    """For each mention of `clusters`, the part of its cluster that is with it in `others`."""
+    overlap = sum(
+        len(cluster & other) ** 2 / len(cluster) for cluster in clusters for other in others
+    )
+    return overlap, sum(len(cluster) for cluster in clusters)
+
+
+def _ceafe(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+    """The best assignment of `clusters` to `others`, by phi4."""
+    similarity = np.array(
+        [
+            [2 * len(cluster & other) / (len(cluster) + len(other)) for other in others]
+            for cluster in clusters
+        ]
+    ).reshape(len(clusters), len(others))
+    best = linear_sum_assignment(similarity, maximize=True)
+    return float(similarity[best].sum()), len(clusters)
+
+
+def squad(answers: Sequence[str], accepted: Sequence[Sequence[str]]) -> Scores:
+    """
+    SQuAD: exact match and word F1 against the best of the accepted answers, by the functions of the
+    official script.
+
+    # Parameters
+
+    answers : `Sequence[str]`
+    accepted : `Sequence[Sequence[str]]`
+
+    # Returns
+
+    `Dict[str, float]`
+        `em` and `f1`.
+    """
+    scores = [get_metric_score(answer, list(texts)) for answer, texts in zip(answers, accepted)]
+    em, f1 = 100 * np.mean(scores, axis=0)
+    return {"em": float(em), "f1": float(f1)}
+
+
+def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
+    """
+    # Parameters
+
+    gold, predicted : `Sequence[str]`
+        Labels.
+
+    # Returns
+
+    `Dict[str, float]`
+        `accuracy`, and that of each class among the gold ones (`accuracy-neutral`).
+    """
+    labels = sorted(set(gold))
+    found = confusion_matrix(gold, predicted, labels=sorted({*gold, *predicted}))
+    rows = dict(zip(sorted({*gold, *predicted}), found))
+    columns = {label: column for column, label in enumerate(rows)}
+    return {
+        "accuracy": 100 * float(accuracy_score(gold, predicted)),
+        **{
+            f"accuracy-{label}": 100 * float(rows[label][columns[label]] / rows[label].sum())
+            for label in labels
+        },
+    }

@@ -1,0 +1,288 @@
+"""
+The subcommand `elmo-benchmark` says whether an ELMo helps: it trains small task models with and
+without it, with several seeds, and compares their scores on the test sets.
+
+```
+allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
+```
+
+writes
+
+- `my_benchmark/results.md` and `results.json`: the table
+- `my_benchmark/scores.png`, `curves.png`, `layer_weights.png` (with matplotlib)
+- `my_benchmark/runs/TASK/MODEL-SEED.json`: each run
+
+The same command again goes on where it was stopped.
+"""
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common import Params
+from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.plugins import import_plugins
+
+logger = logging.getLogger(__name__)
+
+CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "training_config" / "benchmark"
+
+
+@Subcommand.register("elmo-benchmark")
+class ElmoBenchmark(Subcommand):
+    """
+    `allennlp elmo-benchmark --tasks TASKS --elmo ELMO --data DIR --output DIR`
+    """
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Train task models with and without an ELMo, and compare their scores. The same "
+            "command again goes on where it was stopped."
+        )
+        subparser = parser.add_parser(self.name, description=description, help=description)
+        subparser.add_argument(
+            "--tasks",
+            required=True,
+            help="names of folders in --data, separated by commas; a kind (sst5, ner, chunking, "
+            "snli, srl, coref, squad) means all folders KIND and KIND_*",
+        )
+        subparser.add_argument(
+            "--elmo",
+            required=True,
+            help="folder with options.json and weights.hdf5, or the name of a published model",
+        )
+        subparser.add_argument(
+            "--data",
+            required=True,
+            metavar="DIR",
+            help="a folder for each task; in it train, dev and test, each with any ending",
+        )
+        subparser.add_argument(
+            "--seeds", type=int, default=3, help="trainings of each model (default: 3)"
+        )
+        subparser.add_argument("--output", required=True, metavar="DIR", help="new folder")
+        subparser.add_argument(
+            "--configs",
+            default=str(CONFIG_FOLDER),
+            metavar="DIR",
+            help="folder with KIND.jsonnet and KIND_elmo.jsonnet (default: the repository's "
+            "training_config/benchmark)",
+        )
+        subparser.add_argument(
+            "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
+        )
+        subparser.set_defaults(func=benchmark_from_args)
+        return subparser
+
+
+def benchmark_from_args(args: argparse.Namespace) -> None:
+    """Converts the command's arguments to those of `benchmark`, and prints the table."""
+    common_logging.FILE_FRIENDLY_LOGGING = True
+    logging.disable(logging.WARNING)
+    import_plugins()
+    print(
+        benchmark(
+            [name for name in args.tasks.split(",") if name],
+            args.elmo,
+            Path(args.data),
+            Path(args.output),
+            seeds=args.seeds,
+            configs=Path(args.configs),
+            overrides=args.overrides,
+        )
+    )
+
+
+def benchmark(
+    tasks: List[str],
+    elmo: str,
+    data: Path,
+    output: Path,
+    seeds: int = 3,
+    configs: Path = CONFIG_FOLDER,
+    overrides: str = "{}",
+) -> str:
+    """
+    # Parameters
+
+    tasks : `List[str]`
+        See `find_tasks`.
+    elmo : `str`
+        What `ELMO` is for `training_config/elmo.libsonnet`.
+    data, output, configs : `Path`
+        Folders. `output` is new, or that of the same benchmark, which then goes on.
+    seeds : `int`, optional (default = `3`)
+        Each model is trained with seeds 1 to `seeds`.
+    overrides : `str`, optional (default = `"{}"`)
+        JSON that changes all configurations.
+
+    # Returns
+
+    `str`
+        The table, in Markdown.
+
+    # Raises
+
+    `ConfigurationError`
+        Data are missing or bad, or `output` has been made with another ELMo, config or data.
+    """
+    # These load models of allennlp-models, which is slow.
+    from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
+    from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
+    from allennlp_elmo_plugin.benchmark.report import MODELS
+    from allennlp_elmo_plugin.benchmark.run import run
+    from allennlp_elmo_plugin.benchmark.task import TASKS
+
+    if seeds < 1:
+        raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
+    found = find_tasks(data, tasks)
+    settings = _settings(found, elmo, configs, overrides)
+    _check_settings(output, settings)
+    todo = [
+        (task, model, seed)
+        for task in found
+        for seed in range(1, seeds + 1)
+        for model in MODELS
+        if not _result_file(output, task, model, seed).exists()
+    ]
+    n_done, n_runs, start = 0, len(found) * seeds * len(MODELS), time.monotonic()
+    vectors: Tuple[str, Vectors] = ("", {})
+    for task, model, seed in todo:
+        if vectors[0] != task:
+            vectors = (task, {})
+        result_file = _result_file(output, task, model, seed)
+        folder = result_file.with_suffix("")
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+        folder.mkdir(parents=True)
+        params = _params(task, model, seed, found[task], elmo, configs, overrides)
+        result: Dict[str, Any] = {"task": task, "model": model, "seed": seed}
+        result.update(run(TASKS[kind_of(task)], params, folder, vectors[1]))
+        _write(result_file, json.dumps(result, indent=2))
+        shutil.rmtree(folder)
+        n_done += 1
+        minutes = (time.monotonic() - start) / 60
+        print(
+            f"{n_runs - len(todo) + n_done} of {n_runs}: {task} {MODELS[model]}, seed {seed}: "
+            f"{result['score']:.2f} after {result['epochs']} epochs; about "
+            f"{minutes / n_done * (len(todo) - n_done):.0f} min left",
+            flush=True,
+        )
+    return _report(output, settings)
+
+
+def _params(
+    task: str,
+    model: str,
+    seed: int,
+    paths: Dict[str, Path],
+    elmo: str,
+    configs: Path,
+    overrides: str,
+) -> Params:
+    from allennlp_elmo_plugin.benchmark.data_folder import kind_of
+
+    suffix = "_elmo" if model == "elmo" else ""
+    variables = {f"{split.upper()}_DATA_PATH": str(path) for split, path in paths.items()}
+    params = Params.from_file(
+        str(configs / f"{kind_of(task)}{suffix}.jsonnet"),
+        overrides,
+        ext_vars={**variables, "ELMO": elmo},
+    )
+    for key in ("random_seed", "numpy_seed", "pytorch_seed"):
+        params[key] = seed
+    return params
+
+
+def _result_file(output: Path, task: str, model: str, seed: int) -> Path:
+    return output / "runs" / task / f"{model}-{seed}.json"
+
+
+def _settings(
+    tasks: Dict[str, Dict[str, Path]], elmo: str, configs: Path, overrides: str
+) -> Dict[str, Any]:
+    """What a run depends on, by task; results of other settings must not be mixed with them."""
+    settings: Dict[str, Any] = {}
+    for task, paths in tasks.items():
+        evaluated = {}
+        for model in ("baseline", "elmo"):
+            params = _params(task, model, 0, paths, elmo, configs, overrides).as_dict(quiet=True)
+            for key in ("train_data_path", "validation_data_path", "test_data_path"):
+                del params[key]
+            evaluated[model] = params
+        settings[task] = {
+            "config": _digest(json.dumps(evaluated, sort_keys=True).encode()),
+            "data": {split: _digest_of(path) for split, path in paths.items()},
+        }
+    weights = Path(elmo, "weights.hdf5")
+    return {
+        "elmo": _digest_of(weights) if weights.exists() else elmo,
+        "tasks": settings,
+    }
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _digest_of(path: Path) -> str:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return _digest(b"".join(file.read_bytes() for file in files if file.is_file()))
+
+
+def _check_settings(output: Path, settings: Dict[str, Any]) -> None:
+    """Compares with what is in `output`, and writes down what is new."""
+    file = output / "settings.json"
+    before: Dict[str, Any] = {"elmo": settings["elmo"], "tasks": {}}
+    if file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+    elif output.exists() and any(output.iterdir()):
+        raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
+    changed = ["--elmo"] if before["elmo"] != settings["elmo"] else []
+    for task, found in settings["tasks"].items():
+        for what in ("config", "data"):
+            if before["tasks"].get(task, found)[what] != found[what]:
+                changed.append(f"{what} of {task}")
+    if changed:
+        raise ConfigurationError(
+            f"--output {output}: its results are not of this benchmark: {', '.join(changed)} "
+            "changed. Choose another folder"
+        )
+    before["tasks"].update(settings["tasks"])
+    output.mkdir(parents=True, exist_ok=True)
+    _write(file, json.dumps(before, indent=2))
+
+
+def _report(output: Path, settings: Dict[str, Any]) -> str:
+    """Writes tables and pictures of all finished runs in the folder."""
+    from allennlp_elmo_plugin.benchmark.report import Runs, draw, markdown, summarize
+
+    runs: Runs = {}
+    for file in sorted((output / "runs").rglob("*-*.json")):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        runs.setdefault((result["task"], result["model"]), []).append(result)
+    rows = summarize(runs)
+    _write(output / "results.json", json.dumps(rows, indent=2))
+    table = markdown(rows)
+    _write(output / "results.md", table)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')")
+        return table
+    draw(rows, runs, output)
+    return table
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

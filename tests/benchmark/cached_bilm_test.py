@@ -1,0 +1,87 @@
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin import Elmo, batch_to_ids
+from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, Vectors, keep_vectors
+from tests.testing import write_random_elmo
+
+SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Tuple[str, str]:
+    return write_random_elmo(tmp_path)
+
+
+def _elmo(files: Tuple[str, str], initial_state: str = "settled", **kwargs) -> Elmo:
+    return Elmo(*files, 2, dropout=0.0, initial_state=initial_state, **kwargs)
+
+
+@pytest.mark.parametrize("initial_state", ["settled", "zero"])
+def test_same_representations_and_gradients(files: Tuple[str, str], initial_state: str) -> None:
+    plain, kept = _elmo(files, initial_state), _elmo(files, initial_state)
+    vectors: Vectors = {}
+    keep_vectors(kept, vectors)
+    assert isinstance(kept._elmo_lstm, CachedBiLm)
+    for batch in (SENTENCES[:2], SENTENCES, SENTENCES[2:], SENTENCES[::-1]):
+        ids = batch_to_ids(batch)
+        outputs = plain(ids), kept(ids)
+        assert torch.equal(outputs[0]["mask"], outputs[1]["mask"])
+        for ours, theirs in zip(*(output["elmo_representations"] for output in outputs)):
+            mask = outputs[0]["mask"].unsqueeze(-1)
+            torch.testing.assert_close(ours * mask, theirs * mask, rtol=1e-5, atol=1e-6)
+        for output in outputs:
+            mask = output["mask"].unsqueeze(-1)
+            sum((each * mask).pow(2).sum() for each in output["elmo_representations"]).backward()
+    pairs: List = list(zip(plain._scalar_mixes, kept._scalar_mixes))
+    for ours, theirs in pairs:
+        for a, b in zip(ours.parameters(), theirs.parameters()):
+            assert a.grad.item() != 0
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+    assert len(vectors) == 4
+
+
+def test_a_sentence_is_computed_once(
+    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elmo = _elmo(files)
+    bilm, n_sentences = elmo._elmo_lstm, []
+    forward = bilm.forward
+
+    def counting(inputs: torch.Tensor):
+        n_sentences.append(len(inputs))
+        return forward(inputs)
+
+    monkeypatch.setattr(bilm, "forward", counting)
+    vectors: Vectors = {}
+    keep_vectors(elmo, vectors)
+    for _ in range(2):
+        elmo(batch_to_ids(SENTENCES))
+    elmo(batch_to_ids([*SENTENCES, ["New"]]))
+    other = _elmo(files)
+    keep_vectors(other, vectors)
+    other(batch_to_ids(SENTENCES))
+    assert n_sentences == [4, 1]
+
+
+def test_the_language_model_is_not_in_the_checkpoint(files: Tuple[str, str]) -> None:
+    elmo = _elmo(files)
+    keep_vectors(elmo, {})
+    assert all(name.startswith("scalar_mix") for name in elmo.state_dict())
+    assert all(parameter.requires_grad for parameter in elmo.parameters())
+
+
+def test_a_language_model_that_is_trained_stays(files: Tuple[str, str]) -> None:
+    elmo = _elmo(files, requires_grad=True)
+    bilm = elmo._elmo_lstm
+    keep_vectors(elmo, {})
+    assert elmo._elmo_lstm is bilm
+
+
+def test_carried_states_are_refused(files: Tuple[str, str]) -> None:
+    with pytest.raises(ConfigurationError, match="initial_state"):
+        keep_vectors(_elmo(files, "carried"), {})
