@@ -2,7 +2,6 @@
 
 import base64
 import io
-import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
@@ -11,7 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
-from allennlp_elmo_plugin.layers_file import LayersFile, read_summary
+from allennlp_elmo_plugin.layers_file import LayersFile, complete_summary
 
 if TYPE_CHECKING:
     from allennlp_elmo_plugin.embedder import ElmoEmbedder
@@ -137,8 +136,8 @@ class CorpusEmbedder:
             the `seconds` that it took.
         """
         settings = self.settings()
-        if resume and os.path.exists(path):
-            summary = read_summary(path)
+        if resume:
+            summary = complete_summary(path)
             if summary is not None and settings.items() <= summary.items():
                 self._check_text(lines, summary)
                 return summary
@@ -207,8 +206,10 @@ class CorpusEmbedder:
         window: List[SentenceLine] = []
         n_tokens = 0
         while True:
-            if lines.number // SHARD_LINES % self._num_shards != self._shard_index:
-                lines.skip((lines.number // SHARD_LINES + 1) * SHARD_LINES)
+            block = lines.number // SHARD_LINES
+            n_others = (self._shard_index - block) % self._num_shards
+            if n_others:
+                lines.skip((block + n_others) * SHARD_LINES)
             number = lines.number
             line = lines.read()
             if line is None:

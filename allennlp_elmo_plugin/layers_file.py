@@ -83,7 +83,7 @@ class LayersFile:
         self._path = os.fspath(path)
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
-        self._mapping_path = f"{self._partial_path}.sentences"
+        self._mapping_path = _mapping(self._path)
         self._settings = settings or {}
         self._dtype = dtype
         self._compression = compression
@@ -160,8 +160,7 @@ class LayersFile:
             self._leave()
             return
         os.replace(self._partial_path, self._path)
-        remove(journal_path(self._partial_path))
-        remove(self._mapping_path)
+        self._remove_partial()
 
     def _close(self, failed: bool) -> None:
         for file in (self._file, self._raw, self._mapping):
@@ -177,6 +176,7 @@ class LayersFile:
             self._remove_partial()
 
     def _remove_partial(self) -> None:
+        # The journal first: without it there is nothing to resume.
         for path in (journal_path(self._partial_path), self._mapping_path, self._partial_path):
             remove(path)
 
@@ -362,6 +362,18 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         )
 
 
+def complete_summary(path: str) -> Optional[Dict[str, Any]]:
+    """
+    The summary of a `LayersFile` that is complete, and that nobody is about to replace: `None`
+    otherwise. What a process that was killed while it removed its files has left goes now.
+    """
+    if not os.path.exists(path) or os.path.exists(_partial(path)):
+        return None
+    for leftover in (journal_path(_partial(path)), _mapping(path)):
+        remove(leftover)
+    return read_summary(path)
+
+
 def read_summary(path: str) -> Optional[Dict[str, Any]]:
     """
     How a `LayersFile` was made: its settings and summary. `None` if the file is something else.
@@ -378,3 +390,7 @@ def read_summary(path: str) -> Optional[Dict[str, Any]]:
 
 def _partial(path: str) -> str:
     return f"{path}.partial"
+
+
+def _mapping(path: str) -> str:
+    return f"{_partial(path)}.sentences"

@@ -127,7 +127,8 @@ def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[
     """Which part is that of shard 0, of shard 1, ..."""
     first = summaries[0]
     for part, summary in zip(parts, summaries):
-        for key in sorted({*first, *summary} - {*_OF_A_PART}):
+        keys = {*first, *summary} - {*_OF_A_PART}
+        for key in sorted(keys, key=lambda key: (key == "checksum", key)):
             if summary.get(key) != first.get(key):
                 what = {"lines": "the number of lines", "checksum": "the text's checksum"}
                 raise ConfigurationError(
