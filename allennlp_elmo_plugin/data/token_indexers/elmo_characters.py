@@ -1,5 +1,5 @@
 from collections.abc import Sequence as AbstractSequence
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -95,6 +95,9 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         that was not trained with it had better not use the character for anything else.
     token_min_padding_length : `int`, optional (default = `0`)
         The tensor of a field has at least so many tokens.
+    namespace_to_cache : `str`, optional (default = `None`)
+        The namespace of the vocabulary that counts the words as they are. Their ids in it come with
+        the characters, for an `elmo_token_embedder` with the same `namespace_to_cache`.
     """
 
     def __init__(
@@ -102,19 +105,45 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         namespace: str = "elmo_characters",
         tokens_to_add: Dict[str, int] = None,  # type: ignore[assignment]
         token_min_padding_length: int = 0,
+        namespace_to_cache: Optional[str] = None,
     ) -> None:
         super().__init__(namespace, tokens_to_add, token_min_padding_length)
+        self._namespace_to_cache = namespace_to_cache
         self._mapper: ELMoCharacterMapper = ELMoCharacterMapper(tokens_to_add)
+
+    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
+        if self._namespace_to_cache is not None:
+            counter[self._namespace_to_cache][token.ensure_text()] += 1
+
+    def get_empty_token_list(self) -> IndexedTokenList:
+        """
+        # Returns
+
+        `Dict[str, List[Any]]`
+            What `tokens_to_indices` gives, without a token.
+        """
+        empty: IndexedTokenList = {"elmo_tokens": []}
+        if self._namespace_to_cache is not None:
+            empty["word_inputs"] = []
+        return empty
 
     def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> Dict[str, Any]:
         """
         # Returns
 
-        `Dict[str, CharacterIds]`
-            `elmo_tokens`, which has one item of 50 ids a token.
+        `Dict[str, Any]`
+            `elmo_tokens`, `CharacterIds` with one item of 50 ids a token; with `namespace_to_cache`
+            also `word_inputs`, a list of ids: -1 for a word that the vocabulary does not have.
         """
         words = [token.ensure_text() for token in tokens]
-        return {"elmo_tokens": CharacterIds(self._mapper.convert_words_to_char_ids(words))}
+        indices: Dict[str, Any] = {
+            "elmo_tokens": CharacterIds(self._mapper.convert_words_to_char_ids(words))
+        }
+        if self._namespace_to_cache is not None:
+            ids = vocabulary.get_token_to_index_vocabulary(self._namespace_to_cache)
+            # Any word without a vector in the cache sends its batch to the characters.
+            indices["word_inputs"] = [ids.get(word, -1) for word in words]
+        return indices
 
     def as_padded_tensor_dict(
         self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
@@ -123,7 +152,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         # Returns
 
         `Dict[str, torch.Tensor]`
-            `elmo_tokens`: int64, shape (padding length, 50), 0 where padded.
+            `elmo_tokens`: int64, shape (padding length, 50), 0 where padded. With
+            `namespace_to_cache` also `word_inputs`: int64, shape (padding length,), 0 where padded.
         """
         ids = tokens["elmo_tokens"]
         # An empty field has a plain list, and others may index fields themselves.
@@ -133,4 +163,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         n_tokens = min(length, len(array))
         if n_tokens:
             tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])
-        return {"elmo_tokens": tensor}
+        tensors = {"elmo_tokens": tensor}
+        if self._namespace_to_cache is not None:
+            tensors["word_inputs"] = torch.zeros(length, dtype=torch.long)
+            tensors["word_inputs"][:n_tokens] = torch.tensor(tokens["word_inputs"][:n_tokens])
+        return tensors

@@ -1,8 +1,10 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
 
 # Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
 from allennlp.modules.token_embedders import TokenEmbedder
@@ -41,6 +43,12 @@ class ElmoTokenEmbedder(TokenEmbedder):
         Weights of the layers before the softmax; they are then fixed. By default they are trained.
     initial_state : `str`, optional (default = `"carried"`)
         What every sentence starts from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
+    namespace_to_cache : `str`, optional (default = `None`)
+        A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
+        indexer `elmo_characters` with the same `namespace_to_cache` gives the `word_inputs`.
+    vocab : `Vocabulary`, optional (default = `None`)
+        The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
+        config.
     """
 
     def __init__(
@@ -54,8 +62,14 @@ class ElmoTokenEmbedder(TokenEmbedder):
         vocab_to_cache: Optional[List[str]] = None,
         scalar_mix_parameters: Optional[List[float]] = None,
         initial_state: str = "carried",
+        namespace_to_cache: Optional[str] = None,
+        vocab: Optional[Vocabulary] = None,
     ) -> None:
         super().__init__()
+        if namespace_to_cache is not None:
+            if vocab_to_cache is not None:
+                raise ConfigurationError("give vocab_to_cache or namespace_to_cache, not both")
+            vocab_to_cache = _words_of(vocab, namespace_to_cache)
         self._elmo = Elmo(
             options_file,
             weight_file,
@@ -99,3 +113,18 @@ class ElmoTokenEmbedder(TokenEmbedder):
             # (batch_size, ..., timesteps, output_dim)
             representation = self._projection(representation)
         return representation
+
+
+def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
+    """
+    The words of a namespace by their ids, padding first.
+    """
+    words: Dict[int, str] = {}
+    if vocab is not None and namespace in vocab.get_namespaces():
+        words = vocab.get_index_to_token_vocabulary(namespace)
+    if vocab is None or words.get(0) != vocab._padding_token:
+        raise ConfigurationError(
+            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such a namespace "
+            "of words and padding: set namespace_to_cache of the indexer elmo_characters, too"
+        )
+    return [words[i] for i in range(len(words))]
