@@ -1,10 +1,13 @@
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.linear import Linear
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
@@ -127,19 +130,74 @@ class BiLm(torch.nn.Module):
             The LSTM states to start from and to update; see `BiLstm.forward`.
         """
         packing = _packing(tokens, lengths)
-        packings = {"forward": packing}
-        packed = [packing.pack(tokens)]  # (n_tokens, ...) each
-        if self.options.bidirectional:
-            if tokens_reverse is None:
-                packed.append(packing.pack(tokens, backward=True))
-            else:
-                packing = _packing(tokens_reverse, lengths_reverse)
-                packed.append(packing.pack(tokens_reverse))
-            packings["backward"] = packing
+        packed = packing.pack(tokens)  # (n_tokens, ...)
+        if tokens_reverse is None or not self.options.bidirectional:
+            return self.run_tokens(self.token_layer.embed_tokens(packed), packing, carried)
+        packings = {"forward": packing, "backward": _packing(tokens_reverse, lengths_reverse)}
         # One call, so that a word that both directions read is computed once.
-        vectors = self.token_layer.embed_tokens(torch.cat(packed))
+        vectors = self.token_layer.embed_tokens(
+            torch.cat([packed, packings["backward"].pack(tokens_reverse)])
+        )
         split = vectors.split([each.n_tokens for each in packings.values()])
         return self.run_layers(dict(zip(packings, split)), packings, carried)
+
+    def forward_words(
+        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
+    ) -> BiLmOutput:
+        """
+        `forward` for words as they are written, of a model that reads characters. No character ids
+        are made for words whose vectors are kept (`CharacterEncoder.max_cached_words`).
+
+        # Parameters
+
+        sentences : `Sequence[Sequence[str]]`
+            Words; sentence boundaries are words like others.
+        """
+        assert isinstance(self.token_layer, CharacterEncoder)
+        lengths = [len(sentence) for sentence in sentences]
+        device = next(self.parameters()).device
+        packing = PackedBatch(lengths, max(lengths, default=0), device)
+        words = [word for sentence in sentences for word in sentence]
+        vectors = self.token_layer.embed_words(words)  # (n_tokens, projection_dim), row by row
+        starts = packing.lengths.cumsum(0) - packing.lengths  # (batch_size,)
+        place = starts[packing.row] + packing.forward_step  # (n_tokens,)
+        return self.run_tokens(vectors.index_select(0, place), packing, carried)
+
+    def run_tokens(
+        self,
+        vectors: torch.Tensor,
+        packing: PackedBatch,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        `forward` from token vectors on, where both directions read the same text.
+
+        # Parameters
+
+        vectors : `torch.Tensor`
+            Shape `(n_tokens, projection_dim)`, packed for the forward direction.
+        packing : `PackedBatch`
+            The index of the batch.
+        """
+        packed = {"forward": vectors}
+        if self.options.bidirectional:
+            packed["backward"] = vectors.index_select(0, packing.reversal)
+        return self.run_layers(packed, dict.fromkeys(packed, packing), carried)
+
+    def set_precision(self, precision: str) -> None:
+        """
+        # Parameters
+
+        precision : `str`
+            The numbers that matrix products are computed with: "float32"; "bfloat16", also where a
+            gradient is needed; or "int8", for inference of few sentences at a time. Parameters and
+            the state of the LSTMs are float32 whatever the precision.
+        """
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
+        for module in self.modules():
+            if isinstance(module, (CharacterEncoder, Linear, ProjectedLstm)):
+                module.precision = precision
 
     def run_layers(
         self,

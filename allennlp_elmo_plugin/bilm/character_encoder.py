@@ -1,17 +1,22 @@
 import math
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING
+from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
 from allennlp_elmo_plugin.bilm.initialization import normal_
+from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
+from allennlp_elmo_plugin.bilm.prepared import Prepared
+from allennlp_elmo_plugin.bilm.word_cache import WordCache
 
 # The id of a word's padding, with the 1 that is added to every id of bilm-tf.
 _WORD_PADDING = PADDING + 1
 # Words of nearly the same length are encoded together, in steps of this many characters.
 _LENGTH_STEP = 4
+# Of fewer words than these, the lengths don't matter.
+_FEW_WORDS = 64
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -101,7 +106,7 @@ class _Highways(torch.nn.Module):
     def __init__(self, dim: int, n_layers: int) -> None:
         super().__init__()
         self.dim = dim
-        self._layers = torch.nn.ModuleList(torch.nn.Linear(dim, 2 * dim) for _ in range(n_layers))
+        self._layers = torch.nn.ModuleList(Linear(dim, 2 * dim) for _ in range(n_layers))
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """
@@ -112,8 +117,7 @@ class _Highways(torch.nn.Module):
         """
         for layer in self._layers:
             transformed, gate = layer(vectors).split(self.dim, 1)  # (n_words, dim) each
-            transformed = transformed.relu()
-            vectors = transformed + gate.sigmoid() * (vectors - transformed)  # (n_words, dim)
+            vectors = torch.lerp(transformed.relu(), vectors, gate.sigmoid())  # (n_words, dim)
         return vectors
 
 
@@ -153,7 +157,14 @@ class CharacterEncoder(torch.nn.Module):
         self._highways = _Highways(options.n_filters, options.n_highway)
         self._projection = None
         if options.n_filters != output_dim if project is None else project:
-            self._projection = torch.nn.Linear(options.n_filters, output_dim)
+            self._projection = Linear(options.n_filters, output_dim)
+        # Words whose vectors are kept from batch to batch, where no gradient is needed.
+        self.max_cached_words = 0
+        # Of the layers, which have it too.
+        self.precision = "float32"
+        self._table = CharacterTable(options.max_characters_per_token)
+        self._prepared_tables: Prepared[List[torch.Tensor]] = Prepared()
+        self._prepared_cache: Prepared[WordCache] = Prepared()
         self.reset_parameters()
 
     @property
@@ -209,8 +220,48 @@ class CharacterEncoder(torch.nn.Module):
         `torch.Tensor`
             Shape `(n_words, output_dim)`.
         """
+        if self.max_cached_words and not self._needs_grad() and character_ids.device.type == "cpu":
+            rows = character_ids.to(torch.int16).numpy()  # (n_words, max_characters_per_token)
+            # Each row as one string of bytes.
+            words = rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist()
+            return self._cache().look_up(words, lambda new: self.encode(character_ids[new]))
         distinct, index = _distinct_rows(character_ids)
         return self.encode(distinct).index_select(0, index)
+
+    def embed_words(self, words: Sequence[str]) -> torch.Tensor:
+        """
+        `embed_tokens` for words as they are written: no character ids are made for words that are
+        in the cache.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(len(words), output_dim)`.
+        """
+        device = self._char_embedding_weights.device
+
+        def encode(new: List[int]) -> torch.Tensor:
+            # (n_new, max_characters_per_token)
+            ids = self._table.lookup([words[i] for i in new])
+            return self.encode(torch.from_numpy(ids).to(device, torch.long))
+
+        if self.max_cached_words and not self._needs_grad():
+            return self._cache().look_up(words, encode)
+        distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
+        ids = torch.from_numpy(self._table.lookup(list(distinct)))
+        vectors = self.encode(ids.to(device, torch.long))  # (n_distinct, output_dim)
+        index = torch.tensor(list(map(distinct.__getitem__, words)), device=device)
+        return vectors.index_select(0, index)
+
+    def _needs_grad(self) -> bool:
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+
+    def _cache(self) -> WordCache:
+        return self._prepared_cache.get(
+            list(self.parameters()),
+            lambda: WordCache(self.max_cached_words),
+            (self.max_cached_words, self.precision),
+        )
 
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
@@ -224,15 +275,17 @@ class CharacterEncoder(torch.nn.Module):
         order = lengths.argsort()
         sorted_ids = character_ids[order]
         widest = max(width for width, _ in self.options.filters)
-        tables = [
-            torch.einsum("cd,ndj->jcn", self._char_embedding_weights, convolution.weight)
-            for convolution in self.convolutions
-        ]  # (width, 262, n_filters) each
+        if self._needs_grad():
+            tables = self._tables()
+        else:
+            tables = self._prepared_tables.get(list(self.parameters()), self._tables)
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
         vectors = []
         start = 0
         steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
+        if len(steps) < _FEW_WORDS:
+            steps = steps[-1:].expand(len(steps))
         for step, count in zip(*(x.tolist() for x in steps.unique_consecutive(return_counts=True))):
             ids = sorted_ids[start : start + count, : step * _LENGTH_STEP + widest]
             # (count, n_filters)
@@ -244,6 +297,16 @@ class CharacterEncoder(torch.nn.Module):
         if self._projection is not None:
             encoded = self._projection(encoded)  # (n_words, output_dim)
         return encoded[order.argsort()]
+
+    def _tables(self) -> List[torch.Tensor]:
+        """
+        What a character contributes to a window, by its place in the window: for each width shape
+        `(width, 262, n_filters)`.
+        """
+        return [
+            torch.einsum("cd,ndj->jcn", self._char_embedding_weights, convolution.weight)
+            for convolution in self.convolutions
+        ]
 
 
 def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -1,118 +1,121 @@
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
+from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, matrix_product
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.prepared import Prepared
 
-# Gates that are computed ahead, for as many steps as fit, where no gradient is needed.
-_WORKSPACE_BYTES = 32 * 2**20
+# Gates that are computed ahead, for as many steps as fit, where no gradient is needed. Memory of
+# this size is used again rather than returned to the system.
+_CHUNK_BYTES = 8 * 2**20
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
 
 
-class _Cell(NamedTuple):
+def _input_gates(
+    inputs: torch.Tensor,
+    product: Callable[[torch.Tensor], torch.Tensor],
+    dim: int,
+    batch_sizes: List[int],
+) -> Iterator[torch.Tensor]:
     """
-    What a step of the recurrence needs besides its inputs. Weights are `(in, out)`.
+    The inputs' part of the gates, step by step, computed for some steps ahead.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Shape `(n_tokens, input_dim)`.
+    product : `Callable[[torch.Tensor], torch.Tensor]`
+        From some of the inputs to their part of the gates.
+    dim : `int`
+        Size of a gate.
+    batch_sizes : `List[int]`
+        Inputs of each step.
+
+    # Returns
+
+    `Iterator[torch.Tensor]`
+        Shape `(size, 4 * dim)` for each step.
+    """
+    chunk_size = _CHUNK_BYTES // (4 * dim * inputs.element_size())
+    start = 0
+    sizes: List[int] = []
+    for t, size in enumerate(batch_sizes):
+        sizes.append(size)
+        if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
+            end = start + sum(sizes)
+            yield from product(inputs[start:end]).split(sizes)
+            start, sizes = end, []
+
+
+class _InferenceWeights(NamedTuple):
+    """
+    The weights of a layer as `_run` multiplies with them. Those of the candidate are doubled:
+    `tanh(x) = 2 * sigmoid(2 * x) - 1`, and the sigmoid is several times faster.
     """
 
-    weight_state: torch.Tensor
-    weight_projection: Optional[torch.Tensor]
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
-
-    def step(
-        self,
-        gates: torch.Tensor,
-        previous_output: torch.Tensor,
-        previous_memory: torch.Tensor,
-        memory: torch.Tensor,
-        hidden: torch.Tensor,
-        output: torch.Tensor,
-    ) -> None:
-        """
-        One time step for the n sequences that are still going on, in place.
-
-        # Parameters
-
-        gates : `torch.Tensor`
-            Shape `(n, 4 * dim)`: the input's part of the gates i, f, g, o; activated in place.
-        previous_output, previous_memory : `torch.Tensor`
-            Shapes `(n, projection_dim)` and `(n, dim)`.
-        memory, hidden, output : `torch.Tensor`
-            Written to; shapes `(n, dim)`, `(n, dim)` and `(n, projection_dim)`. `memory` may be
-            `previous_memory`, and `output` is `hidden` where there is no projection.
-        """
-        dim = memory.size(1)
-        gates.addmm_(previous_output, self.weight_state)
-        gates[:, : 2 * dim].sigmoid_()
-        gates[:, 2 * dim : 3 * dim].tanh_()
-        gates[:, 3 * dim :].sigmoid_()
-        in_gate, forget_gate, candidate, out_gate = gates.split(dim, 1)
-        torch.mul(forget_gate, previous_memory, out=memory)
-        memory.addcmul_(in_gate, candidate)
-        if self.cell_clip is not None:
-            memory.clamp_(-self.cell_clip, self.cell_clip)
-        torch.tanh(memory, out=hidden).mul_(out_gate)
-        if self.weight_projection is not None:
-            torch.mm(hidden, self.weight_projection, out=output)
-            if self.proj_clip is not None:
-                output.clamp_(-self.proj_clip, self.proj_clip)
+    input: PreparedMatrix
+    state: PreparedMatrix
+    bias: torch.Tensor
+    projection: Optional[PreparedMatrix]
 
 
 def _run(
-    cell: _Cell,
+    weights: _InferenceWeights,
     inputs: torch.Tensor,
-    weight_input: torch.Tensor,
-    bias: torch.Tensor,
     state: LstmState,
     batch_sizes: List[int],
+    cell_clip: Optional[float],
+    proj_clip: Optional[float],
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    The recurrence without a gradient: gates are computed some steps ahead in a reused workspace.
+    The recurrence without a gradient. The inputs' part of the gates is computed for some steps
+    ahead. With the precision bfloat16, that of the products and the gates, memories are float32.
 
     # Returns
 
     `Tuple[torch.Tensor, torch.Tensor]`
         Outputs `(n_tokens, projection_dim)` and the final memory `(n_sequences, dim)`.
     """
-    previous_output, memory = state[0], state[1].clone()
-    dim = memory.size(1)
+    previous_output, memories = state[0].to(weights.state.dtype), state[1].clone()
+    dim = memories.size(1)
+    inputs = inputs.to(weights.input.dtype)
     outputs = inputs.new_empty(inputs.size(0), state[0].size(1))
-    hidden_workspace = None
-    if cell.weight_projection is not None:
-        hidden_workspace = torch.empty_like(memory)
-    rows = max(_WORKSPACE_BYTES // (4 * dim * inputs.element_size()), batch_sizes[0])
-    workspace = inputs.new_empty(min(rows, inputs.size(0)), 4 * dim)
-    start, ahead = 0, 0
-    for t, size in enumerate(batch_sizes):
-        if start == ahead:
-            first = start
-            for later in batch_sizes[t:]:
-                if ahead + later - first > rows:
-                    break
-                ahead += later
-            # (ahead - first, 4 * dim)
-            torch.addmm(bias, inputs[first:ahead], weight_input, out=workspace[: ahead - first])
+    workspace = torch.empty_like(memories)
+    start = 0
+    input_gates = _input_gates(
+        inputs, lambda rows: weights.input.product(rows, weights.bias), dim, batch_sizes
+    )
+    for size, from_inputs in zip(batch_sizes, input_gates):
+        # (size, 4 * dim)
+        gates = weights.state.product(previous_output[:size], add=from_inputs)
+        # (size, dim) each
+        in_gate, forget_gate, candidate, out_gate = gates.to(memories.dtype).sigmoid_().chunk(4, 1)
+        memory = memories[:size].mul_(forget_gate)  # (size, dim)
+        memory.addcmul_(in_gate, candidate, value=2).sub_(in_gate)
+        if cell_clip is not None:
+            memory.clamp_(-cell_clip, cell_clip)
+        tanh_memory = torch.mul(memory, 2, out=workspace[:size]).sigmoid_().mul_(2).sub_(1)
+        hidden = tanh_memory.mul_(out_gate).to(outputs.dtype)  # (size, dim)
         output = outputs[start : start + size]  # (size, projection_dim)
-        cell.step(
-            workspace[start - first : start - first + size],
-            previous_output[:size],
-            memory[:size],
-            memory[:size],
-            output if hidden_workspace is None else hidden_workspace[:size],
-            output,
-        )
+        if weights.projection is None:
+            output.copy_(hidden)
+        else:
+            output.copy_(weights.projection.product(hidden))
+            if proj_clip is not None:
+                output.clamp_(-proj_clip, proj_clip)
         previous_output, start = output, start + size
-    return outputs, memory
+    return outputs.to(state[0].dtype), memories
 
 
 class _Recurrence(torch.autograd.Function):
     """
     The recurrence with its gradient: the activated gates of all steps are kept, and each weight's
     gradient is one matrix product after the loop. No gradient reaches the initial state, where
-    truncated back-propagation stops.
+    truncated back-propagation stops. Matrix products are in the type `dtype`, all else is float32.
     """
 
     @staticmethod
@@ -127,26 +130,45 @@ class _Recurrence(torch.autograd.Function):
         batch_sizes: List[int],
         cell_clip: Optional[float],
         proj_clip: Optional[float],
+        dtype: torch.dtype,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        cell = _Cell(weight_state, weight_projection, cell_clip, proj_clip)
-        previous_output, previous_memory = state
-        n_tokens, dim = inputs.size(0), previous_memory.size(1)
-        gates = torch.addmm(bias, inputs, weight_input)  # (n_tokens, 4 * dim)
-        memories = inputs.new_empty(n_tokens, dim)
-        outputs = inputs.new_empty(n_tokens, previous_output.size(1))
-        # What the projection reads: (n_tokens, dim)
-        hidden = outputs if weight_projection is None else torch.empty_like(memories)
+        initial_output, initial_memory = state
+        n_tokens, dim = inputs.size(0), initial_memory.size(1)
+        inputs, weight_input, weight_state = (
+            each.to(dtype) for each in (inputs, weight_input, weight_state)
+        )
+        bias = bias.to(dtype)
+        if weight_projection is not None:
+            weight_projection = weight_projection.to(dtype)
+        gates = initial_memory.new_empty(n_tokens, 4 * dim)
+        memories = initial_memory.new_empty(n_tokens, dim)
+        tanh_memories = torch.empty_like(memories)
+        outputs = inputs.new_empty(n_tokens, initial_output.size(1))
+        previous_output, previous_memory = initial_output.to(dtype), initial_memory
         start = 0
-        for size in batch_sizes:
+        input_gates = _input_gates(
+            inputs, lambda rows: matrix_product(rows, weight_input, bias), dim, batch_sizes
+        )
+        for size, from_inputs in zip(batch_sizes, input_gates):
             step = slice(start, start + size)
-            cell.step(
-                gates[step],
-                previous_output[:size],
-                previous_memory[:size],
-                memories[step],
-                hidden[step],
-                outputs[step],
-            )
+            raw = matrix_product(previous_output[:size], weight_state, add=from_inputs)
+            # tanh(x) = 2 * sigmoid(2 * x) - 1, and the sigmoid is several times faster.
+            raw[:, 2 * dim : 3 * dim].mul_(2)
+            torch.sigmoid(raw.to(gates.dtype), out=gates[step])
+            # (size, dim) each
+            in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
+            candidate.mul_(2).sub_(1)
+            memory = torch.mul(forget_gate, previous_memory[:size], out=memories[step])
+            memory.addcmul_(in_gate, candidate)  # (size, dim)
+            if cell_clip is not None:
+                memory.clamp_(-cell_clip, cell_clip)
+            tanh_memory = torch.mul(memory, 2, out=tanh_memories[step]).sigmoid_().mul_(2).sub_(1)
+            hidden = (tanh_memory * out_gate).to(dtype)  # (size, dim)
+            if weight_projection is not None:
+                hidden = matrix_product(hidden, weight_projection)  # (size, projection_dim)
+                if proj_clip is not None:
+                    hidden.clamp_(-proj_clip, proj_clip)
+            outputs[step] = hidden
             previous_output, previous_memory = outputs[step], memories[step]
             start += size
         ctx.save_for_backward(
@@ -156,48 +178,56 @@ class _Recurrence(torch.autograd.Function):
             weight_projection,
             *state,
             outputs,
-            hidden,
             gates,
             memories,
+            tanh_memories,
         )
         ctx.batch_sizes, ctx.cell_clip, ctx.proj_clip = batch_sizes, cell_clip, proj_clip
         final_memories = memories.detach()
         ctx.mark_non_differentiable(final_memories)
-        return outputs, final_memories
+        return outputs.to(initial_output.dtype), final_memories
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
         inputs, weight_input, weight_state, weight_projection = ctx.saved_tensors[:4]
-        state, memory, outputs, hidden, gates, memories = ctx.saved_tensors[4:]
+        initial_output, initial_memory, outputs, gates, memories, tanh_memories = ctx.saved_tensors[
+            4:
+        ]
         batch_sizes: List[int] = ctx.batch_sizes
-        dim = memory.size(1)
+        dtype, dim = inputs.dtype, initial_memory.size(1)
         # Gradient of what went into the gates: (n_tokens, 4 * dim)
-        grad_gates = torch.empty_like(gates)
+        grad_gates = torch.empty_like(gates, dtype=dtype)
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
         # What each step got from the one before: (n_tokens, projection_dim)
         previous_outputs = torch.empty_like(outputs)
-        grad_state = torch.zeros_like(state)
-        grad_memory = torch.zeros_like(memory)
+        grad_state = torch.zeros_like(initial_output)
+        grad_memory = torch.zeros_like(initial_memory)
         start = inputs.size(0)
         for t in range(len(batch_sizes) - 1, -1, -1):
             size = batch_sizes[t]
             start -= size
             step, before = slice(start, start + size), slice(start - batch_sizes[t - 1], start)
-            previous_memory = (memories[before] if t else memory)[:size]
-            previous_outputs[step] = (outputs[before] if t else state)[:size]
-            grad_hidden = torch.add(grad_outputs[step], grad_state[:size], out=grad_projected[step])
+            previous_memory = (memories[before] if t else initial_memory)[:size]
+            previous_outputs[step] = (outputs[before] if t else initial_output)[:size]
+            grad_hidden = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if weight_projection is not None:
                 if ctx.proj_clip is not None:
                     grad_hidden.mul_(outputs[step].abs() < ctx.proj_clip)
-                grad_hidden = grad_hidden @ weight_projection.t()  # (size, dim)
-            in_gate, forget_gate, candidate, out_gate = gates[step].split(dim, 1)
-            grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].split(dim, 1)
-            tanh_memory = torch.tanh(memories[step])  # (size, dim)
+                grad_projected[step] = grad_hidden
+                # (size, dim)
+                grad_hidden = matrix_product(grad_projected[step], weight_projection.t()).to(
+                    gates.dtype
+                )
+            in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
+            grad_step = grad_gates[step]  # (size, 4 * dim)
+            if dtype != gates.dtype:
+                grad_step = torch.empty_like(grad_step, dtype=gates.dtype)
+            grad_in, grad_forget, grad_candidate, grad_out = grad_step.chunk(4, 1)
+            tanh_memory = tanh_memories[step]  # (size, dim)
             _sigmoid_backward(grad_hidden * tanh_memory, out_gate, grad_out)
-            # (size, dim)
-            grad_cell = _tanh_backward(grad_hidden * out_gate, tanh_memory, tanh_memory)
+            grad_cell = _tanh_backward(grad_hidden.mul_(out_gate), tanh_memory)  # (size, dim)
             grad_cell.add_(grad_memory[:size])
             if ctx.cell_clip is not None:
                 grad_cell.mul_(memories[step].abs() < ctx.cell_clip)
@@ -205,16 +235,25 @@ class _Recurrence(torch.autograd.Function):
             _sigmoid_backward(grad_cell * candidate, in_gate, grad_in)
             _sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
             _tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
-            torch.mm(grad_gates[step], weight_state.t(), out=grad_state[:size])
+            if dtype != gates.dtype:
+                grad_gates[step] = grad_step
+            if t:
+                grad_state[:size] = matrix_product(grad_gates[step], weight_state.t())
         grad_weight_projection = None
         if weight_projection is not None:
-            grad_weight_projection = hidden.t() @ grad_projected  # (dim, projection_dim)
+            hidden = (gates[:, 3 * dim :] * tanh_memories).to(dtype)  # (n_tokens, dim)
+            # (dim, projection_dim)
+            grad_weight_projection = matrix_product(hidden.t(), grad_projected).to(gates.dtype)
+        grad_inputs = None
+        if ctx.needs_input_grad[0]:
+            grad_inputs = matrix_product(grad_gates, weight_input.t()).to(gates.dtype)
         return (
-            grad_gates @ weight_input.t() if ctx.needs_input_grad[0] else None,
-            inputs.t() @ grad_gates,
-            previous_outputs.t() @ grad_gates,
-            grad_gates.sum(0),
+            grad_inputs,
+            matrix_product(inputs.t(), grad_gates).to(gates.dtype),
+            matrix_product(previous_outputs.t(), grad_gates).to(gates.dtype),
+            grad_gates.sum(0, dtype=gates.dtype),
             grad_weight_projection,
+            None,
             None,
             None,
             None,
@@ -222,7 +261,11 @@ class _Recurrence(torch.autograd.Function):
         )
 
 
-def _tanh_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+def _tanh_backward(
+    grad: torch.Tensor, output: torch.Tensor, out: Optional[torch.Tensor] = None
+) -> torch.Tensor:
+    if out is None:
+        return torch.ops.aten.tanh_backward(grad, output)
     return torch.ops.aten.tanh_backward(grad, output, grad_input=out)
 
 
@@ -282,6 +325,9 @@ class ProjectedLstm(torch.nn.Module):
             if linear is not None:
                 memory = torch.empty(linear.in_features, linear.out_features)
                 linear.weight = torch.nn.Parameter(memory.t())
+        # Of the products, where no gradient is needed: one of `PRECISIONS`.
+        self.precision = "float32"
+        self._prepared: Prepared[_InferenceWeights] = Prepared()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -327,33 +373,53 @@ class ProjectedLstm(torch.nn.Module):
         `Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]`
             Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        weight_input = self.input_linearity.weight.t()  # (input_dim, 4 * dim)
-        weight_state = self.state_linearity.weight.t()  # (projection_dim, 4 * dim)
-        weight_projection = None
-        if self.state_projection is not None:
-            weight_projection = self.state_projection.weight.t()  # (dim, projection_dim)
-        bias: torch.Tensor = self.state_linearity.bias  # (4 * dim,)
-        if self.forget_bias:
-            offset = torch.zeros_like(bias)
-            offset[self.dim : 2 * self.dim] = self.forget_bias
-            bias = bias + offset
         needs_grad = torch.is_grad_enabled() and (
             inputs.requires_grad or any(p.requires_grad for p in self.parameters())
         )
         if needs_grad:
+            projection = self.state_projection
             outputs, memories = _Recurrence.apply(
                 inputs,
-                weight_input,
-                weight_state,
-                bias,
-                weight_projection,
+                self.input_linearity.weight.t(),
+                self.state_linearity.weight.t(),
+                self._bias(),
+                None if projection is None else projection.weight.t(),
                 state,
                 packing.batch_sizes,
                 self.cell_clip,
                 self.proj_clip,
+                torch.bfloat16 if self.precision == "bfloat16" else inputs.dtype,
             )
             memory = memories[packing.last]  # (n_sequences, dim)
         else:
-            cell = _Cell(weight_state, weight_projection, self.cell_clip, self.proj_clip)
-            outputs, memory = _run(cell, inputs, weight_input, bias, state, packing.batch_sizes)
+            weights = self._prepared.get(
+                list(self.parameters()), self._inference_weights, self.precision
+            )
+            outputs, memory = _run(
+                weights, inputs, state, packing.batch_sizes, self.cell_clip, self.proj_clip
+            )
         return outputs, (outputs.detach()[packing.last], memory)
+
+    def _bias(self) -> torch.Tensor:
+        """
+        The bias of the gates with the forget bias in it, shape `(4 * dim,)`.
+        """
+        bias: torch.Tensor = self.state_linearity.bias
+        if not self.forget_bias:
+            return bias
+        offset = torch.zeros_like(bias)
+        offset[self.dim : 2 * self.dim] = self.forget_bias
+        return bias + offset
+
+    def _inference_weights(self) -> _InferenceWeights:
+        scales = torch.ones_like(self.state_linearity.bias)  # (4 * dim,)
+        scales[2 * self.dim : 3 * self.dim] = 2.0
+        state = PreparedMatrix(self.state_linearity.weight.t() * scales, self.precision)
+        return _InferenceWeights(
+            PreparedMatrix(self.input_linearity.weight.t() * scales, self.precision),
+            state,
+            (self._bias() * scales).to(state.dtype),
+            None
+            if self.state_projection is None
+            else PreparedMatrix(self.state_projection.weight.t(), self.precision),
+        )

@@ -46,7 +46,11 @@ class PackedBatch:
         row = order.expand(longest, n_valid)[present]
         self.row = row.to(device)  # (n_tokens,)
         self.forward_step = steps.expand(-1, n_valid)[present].to(device)  # (n_tokens,)
-        self.backward_step = (sorted_lengths - 1 - steps)[present].to(device)  # (n_tokens,)
+        backward_step = (sorted_lengths - 1 - steps)[present]
+        self.backward_step = backward_step.to(device)  # (n_tokens,)
+        # Where the backward direction finds its tokens among those packed for the forward one.
+        rank = torch.arange(n_valid).expand(longest, n_valid)[present]
+        self.reversal = (offsets[backward_step] + rank).to(device)  # (n_tokens,)
 
     @property
     def n_tokens(self) -> int:

@@ -1,0 +1,175 @@
+"""
+Matrix products on the CPU by oneDNN, where torch has it: with AVX-512 at least as fast as the BLAS
+behind `torch.mm`, and for few rows, or on processors that are not Intel's, two to five times.
+
+The operator is the one that torch's compiler calls (from torch 1.13 on). It is not part of torch's
+public interface, so it is only used if it is there and gives the right numbers; else `torch.mm` is.
+"""
+
+import functools
+from typing import Any, Optional
+
+import torch
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+# Products with fewer multiplications are over before oneDNN has begun.
+_FEW_MULTIPLICATIONS = 2**19
+
+
+@functools.cache
+def has_onednn(dtype: torch.dtype) -> bool:
+    """
+    Whether products of this type go to oneDNN.
+    """
+    if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
+        return False
+    left = torch.arange(6.0).view(2, 3).to(dtype)
+    right = torch.arange(12.0).view(4, 3).to(dtype)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
+        expected = left @ right.t()
+        products = (
+            _linear(left, packed),
+            _linear(left, right),
+            _linear(left, packed, None, expected),
+        )
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return all(map(torch.equal, products, (expected, expected, 2 * expected)))
+
+
+def _linear(
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    add: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
+    """
+    `rows @ weight.t() + bias + add`; the weight may be one that oneDNN has packed.
+    """
+    operator = torch.ops.mkldnn._linear_pointwise
+    if add is None:
+        return operator(rows, weight, bias, "none", [], "")
+    return operator.binary(rows, add, weight, bias, "add")
+
+
+def matrix_product(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    add: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
+    """
+    `left @ right + bias + add`, without a gradient.
+
+    # Parameters
+
+    left, right : `torch.Tensor`
+        Shapes `(n, k)` and `(k, m)`.
+    bias, add : `torch.Tensor`, optional (default = `None`)
+        Shapes `(m,)` and `(n, m)`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(n, m)`.
+    """
+    n_multiplications = left.size(0) * right.numel()
+    if (
+        n_multiplications >= _FEW_MULTIPLICATIONS
+        and left.device.type == "cpu"
+        and has_onednn(left.dtype)
+    ):
+        return _linear(left, right.t(), bias, add)
+    return _torch_product(left, right, bias, add)
+
+
+def _torch_product(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    bias: Optional[torch.Tensor],
+    add: Optional[torch.Tensor],
+) -> torch.Tensor:
+    if add is not None:
+        result = torch.addmm(add, left, right)  # (n, m)
+        return result if bias is None else result.add_(bias)
+    return left @ right if bias is None else torch.addmm(bias, left, right)
+
+
+class PreparedMatrix:
+    """
+    A matrix that many rows will be multiplied with, laid out for that once.
+
+    # Parameters
+
+    matrix : `torch.Tensor`
+        Shape `(k, m)`.
+    precision : `str`, optional (default = `"float32"`)
+        The numbers to compute with: "float32" (those of the matrix), "bfloat16", or "int8", in
+        which the matrix has a scale for each column and the rows get one scale at each product.
+    """
+
+    def __init__(self, matrix: torch.Tensor, precision: str = "float32") -> None:
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else matrix.dtype
+        self._matrix = matrix.detach().to(self.dtype)
+        self._packed: Optional[torch.Tensor] = None
+        self._quantized: Any = None
+        if matrix.device.type == "cpu":
+            if precision == "int8":
+                self._quantized = _quantize(self._matrix)
+            elif has_onednn(self.dtype):
+                weight = self._matrix.t()  # (m, k)
+                self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                self._min_rows = _FEW_MULTIPLICATIONS / max(matrix.numel(), 1)
+
+    def product(
+        self,
+        rows: torch.Tensor,
+        bias: Optional[torch.Tensor] = None,
+        add: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        """
+        `rows @ matrix + bias + add`, without a gradient.
+
+        # Parameters
+
+        rows : `torch.Tensor`
+            Shape `(n, k)`, of the type `dtype`, as are the others.
+        bias : `torch.Tensor`, optional (default = `None`)
+            Shape `(m,)`.
+        add : `torch.Tensor`, optional (default = `None`)
+            Shape `(n, m)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(n, m)`.
+        """
+        if self._packed is not None and rows.size(0) >= self._min_rows:
+            return _linear(rows, self._packed, bias, add)
+        if self._quantized is not None:
+            result = torch.ops.quantized.linear_dynamic(rows, self._quantized)  # (n, m)
+            for summand in (bias, add):
+                if summand is not None:
+                    result += summand
+            return result
+        return _torch_product(rows, self._matrix, bias, add)
+
+
+def _quantize(matrix: torch.Tensor) -> Any:
+    """
+    `matrix`, shape `(k, m)`, in whole numbers of 8 bits with a scale for each column, packed.
+    """
+    weight = matrix.t().contiguous()  # (m, k)
+    scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
+    whole = torch.quantize_per_channel(
+        weight, scales, torch.zeros(len(scales), dtype=torch.long), 0, torch.qint8
+    )
+    engine = torch.backends.quantized.engine
+    try:
+        if "fbgemm" in torch.backends.quantized.supported_engines:
+            torch.backends.quantized.engine = "fbgemm"
+        return torch.ops.quantized.linear_prepack(whole, None)
+    finally:
+        torch.backends.quantized.engine = engine
