@@ -49,4 +49,5 @@ def _signature(parameter: torch.Tensor) -> Hashable:
     # The version does not count what is done to `data`: (at most 64,), wherever they lie in memory
     step = max(1, values.numel() // _SAMPLE)
     sample = values.as_strided((min(_SAMPLE, values.numel()),), (step,))
-    return (values.data_ptr(), parameter._version, values.dtype, values.device, float(sample.sum()))
+    version = 0 if parameter.is_inference() else parameter._version
+    return (values.data_ptr(), version, values.dtype, values.device, float(sample.sum()))

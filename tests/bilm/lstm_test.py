@@ -68,7 +68,7 @@ def test_with_and_without_gradient_are_the_same(monkeypatch):
     assert expected.requires_grad
     # Gates of one step at a time, of all, and of some.
     for workspace in (1, 2**20, 8 * 24 * 9):
-        monkeypatch.setattr(lstm_module, "_WORKSPACE_BYTES", workspace)
+        monkeypatch.setattr(lstm_module, "_CHUNK_BYTES", workspace)
         kept = copy.deepcopy(state)
         with torch.no_grad():
             outputs, final = lstm(inputs, packing, state)

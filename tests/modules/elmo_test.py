@@ -860,7 +860,10 @@ class TestInitialState:
             torch.optim.SGD(elmo.parameters(), lr=0.01).step()
         fresh = self.elmo(files_of, "settled").to(next(elmo.parameters()).dtype)
         fresh.load_state_dict(elmo.state_dict())
-        assert torch.equal(self.vectors(elmo, TEXT), self.vectors(fresh, TEXT))
+        # With and without gradient: not the same products.
+        torch.testing.assert_close(
+            self.vectors(elmo, TEXT), self.vectors(fresh, TEXT), atol=1e-6, rtol=0
+        )
 
     def test_settled_is_computed_once(self, files_of):
         bilm = ours._ElmoBiLm(*files_of(), initial_state="settled")
