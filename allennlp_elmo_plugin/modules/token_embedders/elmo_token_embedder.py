@@ -124,7 +124,8 @@ def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
         words = vocab.get_index_to_token_vocabulary(namespace)
     if vocab is None or words.get(0) != vocab._padding_token:
         raise ConfigurationError(
-            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such a namespace "
-            "of words and padding: set namespace_to_cache of the indexer elmo_characters, too"
+            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such a "
+            "namespace of words and padding: set namespace_to_cache of the indexer "
+            "elmo_characters, too"
         )
     return [words[i] for i in range(len(words))]
