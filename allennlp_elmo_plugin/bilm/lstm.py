@@ -202,6 +202,7 @@ class _Recurrence(torch.autograd.Function):
         grad_projected = torch.empty_like(outputs)
         # What each step got from the one before: (n_tokens, projection_dim)
         previous_outputs = torch.empty_like(outputs)
+        grad_bias = gates.new_zeros(4 * dim)
         grad_state = torch.zeros_like(initial_output)
         grad_memory = torch.zeros_like(initial_memory)
         start = inputs.size(0)
@@ -235,6 +236,7 @@ class _Recurrence(torch.autograd.Function):
             _sigmoid_backward(grad_cell * candidate, in_gate, grad_in)
             _sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
             _tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
+            grad_bias.add_(grad_step.sum(0))
             if dtype != gates.dtype:
                 grad_gates[step] = grad_step
             if t:
@@ -251,7 +253,7 @@ class _Recurrence(torch.autograd.Function):
             grad_inputs,
             matrix_product(inputs.t(), grad_gates).to(gates.dtype),
             matrix_product(previous_outputs.t(), grad_gates).to(gates.dtype),
-            grad_gates.sum(0, dtype=gates.dtype),
+            grad_bias,
             grad_weight_projection,
             None,
             None,

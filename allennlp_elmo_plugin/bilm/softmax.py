@@ -6,13 +6,15 @@ from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
+from allennlp_elmo_plugin.bilm.matrix_product import matrix_product
 
-# Logits that are held at a time.
-_CHUNK_BYTES = 2**27
+# Logits that are held at a time, unless they are of very few rows.
+_CHUNK_BYTES = 2**24
+_MIN_ROWS = 32
 
 
 def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
-    rows = max(1, _CHUNK_BYTES // (n_columns * element_size))
+    rows = max(_MIN_ROWS, _CHUNK_BYTES // (n_columns * element_size))
     return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
 
 
@@ -37,7 +39,7 @@ class _FullLoss(torch.autograd.Function):
             grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         loss = hidden.new_zeros(())
         for rows in _row_chunks(n_tokens, weight.size(0), hidden.element_size()):
-            logits = torch.addmm(bias, hidden[rows], weight.t())  # (n, n_words)
+            logits = matrix_product(hidden[rows], weight.t(), bias)  # (n, n_words)
             target = targets[rows].unsqueeze(1)  # (n, 1)
             logits -= logits.amax(1, keepdim=True)
             loss -= logits.gather(1, target).sum()
@@ -47,7 +49,7 @@ class _FullLoss(torch.autograd.Function):
             if needs_grad:
                 grad = exponentials.div_(total)  # (n, n_words)
                 grad.scatter_add_(1, target, grad.new_full(target.shape, -1.0)).div_(n_tokens)
-                torch.mm(grad, weight, out=grad_hidden[rows])
+                grad_hidden[rows] = matrix_product(grad, weight)
                 grad_weight.addmm_(grad.t(), hidden[rows])
                 grad_bias.add_(grad.sum(0))
         if needs_grad:
@@ -63,7 +65,8 @@ class _FullLoss(torch.autograd.Function):
 class _SampledLoss(torch.autograd.Function):
     """
     Mean negative log likelihood under the softmax over each target and the samples, with the sparse
-    gradient of the rows of `weight` and `bias` that had a part in it.
+    gradient of the rows of `weight` and `bias` that had a part in it. Matrix products are in the
+    type `dtype`.
     """
 
     @staticmethod
@@ -77,6 +80,7 @@ class _SampledLoss(torch.autograd.Function):
         sample_ids: torch.Tensor,
         sample_offsets: torch.Tensor,
         remove_accidental_hits: bool,
+        dtype: torch.dtype,
     ) -> torch.Tensor:
         n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
         needs_grad = any(ctx.needs_input_grad)
@@ -86,19 +90,22 @@ class _SampledLoss(torch.autograd.Function):
         is_hit = sorted_ids[place] == targets
         place = order[place]
 
-        sample_weight = weight[sample_ids]  # (n_samples, dim)
+        sample_weight = weight[sample_ids].to(dtype)  # (n_samples, dim)
+        hidden_ = hidden.to(dtype)  # (n_tokens, dim)
         sample_bias = bias[sample_ids] - sample_offsets  # (n_samples,)
         target_weight = weight[targets]  # (n_tokens, dim)
         # (n_tokens,)
         target_logits = (hidden * target_weight).sum(1) + bias[targets] - target_offsets
         if needs_grad:
             grad_hidden = torch.empty_like(hidden)
-            grad_sample_weight = torch.zeros_like(sample_weight)
+            grad_sample_weight = hidden.new_zeros(sample_weight.shape)
             grad_sample_bias = torch.zeros_like(sample_bias)
             grad_target_logits = torch.empty_like(target_logits)
         loss = hidden.new_zeros(())
         for rows in _row_chunks(n_tokens, n_samples, hidden.element_size()):
-            logits = torch.addmm(sample_bias, hidden[rows], sample_weight.t())  # (n, n_samples)
+            # (n, n_samples)
+            logits = matrix_product(hidden_[rows], sample_weight.t(), sample_bias.to(dtype))
+            logits = logits.to(hidden.dtype)
             if remove_accidental_hits:
                 hits = is_hit[rows].nonzero().squeeze(1)
                 logits[hits, place[rows][hits]] = -math.inf
@@ -110,9 +117,10 @@ class _SampledLoss(torch.autograd.Function):
             loss += (total.log() - target_logit).sum()
             if needs_grad:
                 grad = exponentials.div_(total.unsqueeze(1) * n_tokens)  # (n, n_samples)
-                torch.mm(grad, sample_weight, out=grad_hidden[rows])
-                grad_sample_weight.addmm_(grad.t(), hidden[rows])
                 grad_sample_bias.add_(grad.sum(0))
+                grad = grad.to(dtype)
+                grad_hidden[rows] = matrix_product(grad, sample_weight)
+                grad_sample_weight.add_(matrix_product(grad.t(), hidden_[rows]))
                 # The target's probability less 1.
                 grad_target_logits[rows] = samples_total.div_(total).div_(-n_tokens)
         if needs_grad:
@@ -137,6 +145,7 @@ class _SampledLoss(torch.autograd.Function):
             grad_hidden * grad,
             torch.sparse_coo_tensor(rows, grad_weight * grad, weight_shape),
             torch.sparse_coo_tensor(rows, grad_bias * grad, bias_shape),
+            None,
             None,
             None,
             None,
@@ -169,6 +178,8 @@ class Softmax(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.sampler = LogUniformSampler(n_words, num_samples) if num_samples else None
+        # Of the products of the sampled loss: "float32" or "bfloat16".
+        self.precision = "float32"
         self.bias = torch.nn.Parameter(torch.zeros(n_words))
         if weight is None:
             weight = torch.nn.Parameter(torch.empty(n_words, dim))
@@ -218,6 +229,7 @@ class Softmax(torch.nn.Module):
             ids,
             sample_offsets,
             remove_accidental_hits,
+            torch.bfloat16 if self.precision == "bfloat16" else hidden.dtype,
         )
 
     @torch.no_grad()
@@ -238,7 +250,8 @@ class Softmax(torch.nn.Module):
         """
         chunks = [hidden.new_zeros(0)]
         for rows in _row_chunks(hidden.size(0), self.weight.size(0), hidden.element_size()):
-            logits = torch.addmm(self.bias, hidden[rows], self.weight.t())  # (n, n_words)
+            # (n, n_words)
+            logits = matrix_product(hidden[rows], self.weight.t(), self.bias)
             target_logits = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)  # (n,)
             chunks.append(target_logits - logits.logsumexp(1))
         return torch.cat(chunks)
