@@ -28,6 +28,8 @@ from allennlp_elmo_plugin.training.metrics import TokenPerplexity
 
 logger = logging.getLogger(__name__)
 
+_PRECISIONS = ("float32", "bfloat16")
+
 
 class _ScaleGradient(torch.autograd.Function):
     """
@@ -88,6 +90,10 @@ class BidirectionalLanguageModel(Model):
         Whether the softmax's weight is the token embedding.
     bidirectional : `bool`, optional (default = what the options say)
         `false` for a forward model alone.
+    precision : `str`, optional (default = `"float32"`)
+        Of the matrix products in training: "float32", or "bfloat16", which is faster on hardware
+        that has it. Parameters and the LSTMs' memories are float32 in any case, and evaluation is
+        all float32.
     """
 
     default_predictor = "bidirectional_lm"
@@ -102,6 +108,7 @@ class BidirectionalLanguageModel(Model):
         dropout: Optional[float] = None,
         share_embedding_softmax: Optional[bool] = None,
         bidirectional: Optional[bool] = None,
+        precision: str = "float32",
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -152,6 +159,9 @@ class BidirectionalLanguageModel(Model):
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
         if pretrained is not None:
             self._start_from(pretrained)
+        if precision not in _PRECISIONS:
+            raise ConfigurationError(f"precision is {precision!r}; it must be one of {_PRECISIONS}")
+        self._precision = precision
         self._check_order = FrequencyOrderCheck(n_words)
         self._warned_of_samples = False
         # States and number of the last window, apart for training (`True`) and evaluation.
@@ -196,6 +206,9 @@ class BidirectionalLanguageModel(Model):
             token.
         """
         self._check_inputs(tokens, tokens_reverse)
+        precision = self._precision if self.training else "float32"
+        self.bilm.set_precision(precision)
+        self.softmax.precision = precision
         carried = self._carried[self.training]
         if window is not None:
             self._follow(window)

@@ -1,0 +1,161 @@
+"""Speed of embedding: ours against AllenNLP's `Elmo`, with the same random weights."""
+
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+
+import torch
+
+from allennlp_elmo_plugin import Elmo, batch_to_ids
+from benchmarks.models import allennlp_elmo
+from benchmarks.report import Row
+from benchmarks.timing import take_turns
+from benchmarks.workload import Corpus, Sentence
+
+# What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.
+_BATCHES_BEFORE = 40
+
+
+class Workload(NamedTuple):
+    """
+    # Parameters
+
+    name : `str`
+        Of the row in the table.
+    bars : `Dict[str, float]`
+        The ratio to reach, by the size of the model.
+    batch_size : `int`
+        Sentences at a time.
+    by_length : `bool`
+        Whether a batch has sentences of like length.
+    kept : `bool`
+        Whether words are kept from batch to batch.
+    precision : `str`
+        Ours; AllenNLP's is float32.
+    from_text : `bool`
+        Whether time starts at the words rather than at their character ids.
+    """
+
+    name: str
+    bars: Dict[str, float]
+    batch_size: int = 64
+    by_length: bool = False
+    kept: bool = False
+    precision: str = "float32"
+    from_text: bool = False
+
+
+WORKLOADS = [
+    Workload("random batches", {"small": 12, "original": 3.2}),
+    Workload("random batches, words kept", {"small": 17, "original": 3.5}, kept=True),
+    Workload("length-sorted batches", {"small": 8, "original": 2.2}, by_length=True),
+    Workload(
+        "random batches, words kept, bfloat16",
+        {"small": 18, "original": 9},
+        kept=True,
+        precision="bfloat16",
+    ),
+    Workload("from text, words kept", {"small": 17}, kept=True, from_text=True),
+    Workload(
+        "from text, words kept, bfloat16",
+        {"small": 28},
+        kept=True,
+        precision="bfloat16",
+        from_text=True,
+    ),
+    Workload("one sentence at a time", {"small": 3, "original": 2}, batch_size=1),
+    Workload(
+        "one sentence at a time, int8", {"original": 4.4}, batch_size=1, precision="int8"
+    ),
+]
+
+
+def measure(
+    size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
+) -> Iterator[Row]:
+    """
+    # Parameters
+
+    size : `str`
+        Of `SIZES`.
+    options_file, weight_file : `str`
+        A model of that size.
+    rounds : `int`
+        Batches to take the time of; ten times as many sentences where they come one by one.
+    select : `Callable[[str], bool]`
+        Whether the workload of a name is wanted.
+
+    # Returns
+
+    `Iterator[Row]`
+    """
+    theirs: Optional[torch.nn.Module] = None
+    for workload in WORKLOADS:
+        if size not in workload.bars and size in ("small", "original") or not select(workload.name):
+            continue
+        if theirs is None:
+            theirs = allennlp_elmo().Elmo(options_file, weight_file, 1, dropout=0.0).eval()
+        ours = Elmo(
+            options_file,
+            weight_file,
+            1,
+            dropout=0.0,
+            precision=workload.precision,
+            max_cached_words=50_000 if workload.kept else 0,
+        ).eval()
+        with torch.no_grad():
+            yield _row(size, workload, rounds, ours, theirs)
+
+
+def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> Row:
+    corpus = Corpus()
+    n_items = 1 + rounds * (10 if workload.batch_size == 1 else 1)
+    batches = corpus.batches(n_items, workload.batch_size, workload.by_length)
+    if workload.kept:
+        for batch in corpus.batches(_BATCHES_BEFORE):
+            ours._elmo_lstm.token_layer.embed_words([word for row in batch for word in row])
+    items: List[Any] = batches if workload.from_text else [batch_to_ids(batch) for batch in batches]
+    run_ours, run_theirs = ours, theirs
+    if workload.from_text:
+        run_ours = ours.embed_sentences
+
+        def run_theirs(batch: List[Sentence]) -> Any:
+            return theirs(batch_to_ids(batch))
+
+    expected = run_theirs(items[0])["elmo_representations"][0]
+    actual = run_ours(items[0])["elmo_representations"][0]
+    error = float((actual - expected).norm() / expected.norm())
+    largest = float((actual - expected).abs().max())
+    if workload.precision == "float32" and largest > 1e-5:
+        raise AssertionError(f"{workload.name}: results differ by {largest}")
+    seconds = take_turns({"ours": run_ours, "AllenNLP": run_theirs}, items)
+    n_words = sum(len(sentence) for batch in batches[1:] for sentence in batch) / (n_items - 1)
+    return Row(
+        workload=workload.name,
+        size=size,
+        value=seconds["AllenNLP"] / seconds["ours"],
+        bar=workload.bars.get(size),
+        words_per_second=n_words / seconds["ours"],
+        baseline_words_per_second=n_words / seconds["AllenNLP"],
+        note=f"largest difference {largest:.0e}, relative {error:.1e}",
+    )
+
+
+def measure_fixed(
+    size: str, options_file: str, weight_file: str, rounds: int, precision: str
+) -> Row:
+    """
+    Words a second of 64 sentences of 25 words, the workload of the comparison with bilm-tf.
+    """
+    corpus = Corpus()
+    elmo = Elmo(options_file, weight_file, 1, dropout=0.0, precision=precision, max_cached_words=0)
+    elmo.eval()
+    batches = [
+        batch_to_ids([[corpus.words[i] for i in corpus.word_ids(25)] for _ in range(64)])
+        for _ in range(rounds + 1)
+    ]
+    with torch.no_grad():
+        seconds = take_turns({"ours": elmo}, batches)["ours"]
+    return Row(
+        workload=f"64 x 25 words{'' if precision == 'float32' else ', ' + precision}",
+        size=size,
+        words_per_second=64 * 25 / seconds,
+    )

@@ -1,0 +1,95 @@
+"""What the benchmarks print."""
+
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Optional
+
+import torch
+
+
+@dataclass
+class Row:
+    """
+    One line of the table.
+
+    # Parameters
+
+    workload, size : `str`
+        What was measured, and on which model.
+    value : `float`, optional
+        What is compared with the bar: how many times as fast as AllenNLP, unless the workload says
+        something else.
+    bar : `float`, optional
+        What the value should be.
+    words_per_second, baseline_words_per_second : `float`, optional
+        Ours and AllenNLP's.
+    note : `str`, optional
+        What else is to know.
+    """
+
+    workload: str
+    size: str
+    value: Optional[float] = None
+    bar: Optional[float] = None
+    words_per_second: Optional[float] = None
+    baseline_words_per_second: Optional[float] = None
+    note: str = ""
+
+
+def table(rows: List[Row]) -> str:
+    lines = [
+        "| workload | model | value | bar | words/s | AllenNLP's words/s | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        speeds = [
+            "" if speed is None else f"{speed:,.0f}"
+            for speed in (row.words_per_second, row.baseline_words_per_second)
+        ]
+        value = "" if row.value is None else f"{row.value:.2f}"
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        cells = [row.workload, row.size, value, bar, *speeds, row.note]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def machine() -> Dict[str, Any]:
+    """
+    What the figures depend on: processor, versions, threads, and the speed of matrix products.
+    """
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "GFLOP/s of torch.mm, float32": round(_product_rate(torch.float32)),
+        "GFLOP/s of torch.mm, bfloat16": round(_product_rate(torch.bfloat16)),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+        return names[0]
+    except (OSError, IndexError):
+        return platform.processor()
+
+
+def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
+    matrix = torch.randn(n, n).to(dtype)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - start)
+    return 2 * n**3 / best / 1e9
+
+
+def write_json(path: str, rows: List[Row], about: Dict[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"machine": about, "rows": [asdict(row) for row in rows]}, file, indent=2)
