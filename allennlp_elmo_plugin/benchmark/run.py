@@ -44,11 +44,12 @@ def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str,
     loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
     model: Model = loop.model
     keep_vectors(model, vectors)
-    metrics = loop.run()  # leaves the best weights in the model
+    loop.run()  # leaves the best weights in the model
     loader: Any = loop.evaluation_data_loader
     instances: List[Instance] = list(loader.iter_instances())
     allennlp_metrics = training_util.evaluate(model, loader, loop.trainer.cuda_device)
     scores = task.score(instances, _predict(model, instances))
+    curve = _curve(folder, task.allennlp_metric)
     mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
     return {
         "score": scores[task.score_name],
@@ -58,12 +59,12 @@ def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str,
             for name, value in allennlp_metrics.items()
             if isinstance(value, (int, float))
         },
-        "curve": _curve(folder, task.allennlp_metric),
+        "curve": curve,
         "layer_weights": [
             torch.softmax(torch.cat(list(mix.scalar_parameters)), dim=0).tolist() for mix in mixes
         ],
         "gamma": [mix.gamma.item() for mix in mixes],
-        "epochs": metrics["training_epochs"] + 1,
+        "epochs": len(curve),
         "trained_parameters": sum(
             parameter.numel() for parameter in model.parameters() if parameter.requires_grad
         ),

@@ -1,0 +1,235 @@
+"""The comparison, on data of a few sentences."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from allennlp.commands import main
+from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.plugins import import_plugins
+
+from allennlp_elmo_plugin.benchmark import run as run_module
+from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
+from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.commands.elmo_benchmark import benchmark
+from tests.testing import write_random_elmo
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
+# Kind, fixture, ending
+DATA = [
+    ("sst5", "sst.txt", ".txt"),
+    ("ner_made", "ner.txt", ".conll4.txt"),
+    ("chunking", "chunking.txt", ".txt"),
+    ("snli", "snli.jsonl", ".jsonl"),
+    ("srl", "srl", ""),
+    ("coref", "coref.gold_conll", ".gold_conll"),
+    ("squad", "squad.json", ".json"),
+]
+ONE_EPOCH = json.dumps({"trainer.num_epochs": 1})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _task_models() -> None:
+    import_plugins()
+
+
+@pytest.fixture
+def elmo(tmp_path: Path) -> str:
+    (tmp_path / "elmo").mkdir()
+    write_random_elmo(tmp_path / "elmo")
+    return str(tmp_path / "elmo")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for task, fixture, ending in DATA:
+        (tmp_path / "data" / task).mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            source, target = FIXTURES / fixture, tmp_path / "data" / task / f"{split}{ending}"
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    return tmp_path / "data"
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_command(
+    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+    arguments = ["--tasks", "sst5,ner", "--elmo", elmo, "--data", str(data), "--seeds", "2"]
+    arguments += ["--output", str(tmp_path / "out"), "-o", json.dumps({"trainer.num_epochs": 2})]
+    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-benchmark", *arguments])
+    main()
+    printed = capsys.readouterr().out
+    assert "8 of 8: ner_made + ELMo, seed 2" in printed and "0 min left" in printed
+    assert "| sst5 | accuracy |" in printed and "| +3.30 | 2 |" in printed
+    assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in printed
+
+    rows = _read(tmp_path / "out" / "results.json")
+    assert [row["task"] for row in rows] == ["ner_made", "sst5"]
+    for row in rows:
+        results: Dict[str, List[Dict[str, Any]]] = {
+            model: [
+                _read(tmp_path / "out" / "runs" / row["task"] / f"{model}-{seed}.json")
+                for seed in (1, 2)
+            ]
+            for model in ("baseline", "elmo")
+        }
+        for model, runs in results.items():
+            first, second = (run["score"] for run in runs)
+            assert row[model]["mean"] == pytest.approx((first + second) / 2)
+            assert row[model]["std"] == pytest.approx(abs(first - second) / 2**0.5)
+            losses = [run["allennlp_metrics"]["loss"] for run in runs]
+            assert losses[0] != losses[1]
+            assert all(len(run["curve"]) == 2 for run in runs)
+        assert row["delta"] == pytest.approx(row["elmo"]["mean"] - row["baseline"]["mean"])
+        (weights,) = row["layer_weights"]
+        assert len(weights) == 3 and sum(weights) == pytest.approx(1)
+        assert max(weights) > min(weights)  # they have been trained
+        assert not results["baseline"][0]["layer_weights"]
+    pytest.importorskip("matplotlib")
+    for name in ("scores", "curves", "layer_weights"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    # Nothing is left of the trainings.
+    assert not [path for path in (tmp_path / "out" / "runs").rglob("*") if path.suffix == ".th"]
+
+
+@pytest.mark.parametrize("task", [name for name, _, _ in DATA if name not in ("sst5", "ner_made")])
+def test_every_kind(task: str, elmo: str, data: Path, tmp_path: Path) -> None:
+    if task == "srl" and shutil.which("perl") is None:
+        pytest.skip("srl-eval.pl needs perl")
+    table = benchmark([task], elmo, data, tmp_path / "out", seeds=1, overrides=ONE_EPOCH)
+    assert f"| {task} | {TASKS[task].score_name} |" in table
+    for model in ("baseline", "elmo"):
+        result = _read(tmp_path / "out" / "runs" / task / f"{model}-1.json")
+        assert 0 <= result["score"] <= 100
+        assert result["score"] == result["scores"][TASKS[task].score_name]
+        ours = result["allennlp_metrics"][TASKS[task].allennlp_metric]
+        if task != "coref":
+            assert result["score"] == pytest.approx(100 * ours, abs=0.01)
+
+
+def test_goes_on_after_a_kill(
+    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, n_runs = run_module.run, []
+
+    def killed(task: Any, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
+        n_runs.append(folder)
+        if len(n_runs) == 2:
+            (folder / "half.th").touch()
+            raise KeyboardInterrupt
+        return original(task, params, folder, vectors)
+
+    monkeypatch.setattr(run_module, "run", killed)
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
+    first = (tmp_path / "out" / "runs" / "sst5" / "baseline-1.json").read_bytes()
+    benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
+    assert len(n_runs) == 3 and n_runs[1] == n_runs[2]
+    assert (tmp_path / "out" / "runs" / "sst5" / "baseline-1.json").read_bytes() == first
+    # More seeds and tasks later; nothing that is done is done again.
+    benchmark(["sst5", "ner"], *arguments[1:], seeds=2, overrides=ONE_EPOCH)
+    assert len(n_runs) == 9
+    uninterrupted = benchmark(["sst5"], elmo, data, tmp_path / "other", 1, overrides=ONE_EPOCH)
+    assert "| sst5 | accuracy |" in uninterrupted
+    for model in ("baseline", "elmo"):
+        name = Path("runs", "sst5", f"{model}-1.json")
+        assert _read(tmp_path / "out" / name)["curve"] == _read(tmp_path / "other" / name)["curve"]
+
+
+@pytest.mark.parametrize("change", ["elmo", "overrides", "data"])
+def test_other_settings_are_not_mixed(change: str, elmo: str, data: Path, tmp_path: Path) -> None:
+    benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
+    overrides = ONE_EPOCH
+    if change == "elmo":
+        write_random_elmo(elmo, seed=1)
+    elif change == "data":
+        with (data / "sst5" / "dev.txt").open("a", encoding="utf-8") as file:
+            file.write("(3 (2 Not) (3 bad))\n")
+    else:
+        overrides = json.dumps({"trainer.num_epochs": 2})
+    with pytest.raises(ConfigurationError, match="--elmo|config of sst5|data of sst5"):
+        benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
+
+
+def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").touch()
+    with pytest.raises(ConfigurationError, match="no benchmark"):
+        benchmark(["sst5"], elmo, data, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    "task, line, text, message",
+    [
+        ("sst5", 2, "(7 (2 a) (2 b))", "'7', where 0 to 4"),
+        ("sst5", 3, "(3 (2 a)", "no tree"),
+        ("ner_made", 4, "Holt NNP I-PER", "3 columns, where there must be 4"),
+        ("ner_made", 4, "Holt NNP I-NP PER", "'PER'"),
+        ("chunking", 1, "The DT B-NP O", "4 columns, where there must be 3"),
+        ("snli", 5, '{"sentence1": "a"', "no JSON"),
+        ("snli", 1, '{"sentence1": "a", "gold_label": "neutral"}', '"sentence2" is missing'),
+        (
+            "snli",
+            1,
+            '{"sentence1": "a", "sentence2": "b", "gold_label": "yes"}',
+            "'yes', where one of",
+        ),
+        ("coref", 2, "made 0 0 Anna", "4 columns"),
+    ],
+)
+def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> None:
+    (file,) = (data / task).glob("dev*")
+    lines = file.read_text(encoding="utf-8").split("\n")
+    lines[line - 1] = text
+    file.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message) as error:
+        find_tasks(data, [task])
+    assert f"{file}, line {line}: " in str(error.value)
+
+
+def test_bad_folder_of_conll_files(data: Path) -> None:
+    file = data / "srl" / "train" / "made.gold_conll"
+    file.write_bytes(file.read_bytes().replace(b"The DT", b"The\xff DT"))
+    with pytest.raises(ConfigurationError, match="line 2: not UTF-8"):
+        find_tasks(data, ["srl"])
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="without"):
+        find_tasks(data, ["srl"])
+
+
+def test_bad_questions(data: Path) -> None:
+    file = data / "squad" / "test.json"
+    file.write_text(file.read_text(encoding="utf-8").replace(": 31", ": 30"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="question 'a': the answer '1903' is not at 30"):
+        find_tasks(data, ["squad"])
+    file.write_text('{"data": [{}]}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="format"):
+        find_tasks(data, ["squad"])
+
+
+def test_missing_data(data: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no known kind"):
+        find_tasks(data, ["pos"])
+    with pytest.raises(ConfigurationError, match="'ner_other'"):
+        find_tasks(data, ["ner_other"])
+    (data / "sst5" / "train.txt").unlink()
+    with pytest.raises(ConfigurationError, match="train"):
+        find_tasks(data, ["sst5"])
+    (data / "chunking" / "valid.txt").touch()
+    with pytest.raises(ConfigurationError, match=r"dev.txt.*valid.txt"):
+        find_tasks(data, ["chunking"])
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        find_tasks(data / "nowhere", ["sst5"])
+    (data / "ner_made" / "test.conll4.txt").write_text("\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="nothing in it"):
+        find_tasks(data, ["ner_made"])
