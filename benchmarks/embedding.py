@@ -62,9 +62,7 @@ WORKLOADS = [
         from_text=True,
     ),
     Workload("one sentence at a time", {"small": 3, "original": 2}, batch_size=1),
-    Workload(
-        "one sentence at a time, int8", {"original": 4.4}, batch_size=1, precision="int8"
-    ),
+    Workload("one sentence at a time, int8", {"original": 4.4}, batch_size=1, precision="int8"),
 ]
 
 

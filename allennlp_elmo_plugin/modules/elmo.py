@@ -1,7 +1,7 @@
 import logging
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.common import FromParams
@@ -25,11 +25,14 @@ from allennlp_elmo_plugin.bilm.characters import (
     word_to_character_ids,
 )
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
 from allennlp_elmo_plugin.common.elmo_files import ElmoFiles
 
 logger = logging.getLogger(__name__)
 
+# Words whose vectors are kept from batch to batch, unless told otherwise.
+MAX_CACHED_WORDS = 50_000
 # Words whose vectors are computed at a time for `vocab_to_cache`.
 _CACHE_CHUNK = 4096
 
@@ -234,6 +237,13 @@ class Elmo(torch.nn.Module, FromParams):
         settles when it reads nothing but sentence boundaries, `<S> </S>` again and again, found
         once. With the latter two a sentence has the same vectors whatever came before it and
         whatever else is in the batch.
+    precision : `str`, optional (default = `"float32"`)
+        Of the biLM's matrix products: `"float32"`; `"bfloat16"`, faster on hardware that has it;
+        or `"int8"`, faster for a sentence at a time on the CPU, without `requires_grad`. Errors are
+        in docs/benchmarks.md.
+    max_cached_words : `int`, optional (default = `50000`)
+        Words whose vectors are kept from batch to batch, where no gradient is needed: as many
+        numbers each as half a representation has. 0 for none.
     """
 
     def __init__(
@@ -249,22 +259,30 @@ class Elmo(torch.nn.Module, FromParams):
         scalar_mix_parameters: Optional[List[float]] = None,
         module: Optional[torch.nn.Module] = None,
         initial_state: str = "carried",
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
         if module is None:
             if options_file is None:
                 raise ConfigurationError("Elmo needs options_file and weight_file, or module")
             module = _ElmoBiLm(
-                options_file, weight_file, requires_grad, vocab_to_cache, initial_state
+                options_file,
+                weight_file,
+                requires_grad,
+                vocab_to_cache,
+                initial_state,
+                precision,
+                max_cached_words,
             )
         elif options_file is not None or weight_file is not None:
             raise ConfigurationError(
                 "Elmo takes either options_file and weight_file, or module; set the files to null"
             )
-        elif initial_state != "carried":
+        elif initial_state != "carried" or precision != "float32":
             raise ConfigurationError(
-                f"initial_state is {initial_state!r}, but module has states of its own: build the "
-                "module with it, or leave it out"
+                f"initial_state is {initial_state!r} and precision {precision!r}, but module has "
+                "its own: build the module with them, or leave them out"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
@@ -314,8 +332,8 @@ class Elmo(torch.nn.Module, FromParams):
             if word_inputs.dim() > 2:
                 word_inputs = word_inputs.flatten(0, -2)
 
-        if isinstance(self._elmo_lstm, _ElmoBiLm) and not self._do_layer_norm:
-            representations, mask = self._mix_packed(self._elmo_lstm.run(inputs, word_inputs))
+        if isinstance(self._elmo_lstm, _ElmoBiLm):
+            representations, mask = self._mix(self._elmo_lstm.run(inputs, word_inputs))
         else:
             representations, mask = self._mix_padded(self._elmo_lstm(inputs, word_inputs))
         representations = [self._dropout(representation) for representation in representations]
@@ -326,6 +344,33 @@ class Elmo(torch.nn.Module, FromParams):
             ],
             "mask": mask.view(*leading_shape, mask.size(1)),
         }
+
+    def embed_sentences(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+        """
+        `forward` for words as they are written: faster than by way of character ids, of which none
+        are made for words whose vectors are kept.
+
+        # Parameters
+
+        sentences : `Sequence[Sequence[str]]`
+            Tokenised sentences.
+
+        # Returns
+
+        `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
+            As `forward`.
+        """
+        if not isinstance(self._elmo_lstm, _ElmoBiLm):
+            raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
+        representations, mask = self._mix(self._elmo_lstm.run_words(sentences))
+        return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
+
+    def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        return (
+            self._mix_padded(_padded(output)) if self._do_layer_norm else self._mix_packed(output)
+        )
 
     def _mix_packed(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
@@ -363,6 +408,16 @@ def _explained() -> Iterator[None]:
         yield
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+
+
+def _padded(output: BiLmOutput) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+    """
+    What AllenNLP's `_ElmoBiLm` returns.
+    """
+    return {
+        "activations": [output.unpack(layer) for layer in range(output.n_layers)],
+        "mask": output.packing.mask(),
+    }
 
 
 class _ElmoCharacterEncoder(CharacterEncoder):
@@ -431,7 +486,7 @@ class _ElmoBiLm(BiLm):
         Whether the parameters are trained.
     vocab_to_cache : `List[str]`, optional (default = `None`)
         See `create_cached_cnn_embeddings`.
-    initial_state : `str`, optional (default = `"carried"`)
+    initial_state, precision, max_cached_words : optional
         See `Elmo`.
     """
 
@@ -442,10 +497,17 @@ class _ElmoBiLm(BiLm):
         requires_grad: bool = False,
         vocab_to_cache: Optional[List[str]] = None,
         initial_state: str = "carried",
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         if initial_state not in INITIAL_STATES:
             raise ConfigurationError(
                 f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
+            )
+        if precision == "int8" and requires_grad:
+            raise ConfigurationError(
+                "the precision int8 has no gradient: set requires_grad to false, or precision to "
+                "float32 or bfloat16"
             )
         files = ElmoFiles.find(options_file, weight_file)
         options = files.read_options()
@@ -458,12 +520,13 @@ class _ElmoBiLm(BiLm):
         # A model of token embeddings is refused below.
         self._max_characters = 0 if char_cnn is None else char_cnn.max_characters_per_token
         self._token_embedder = _ElmoCharacterEncoder(*files, requires_grad)
+        self._token_embedder.max_cached_words = max_cached_words
         with _explained():
             read_weights(files.weight_file, self)
+            self.set_precision(precision)
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
-        # The settled state, and the parameters it is of.
-        self._settled: Optional[Tuple[Any, FixedState]] = None
+        self._settled: Prepared[FixedState] = Prepared()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[Embedding] = None
@@ -506,17 +569,11 @@ class _ElmoBiLm(BiLm):
         """
         The state for `initial_state` `"settled"`: what is left, in either direction, when the
         sentence without a word, `<S> </S>`, is read again and again from zero until no state
-        changes by more than 1e-6, at most 100 times. It is kept until a parameter changes in
-        place, as by an optimizer, `load_state_dict` or `to` (not through `parameter.data`).
+        changes by more than 1e-6, at most 100 times. It is found once, and again when a parameter
+        has changed.
         """
-        parameters = [
-            (p.data_ptr(), p.dtype, None if p.is_inference() else p._version)
-            for p in self.parameters()
-        ]
-        if self._settled is None or self._settled[0] != parameters:
-            with torch.no_grad():
-                self._settled = (parameters, self._settle())
-        return self._settled[1]
+        precision = self.token_layer.precision
+        return self._settled.get(list(self.parameters()), self._settle, precision)
 
     def _settle(self) -> FixedState:
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
@@ -574,11 +631,7 @@ class _ElmoBiLm(BiLm):
                     self._eos_embedding,  # type: ignore[arg-type]
                 )
                 packing = PackedBatch(lengths.tolist(), vectors.size(1), vectors.device)
-                packed = {
-                    direction: packing.pack(vectors, backward=direction == "backward")
-                    for direction in self.options.directions
-                }
-                return self.run_layers(packed, dict.fromkeys(packed, packing))
+                return self.run_tokens(packing.pack(vectors), packing)
             if inputs.shape[:-1] != word_inputs.shape:
                 raise ConfigurationError(
                     f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
@@ -588,6 +641,14 @@ class _ElmoBiLm(BiLm):
                 )
         inputs = _fit_width(inputs, self._max_characters)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
+
+    def run_words(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
+        """
+        `run` for words as they are written.
+        """
+        return self.forward_words(
+            [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+        )
 
     def forward(  # type: ignore[override]
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
@@ -607,8 +668,4 @@ class _ElmoBiLm(BiLm):
             `(batch_size, timesteps + 2, n_directions * projection_dim)` each, and `mask`, shape
             `(batch_size, timesteps + 2)`.
         """
-        output = self.run(inputs, word_inputs)
-        return {
-            "activations": [output.unpack(layer) for layer in range(self.num_layers)],
-            "mask": output.packing.mask(),
-        }
+        return _padded(self.run(inputs, word_inputs))

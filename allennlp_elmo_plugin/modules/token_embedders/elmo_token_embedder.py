@@ -10,7 +10,7 @@ from allennlp.data import Vocabulary
 from allennlp.modules.token_embedders import TokenEmbedder
 
 from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-from allennlp_elmo_plugin.modules.elmo import Elmo
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
 
 
 @TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
@@ -49,6 +49,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
     vocab : `Vocabulary`, optional (default = `None`)
         The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
         config.
+    precision : `str`, optional (default = `"float32"`)
+        Of the language model's matrix products: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
+    max_cached_words : `int`, optional (default = `50000`)
+        Words whose vectors are kept from batch to batch where no gradient is needed; see `Elmo`.
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         initial_state: str = "carried",
         namespace_to_cache: Optional[str] = None,
         vocab: Optional[Vocabulary] = None,
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
         if namespace_to_cache is not None:
@@ -80,6 +86,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
             vocab_to_cache=vocab_to_cache,
             scalar_mix_parameters=scalar_mix_parameters,
             initial_state=initial_state,
+            precision=precision,
+            max_cached_words=max_cached_words,
         )
         self._projection: Optional[torch.nn.Linear] = None
         self.output_dim: int = self._elmo.get_output_dim()
