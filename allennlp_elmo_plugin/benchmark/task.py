@@ -128,7 +128,7 @@ def _check_trees(path: Path) -> None:
             label = Tree.fromstring(line).label()
         except ValueError as error:
             return f"no tree ({str(error).splitlines()[0]})"
-        return None if label in "01234" else f"the label is {label!r}, where 0 to 4 must be"
+        return None if label in tuple("01234") else f"the label is {label!r}, where 0 to 4 must be"
 
     _check_lines(path, check)
 

@@ -172,6 +172,7 @@ def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_pat
     "task, line, text, message",
     [
         ("sst5", 2, "(7 (2 a) (2 b))", "'7', where 0 to 4"),
+        ("sst5", 2, "(12 (2 a) (2 b))", "'12', where 0 to 4"),
         ("sst5", 3, "(3 (2 a)", "no tree"),
         ("ner_made", 4, "Holt NNP I-PER", "3 columns, where there must be 4"),
         ("ner_made", 4, "Holt NNP I-NP PER", "'PER'"),
