@@ -64,12 +64,14 @@ REFERENCE = [
 # fmt: on
 
 PLOT = ["matplotlib>=3.5"]
+RAY = ["ray[data]>=2.40"]  # scripts/ray_embed.py
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",
     'ruff>=0.5; python_version >= "3.11"',
     'mypy>=1.8; python_version >= "3.11"',
     *PLOT,
+    *(f'{requirement}; python_version >= "3.11"' for requirement in RAY),
 ]
 
 
@@ -117,5 +119,5 @@ setup(
         *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
         *pins_of_python_3_9(),
     ],
-    extras_require={"dev": DEV, "plot": PLOT},
+    extras_require={"dev": DEV, "plot": PLOT, "ray": RAY},
 )
