@@ -118,6 +118,7 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
         def run_theirs(batch: List[Sentence]) -> Any:
             return theirs(batch_to_ids(batch))
 
+    theirs._elmo_lstm._elmo_lstm.reset_states()
     expected = run_theirs(items[0])["elmo_representations"][0]
     actual = run_ours(items[0])["elmo_representations"][0]
     error = float((actual - expected).norm() / expected.norm())
@@ -153,7 +154,13 @@ def measure_fixed(
     with torch.no_grad():
         seconds = take_turns({"ours": elmo}, batches)["ours"]
     return Row(
-        workload=f"64 x 25 words{'' if precision == 'float32' else ', ' + precision}",
+        workload=f"bilm-tf's embedding, 64 x 25, {precision}",
         size=size,
         words_per_second=64 * 25 / seconds,
     )
+
+
+def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
+    for size in ("small-512", "original"):
+        if size in files:
+            yield measure_fixed(size, *files[size], rounds, "float32")

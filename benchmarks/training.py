@@ -1,8 +1,17 @@
 """A step of training, of our modules and of AllenNLP's put together in the same way."""
 
-from typing import NamedTuple, Optional
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
 from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
@@ -12,6 +21,8 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.weights import read_weights
 from allennlp_elmo_plugin.modules.elmo import _add_boundary_characters
 from benchmarks.models import allennlp_elmo
+from benchmarks.report import Row
+from benchmarks.timing import take_turns
 from benchmarks.workload import Corpus
 
 NUM_STEPS = 20
@@ -148,3 +159,190 @@ def equal_losses(ours: OurTraining, theirs: AllenNlpTraining, batch: Batch) -> f
     theirs.lstm.reset_states()
     ours.bilm.lstm.reset_states()
     return abs(actual / expected - 1)
+
+
+def measure(
+    size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
+) -> Iterator[Row]:
+    """
+    # Parameters
+
+    As `benchmarks.embedding.measure`.
+    """
+    corpus = Corpus()
+    files = options_file, weight_file
+    n_words, n_samples = (100_000, 8_192) if size in ("small", "original") else (2_000, 64)
+    batches = [make_batch(corpus, n_words, 64) for _ in range(rounds + 1)]
+    wanted = [name for name in _BARS if select(name)]
+    if {"training step", "training step, bfloat16", "vocabulary of 800k"} & set(wanted):
+        ours = {
+            name: OurTraining(*files, n_words, n_samples, precision)
+            for name, precision in (
+                ("training step", "float32"),
+                ("training step, bfloat16", "bfloat16"),
+            )
+            if name in wanted or precision == "float32"
+        }
+        theirs = AllenNlpTraining(*files, n_words, n_samples)
+        error = equal_losses(ours["training step"], theirs, batches[0])
+        if error > 1e-4:
+            raise AssertionError(f"the losses of {size} differ by {error} of their value")
+        programs = {name: training.step for name, training in ours.items()}
+        seconds = take_turns({**programs, "AllenNLP": theirs.step}, batches)
+        for name in ours:
+            yield Row(
+                workload=name,
+                size=size,
+                value=seconds["AllenNLP"] / seconds[name],
+                bar=_BARS[name].get(size),
+                words_per_second=64 * NUM_STEPS / seconds[name],
+                baseline_words_per_second=64 * NUM_STEPS / seconds["AllenNLP"],
+                note=f"losses differ by {error:.0e}" if name == "training step" else "",
+            )
+        del theirs
+        if "vocabulary of 800k" in wanted:
+            large = OurTraining(*files, 8 * n_words, n_samples)
+            seconds = take_turns(
+                {"large": large.step, "small": ours["training step"].step}, batches
+            )
+            yield Row(
+                workload="vocabulary of 800k",
+                size=size,
+                value=seconds["small"] / seconds["large"],
+                bar=_BARS["vocabulary of 800k"].get(size),
+                words_per_second=64 * NUM_STEPS / seconds["large"],
+                note="words/s, relative to our own at 100k",
+            )
+            del large
+        del ours, programs
+    if "allennlp train" in wanted and size in _BARS["allennlp train"]:
+        yield _whole_training(size, options_file, rounds)
+    if "peak memory" in wanted and size in _BARS["peak memory"]:
+        yield _peak_memory(size, *files, n_words=8 * n_words, n_samples=n_samples)
+
+
+_BARS: Dict[str, Dict[str, float]] = {
+    "training step": {"small": 4, "original": 2.6},
+    "training step, bfloat16": {"small": 5.5, "original": 6},
+    "vocabulary of 800k": {"small": 0.95, "original": 0.95},
+    "allennlp train": {"small": 0.9},
+    "peak memory": {"original": 5.6},
+}
+
+
+def _whole_training(size: str, options_file: str, rounds: int) -> Row:
+    """
+    `allennlp train` of a pretraining config, beside the bare step of the same model.
+    """
+    corpus = Corpus(20_000)
+    batch_size, n_batches = 64, 8 * rounds
+    with tempfile.TemporaryDirectory() as folder:
+        text, vocabulary = os.path.join(folder, "text"), os.path.join(folder, "vocabulary")
+        with open(text, "w", encoding="utf-8") as file:
+            n_words = 0
+            while n_words < batch_size * NUM_STEPS * n_batches + batch_size:
+                for words in corpus.sentences(1000):
+                    file.write(" ".join(words) + "\n")
+                    n_words += len(words) + 1
+        os.mkdir(vocabulary)
+        with open(os.path.join(vocabulary, "lm_tokens.txt"), "w", encoding="utf-8") as file:
+            file.write("\n".join(["</S>", "<S>", "<UNK>", *dict.fromkeys(corpus.words)]) + "\n")
+        with open(os.path.join(vocabulary, "non_padded_namespaces.txt"), "w") as file:
+            file.write("lm_tokens\n*tags\n*labels\n")
+        reader = {"type": "truncated_bptt_lm", "batch_size": batch_size, "num_steps": NUM_STEPS}
+        params = Params(
+            {
+                "dataset_reader": reader,
+                "train_data_path": text,
+                "vocabulary": {"type": "from_files", "directory": vocabulary},
+                "model": {
+                    "type": "bidirectional_lm",
+                    "options_file": options_file,
+                    "num_samples": 8192 if size in ("small", "original") else 64,
+                },
+                "data_loader": {"type": "truncated_bptt"},
+                "trainer": {
+                    "num_epochs": 1,
+                    "optimizer": {
+                        "type": "adagrad",
+                        "lr": 0.2,
+                        "initial_accumulator_value": 1.0,
+                        "eps": 0.0,
+                    },
+                    "grad_norm": 10.0,
+                    "cuda_device": -1,
+                },
+            }
+        )
+        logging.disable(logging.WARNING)
+        loop = TrainModel.from_params(
+            params=params, serialization_dir=os.path.join(folder, "model"), local_rank=0
+        )
+        trainer: Any = loop.trainer
+        batches = list(itertools.islice(iter(loop.data_loader), n_batches))
+        model, optimizer = trainer.model, trainer.optimizer
+
+        def bare_step(batch: Any) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            # No check of the order, in which batches come more than once here.
+            model(**{key: value for key, value in batch.items() if key != "window"})[
+                "loss"
+            ].backward()
+            trainer.rescale_gradients()
+            optimizer.step()
+
+        model.train()
+        seconds = take_turns({"bare": bare_step}, batches[: rounds + 1])["bare"]
+        start = time.perf_counter()
+        trainer.train()
+        whole = (time.perf_counter() - start) / len(loop.data_loader)
+        logging.disable(logging.NOTSET)
+    return Row(
+        workload="allennlp train",
+        size=size,
+        value=seconds / whole,
+        bar=_BARS["allennlp train"].get(size),
+        words_per_second=batch_size * NUM_STEPS / whole,
+        note="words/s, relative to the bare step of the same model",
+    )
+
+
+def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
+    code = (
+        "import resource, benchmarks.training as training\n"
+        f"step = training.OurTraining(*{files!r}, {n_words}, {n_samples}).step\n"
+        f"batch = training.make_batch(training.Corpus(), {n_words}, 64)\n"
+        "for _ in range(3): step(batch)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE
+    )
+    return Row(
+        workload="peak memory",
+        size=size,
+        value=int(result.stdout) * 1024 / 1e9,
+        bar=_BARS["peak memory"].get(size),
+        note="GB (10^9 bytes) of the process, vocabulary of 800k; less is better",
+    )
+
+
+def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
+    """
+    Words a second of the workloads of the comparison with bilm-tf.
+    """
+    for size, batch_size, n_words, n_samples in (
+        ("small-512", 64, 20_000, 2_048),
+        ("original", 32, 100_000, 8_192),
+    ):
+        if size not in files:
+            continue
+        batches = [make_batch(Corpus(), n_words, batch_size) for _ in range(rounds + 1)]
+        for precision in ("float32", "bfloat16"):
+            training = OurTraining(*files[size], n_words, n_samples, precision)
+            seconds = take_turns({"ours": training.step}, batches)["ours"]
+            yield Row(
+                workload=f"bilm-tf's training, {batch_size} x {NUM_STEPS}, {precision}",
+                size=size,
+                words_per_second=batch_size * NUM_STEPS / seconds,
+            )

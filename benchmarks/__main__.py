@@ -1,0 +1,111 @@
+"""
+`python -m benchmarks`: every workload, on this machine, beside AllenNLP's modules.
+
+Prints a table, and with `--output` writes it as JSON. Needs 12 GB of memory.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from typing import Iterator, List
+
+import torch
+
+from benchmarks import embedding, training
+from benchmarks.models import write_model
+from benchmarks.report import Row, machine, table, write_json
+
+_KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="times that each is run (default 5)")
+    parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
+    parser.add_argument("--sizes", default="small,original", help="models (default small,original)")
+    parser.add_argument("--only", default="", help="regular expression: workloads to run")
+    parser.add_argument("--output", help="JSON file to write")
+    parser.add_argument("--rows-only", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(args.threads)
+    rows: List[Row] = []
+    about = {} if args.rows_only else machine()
+    for key, value in about.items():
+        print(f"{key}: {value}")
+    for row in measure(args):
+        rows.append(row)
+        lines = table(rows).splitlines()
+        print("\n".join(lines if len(rows) == 1 else lines[-1:]), flush=True)
+        if args.output:
+            write_json(args.output, rows, about)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Row]:
+    def select(name: str) -> bool:
+        return re.search(args.only, name) is not None
+
+    sizes = args.sizes.split(",")
+    with tempfile.TemporaryDirectory() as folder:
+        files = {}
+        for size in {*sizes, *(["small-512"] if "small" in sizes else [])}:
+            os.mkdir(os.path.join(folder, size))
+            files[size] = write_model(size, os.path.join(folder, size))
+        for size in sizes:
+            yield from embedding.measure(size, *files[size], args.rounds, select)
+        for size in sizes:
+            yield from training.measure(size, *files[size], args.rounds, select)
+        if select("bilm-tf"):
+            yield from embedding.measure_beside_bilm_tf(files, args.rounds)
+            yield from training.measure_beside_bilm_tf(files, args.rounds)
+    if select("memory kept") and not args.rows_only:
+        yield from _with_kept_memory(args)
+
+
+def _with_kept_memory(args: argparse.Namespace) -> Iterator[Row]:
+    """
+    The first rows again in a process that gives no memory back to the system, so that neither side
+    loses time to page faults.
+    """
+    import json
+
+    bars = {
+        ("random batches", "small"): 6.6,
+        ("random batches", "original"): 2.0,
+        ("training step", "small"): 2.7,
+        ("training step", "original"): 2.2,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.json")
+        arguments = ["--rows-only", "--only", "^random batches$|^training step$"]
+        arguments += ["--rounds", str(args.rounds), "--threads", str(args.threads)]
+        arguments += ["--sizes", args.sizes, "--output", path]
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "benchmarks",
+                *arguments,
+                "--sizes",
+                args.sizes,
+                "--output",
+                path,
+            ],
+            env={**os.environ, **_KEPT_MEMORY},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        with open(path, encoding="utf-8") as file:
+            for values in json.load(file)["rows"]:
+                row = Row(**values)
+                row.bar = bars.get((row.workload, row.size))
+                row.workload += ", memory kept"
+                yield row
+
+
+if __name__ == "__main__":
+    main()
