@@ -12,6 +12,9 @@ from benchmarks.workload import Corpus, Sentence
 
 # What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.
 _BATCHES_BEFORE = 40
+# Batches that one program reads before it is the other's turn; of single sentences, ten times as
+# many.
+_BATCHES_OF_A_TURN = 3
 
 
 class Workload(NamedTuple):
@@ -77,7 +80,7 @@ def measure(
     options_file, weight_file : `str`
         A model of that size.
     rounds : `int`
-        Batches to take the time of; ten times as many sentences where they come one by one.
+        How often each program has its turn.
     select : `Callable[[str], bool]`
         Whether the workload of a name is wanted.
 
@@ -105,8 +108,9 @@ def measure(
 
 def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> Row:
     corpus = Corpus()
-    n_items = 1 + rounds * (10 if workload.batch_size == 1 else 1)
-    batches = corpus.batches(n_items, workload.batch_size, workload.by_length)
+    n_of_a_turn = _BATCHES_OF_A_TURN * (10 if workload.batch_size == 1 else 1)
+    n_batches = (1 + rounds) * n_of_a_turn
+    batches = corpus.batches(n_batches, workload.batch_size, workload.by_length)
     if workload.kept:
         for batch in corpus.batches(_BATCHES_BEFORE):
             ours._elmo_lstm.token_layer.embed_words([word for row in batch for word in row])
@@ -125,8 +129,16 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
     largest = float((actual - expected).abs().max())
     if workload.precision == "float32" and largest > 1e-5:
         raise AssertionError(f"{workload.name}: results differ by {largest}")
-    seconds = take_turns({"ours": run_ours, "AllenNLP": run_theirs}, items)
-    n_words = sum(len(sentence) for batch in batches[1:] for sentence in batch) / (n_items - 1)
+    turns = [items[start : start + n_of_a_turn] for start in range(0, n_batches, n_of_a_turn)]
+    seconds = take_turns(
+        {
+            "ours": lambda turn: [run_ours(item) for item in turn],
+            "AllenNLP": lambda turn: [run_theirs(item) for item in turn],
+        },
+        turns,
+    )
+    timed = batches[n_of_a_turn:]
+    n_words = sum(len(sentence) for batch in timed for sentence in batch) / rounds
     return Row(
         workload=workload.name,
         size=size,

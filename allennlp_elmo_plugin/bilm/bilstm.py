@@ -1,9 +1,9 @@
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -84,31 +84,64 @@ class BiLstm(torch.nn.Module):
         """
         if carried is None and self.stateful:
             carried = self.carried
+        first = packings[self.directions[0]]
+        if first.n_tokens == 0:
+            return {direction: [inputs[direction]] * self.n_layers for direction in self.directions}
+        needs_grad = any(self.layer(key, 0).needs_grad(inputs[key]) for key in self.directions)
+        if not needs_grad and all(packing is first for packing in packings.values()):
+            return self._run_in_step(inputs, first, carried)
         outputs: Dict[str, List[torch.Tensor]] = {}
         for direction in self.directions:
             vectors, packing = inputs[direction], packings[direction]
             outputs[direction] = []
             for index in range(self.n_layers):
-                if packing.n_tokens:
-                    vectors = self._run_layer(direction, index, vectors, packing, carried)
+                vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
+                key = direction, index
+                state = self._read_state(key, vectors, packing, carried)
+                output, state = self.layer(*key)(vectors, packing, state)
+                if carried is not None:
+                    carried.write(key, packing.order, state, packing.lengths.size(0))
+                vectors = self._connect(index, vectors, output)
                 outputs[direction].append(vectors)
         return outputs
 
-    def _run_layer(
+    def _run_in_step(
         self,
-        direction: str,
-        index: int,
+        inputs: Dict[str, torch.Tensor],
+        packing: PackedBatch,
+        carried: Optional[CarriedState],
+    ) -> Dict[str, List[torch.Tensor]]:
+        """
+        `forward` where no gradient is needed and both directions read the same sentences.
+        """
+        vectors = list(inputs.values())
+        outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
+        for index in range(self.n_layers):
+            vectors = [self.dropout(each) for each in vectors]
+            keys = [(direction, index) for direction in inputs]
+            states = [
+                self._read_state(key, each, packing, carried) for key, each in zip(keys, vectors)
+            ]
+            lstms = [self.layer(*key) for key in keys]
+            results = run_in_step(lstms, vectors, packing.batch_sizes, states)
+            for i, (key, (output, memory)) in enumerate(zip(keys, results)):
+                if carried is not None:
+                    state = output[packing.last], memory
+                    carried.write(key, packing.order, state, packing.lengths.size(0))
+                vectors[i] = self._connect(index, vectors[i], output)
+                outputs[key[0]].append(vectors[i])
+        return outputs
+
+    def _read_state(
+        self,
+        key: Tuple[str, int],
         vectors: torch.Tensor,
         packing: PackedBatch,
         carried: Optional[CarriedState],
-    ) -> torch.Tensor:
-        lstm = self.layer(direction, index)
-        vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
-        state = lstm.zero_state(packing.order.size(0), vectors)
-        if carried is not None:
-            state = carried.read((direction, index), packing.order, state)
-        outputs, state = lstm(vectors, packing, state)
-        if carried is not None:
-            carried.write((direction, index), packing.order, state, packing.lengths.size(0))
+    ) -> LstmState:
+        zero = self.layer(*key).zero_state(packing.order.size(0), vectors)
+        return zero if carried is None else carried.read(key, packing.order, zero)
+
+    def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         # The skip connection takes the input as the layer saw it, dropout included.
-        return outputs + vectors if self.use_skip_connections and index > 0 else outputs
+        return output + vectors if self.use_skip_connections and index > 0 else output

@@ -1,4 +1,4 @@
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -53,7 +53,7 @@ def _input_gates(
 
 class _InferenceWeights(NamedTuple):
     """
-    The weights of a layer as `_run` multiplies with them. Those of the candidate are doubled:
+    The weights of a layer as `run_in_step` multiplies with them. The candidate's are doubled:
     `tanh(x) = 2 * sigmoid(2 * x) - 1`, and the sigmoid is several times faster.
     """
 
@@ -62,53 +62,77 @@ class _InferenceWeights(NamedTuple):
     bias: torch.Tensor
     projection: Optional[PreparedMatrix]
 
+    def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
+        """
+        From `(n, input_dim)` to `(n, 4 * dim)`.
+        """
+        return self.input.product(rows, self.bias)
 
-def _run(
-    weights: _InferenceWeights,
-    inputs: torch.Tensor,
-    state: LstmState,
+
+def run_in_step(
+    lstms: Sequence["ProjectedLstm"],
+    inputs: Sequence[torch.Tensor],
     batch_sizes: List[int],
-    cell_clip: Optional[float],
-    proj_clip: Optional[float],
-) -> Tuple[torch.Tensor, torch.Tensor]:
+    states: Sequence[LstmState],
+) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
-    The recurrence without a gradient. The inputs' part of the gates is computed for some steps
-    ahead. With the precision bfloat16, that of the products and the gates, memories are float32.
+    The recurrence without a gradient, of several layers of one shape at the same time, step by step
+    together: operations are as many as for one layer, but for the matrix products. With the
+    precision bfloat16, that of the products, memories are float32.
+
+    # Parameters
+
+    lstms : `Sequence[ProjectedLstm]`
+        The layers, such as those of two directions.
+    inputs : `Sequence[torch.Tensor]`
+        For each layer shape `(n_tokens, input_dim)`, in packed order.
+    batch_sizes : `List[int]`
+        Inputs of each step.
+    states : `Sequence[Tuple[torch.Tensor, torch.Tensor]]`
+        For each layer output and memory before the first token, shapes
+        `(n_sequences, projection_dim)` and `(n_sequences, dim)`.
 
     # Returns
 
-    `Tuple[torch.Tensor, torch.Tensor]`
-        Outputs `(n_tokens, projection_dim)` and the final memory `(n_sequences, dim)`.
+    `List[Tuple[torch.Tensor, torch.Tensor]]`
+        For each layer its outputs `(n_tokens, projection_dim)` and the final memory
+        `(n_sequences, dim)`.
     """
-    previous_output, memories = state[0].to(weights.state.dtype), state[1].clone()
-    dim = memories.size(1)
-    inputs = inputs.to(weights.input.dtype)
-    outputs = inputs.new_empty(inputs.size(0), state[0].size(1))
+    n_layers, dim = len(lstms), lstms[0].dim
+    cell_clip, proj_clip = lstms[0].cell_clip, lstms[0].proj_clip
+    weights = [lstm.inference_weights() for lstm in lstms]
+    dtype = weights[0].state.dtype
+    memories = torch.stack([memory for _, memory in states])  # (n_layers, n_sequences, dim)
+    all_gates = memories.new_empty(n_layers, memories.size(1), 4 * dim)
     workspace = torch.empty_like(memories)
+    n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
+    outputs = memories.new_empty(n_layers, n_tokens, projection_dim, dtype=dtype)
+    previous = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
+    input_gates = [
+        _input_gates(rows.to(dtype), layer.input_gates, dim, batch_sizes)
+        for rows, layer in zip(inputs, weights)
+    ]
     start = 0
-    input_gates = _input_gates(
-        inputs, lambda rows: weights.input.product(rows, weights.bias), dim, batch_sizes
-    )
-    for size, from_inputs in zip(batch_sizes, input_gates):
-        # (size, 4 * dim)
-        gates = weights.state.product(previous_output[:size], add=from_inputs)
-        # (size, dim) each
-        in_gate, forget_gate, candidate, out_gate = gates.to(memories.dtype).sigmoid_().chunk(4, 1)
-        memory = memories[:size].mul_(forget_gate)  # (size, dim)
+    for size, *from_inputs in zip(batch_sizes, *input_gates):
+        gates = all_gates[:, :size]  # (n_layers, size, 4 * dim)
+        for i, layer in enumerate(weights):
+            raw = layer.state.product(previous[i][:size], add=from_inputs[i])  # (size, 4 * dim)
+            torch.sigmoid(raw.to(gates.dtype), out=gates[i])
+        in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)  # (n_layers, size, dim) each
+        memory = memories[:, :size].mul_(forget_gate)  # (n_layers, size, dim)
         memory.addcmul_(in_gate, candidate, value=2).sub_(in_gate)
         if cell_clip is not None:
             memory.clamp_(-cell_clip, cell_clip)
-        tanh_memory = torch.mul(memory, 2, out=workspace[:size]).sigmoid_().mul_(2).sub_(1)
-        hidden = tanh_memory.mul_(out_gate).to(outputs.dtype)  # (size, dim)
-        output = outputs[start : start + size]  # (size, projection_dim)
-        if weights.projection is None:
-            output.copy_(hidden)
-        else:
-            output.copy_(weights.projection.product(hidden))
-            if proj_clip is not None:
-                output.clamp_(-proj_clip, proj_clip)
-        previous_output, start = output, start + size
-    return outputs.to(state[0].dtype), memories
+        tanh_memory = torch.mul(memory, 2, out=workspace[:, :size]).sigmoid_().mul_(2).sub_(1)
+        hidden = tanh_memory.mul_(out_gate).to(dtype)  # (n_layers, size, dim)
+        output = outputs[:, start : start + size]  # (n_layers, size, projection_dim)
+        for i, layer in enumerate(weights):
+            projection = layer.projection
+            output[i] = hidden[i] if projection is None else projection.product(hidden[i])
+        if proj_clip is not None and weights[0].projection is not None:
+            output.clamp_(-proj_clip, proj_clip)
+        previous, start = list(output), start + size
+    return list(zip(outputs.to(memories.dtype), memories))
 
 
 class _Recurrence(torch.autograd.Function):
@@ -375,10 +399,7 @@ class ProjectedLstm(torch.nn.Module):
         `Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]`
             Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        needs_grad = torch.is_grad_enabled() and (
-            inputs.requires_grad or any(p.requires_grad for p in self.parameters())
-        )
-        if needs_grad:
+        if self.needs_grad(inputs):
             projection = self.state_projection
             outputs, memories = _Recurrence.apply(
                 inputs,
@@ -394,12 +415,7 @@ class ProjectedLstm(torch.nn.Module):
             )
             memory = memories[packing.last]  # (n_sequences, dim)
         else:
-            weights = self._prepared.get(
-                list(self.parameters()), self._inference_weights, self.precision
-            )
-            outputs, memory = _run(
-                weights, inputs, state, packing.batch_sizes, self.cell_clip, self.proj_clip
-            )
+            ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
         return outputs, (outputs.detach()[packing.last], memory)
 
     def _bias(self) -> torch.Tensor:
@@ -413,7 +429,21 @@ class ProjectedLstm(torch.nn.Module):
         offset[self.dim : 2 * self.dim] = self.forget_bias
         return bias + offset
 
-    def _inference_weights(self) -> _InferenceWeights:
+    def needs_grad(self, inputs: torch.Tensor) -> bool:
+        """
+        Whether a gradient would be needed of a call with these inputs.
+        """
+        return torch.is_grad_enabled() and (
+            inputs.requires_grad or any(p.requires_grad for p in self.parameters())
+        )
+
+    def inference_weights(self) -> _InferenceWeights:
+        """
+        The weights for `run_in_step`, made once for as long as they don't change.
+        """
+        return self._prepared.get(list(self.parameters()), self._prepare, self.precision)
+
+    def _prepare(self) -> _InferenceWeights:
         scales = torch.ones_like(self.state_linearity.bias)  # (4 * dim,)
         scales[2 * self.dim : 3 * self.dim] = 2.0
         state = PreparedMatrix(self.state_linearity.weight.t() * scales, self.precision)

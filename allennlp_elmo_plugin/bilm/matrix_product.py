@@ -7,6 +7,7 @@ public interface, so it is only used if it is there and gives the right numbers;
 """
 
 import functools
+import warnings
 from typing import Any, Optional
 
 import torch
@@ -163,9 +164,11 @@ def _quantize(matrix: torch.Tensor) -> Any:
     """
     weight = matrix.t().contiguous()  # (m, k)
     scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
-    whole = torch.quantize_per_channel(
-        weight, scales, torch.zeros(len(scales), dtype=torch.long), 0, torch.qint8
-    )
+    zeros = torch.zeros(len(scales), dtype=torch.long)
+    with warnings.catch_warnings():
+        # Deprecated in torch 2.14, without a replacement in torch itself.
+        warnings.simplefilter("ignore")
+        whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
     engine = torch.backends.quantized.engine
     try:
         if "fbgemm" in torch.backends.quantized.supported_engines:

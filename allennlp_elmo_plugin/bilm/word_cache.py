@@ -13,7 +13,7 @@ class WordCache:
     # Parameters
 
     max_words : `int`
-        How many to keep at most.
+        How many to keep at most, beside those of the last call.
     """
 
     def __init__(self, max_words: int) -> None:

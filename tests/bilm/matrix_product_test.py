@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from allennlp_elmo_plugin.bilm import matrix_product as module
+from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, has_onednn, matrix_product
+
+# Rows, columns: too small for oneDNN, and large enough.
+SHAPES = [(3, 5, 4), (20, 300, 200)]
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+def tensors(n, k, m, dtype=torch.float32):
+    torch.manual_seed(n)
+    return [torch.randn(*shape).to(dtype) / k**0.5 for shape in [(n, k), (k, m), (m,), (n, m)]]
+
+
+def assert_product(actual, rows, matrix, *summands, rtol):
+    expected = rows.double() @ matrix.double()
+    for summand in summands:
+        expected += summand.double()
+    assert (actual.double() - expected).norm() <= rtol * expected.norm()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", list(TOLERANCES))
+def test_matrix_product(shape, dtype):
+    rows, matrix, bias, add = tensors(*shape, dtype=dtype)
+    rtol = TOLERANCES[dtype]
+    for left, right in [(rows, matrix), (rows.t().contiguous().t(), matrix.t().contiguous().t())]:
+        assert matrix_product(left, right).dtype == dtype
+        assert_product(matrix_product(left, right), rows, matrix, rtol=rtol)
+        assert_product(matrix_product(left, right, bias), rows, matrix, bias, rtol=rtol)
+        assert_product(matrix_product(left, right, add=add), rows, matrix, add, rtol=rtol)
+        product = matrix_product(left, right, bias, add)
+        assert_product(product, rows, matrix, bias, add, rtol=rtol)
+
+
+@pytest.mark.parametrize("with_onednn", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("precision, rtol", [("float32", 1e-6), ("bfloat16", 1e-2), ("int8", 2e-2)])
+def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
+    if not with_onednn:
+        monkeypatch.setattr(module, "has_onednn", lambda _: False)
+    rows, matrix, bias, add = tensors(*shape)
+    prepared = PreparedMatrix(matrix, precision)
+    rows, bias, add = (each.to(prepared.dtype) for each in (rows, bias, add))
+    assert_product(prepared.product(rows), rows, matrix, rtol=rtol)
+    assert_product(prepared.product(rows, bias), rows, matrix, bias, rtol=rtol)
+    kept = add.clone()
+    assert_product(prepared.product(rows, add=add), rows, matrix, add, rtol=rtol)
+    assert_product(prepared.product(rows, bias, add), rows, matrix, bias, add, rtol=rtol)
+    assert torch.equal(add, kept)
+
+
+def test_float64_stays_float64():
+    rows, matrix, *_ = tensors(20, 300, 200, dtype=torch.float64)
+    assert_product(PreparedMatrix(matrix).product(rows), rows, matrix, rtol=1e-14)
+    assert not has_onednn(torch.float64)
+
+
+def test_an_operator_with_other_results_is_not_used(monkeypatch):
+    original = module._linear
+    has_onednn.cache_clear()
+    monkeypatch.setattr(module, "_linear", lambda *args, **kwargs: 1.1 * original(*args, **kwargs))
+    assert not has_onednn(torch.float32)
+    has_onednn.cache_clear()
