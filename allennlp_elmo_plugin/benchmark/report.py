@@ -48,7 +48,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
         mixes = zip(*(result["layer_weights"] for result in runs[name, "elmo"]))
         row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
         row["delta"] = row["elmo"]["mean"] - row["baseline"]["mean"]
-        row["paper_delta"] = task.paper and round(task.paper[1] - task.paper[0], 2)
+        row["paper_delta"] = task.paper_delta
         rows.append(row)
     return rows
 
@@ -144,15 +144,17 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
                 )
         axes.set_title(name)
         axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
     figure.axes[0].set_ylabel("validation, %")
     figure.axes[0].legend()
     save(figure, "curves.png")
 
-    columns = [
-        (row["task"] + (f"\n{i + 1} of {len(row['layer_weights'])}" if i else ""), mix)
-        for row in rows
-        for i, mix in enumerate(row["layer_weights"])
-    ]
+    columns = []
+    for row in rows:
+        # `elmo_multi_token_embedder` before `elmo_output`: the first goes round the encoder.
+        places = ["\noutput", "\ninput"] if len(row["layer_weights"]) == 2 else [""]
+        for place, mix in zip(places, row["layer_weights"]):
+            columns.append((row["task"] + place, mix))
     n_layers = max(len(mix) for _, mix in columns)
     table = [
         [mix[layer] if layer < len(mix) else float("nan") for _, mix in columns]

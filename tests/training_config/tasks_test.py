@@ -142,6 +142,53 @@ def test_trains_archives_and_evaluates(
         _check_elmo(load_archive(archive), elmo)
 
 
+@pytest.mark.parametrize("task", TASKS, ids=IDS)
+def test_elmo_changes_nothing_else(task: Any, load: Any) -> None:
+    folder, name, variable, data, dim, _ = task
+    baseline, elmo = (
+        load(folder, f"{name}{suffix}", variable, data, dim, {}).as_dict()
+        for suffix in ("", "_elmo")
+    )
+    assert "elmo" not in json.dumps(baseline) and baseline != elmo
+    assert _without_elmo(baseline) == _without_elmo(elmo)
+
+
+def _without_elmo(value: Any) -> Any:
+    """A config without the keys of ELMo; sizes modulo ELMo's."""
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "elmo_output":
+        return _without_elmo(value["encoder"])
+    result = {}
+    for key, item in value.items():
+        if key in ("input_size", "input_dim", "tensor_1_dim", "tensor_2_dim"):
+            result[key] = item % ELMO_DIM
+        elif "elmo" not in key and key not in ("regularizer", "num_highway_layers"):
+            result[key] = _without_elmo(item)
+    return result
+
+
+def test_srl_with_the_model_of_5_5_billion_words(
+    load: Any, elmo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def cached_path(address: str) -> str:
+        asked.append(address)
+        return str(elmo / "options.json")
+
+    monkeypatch.setattr("allennlp_elmo_plugin.common.elmo_files.cached_path", cached_path)
+    arguments = ("SRL", "srl", 100, {})
+    found = load("srl", "srl_elmo_5.5b", *arguments).as_dict()
+    expected = load("srl", "srl_elmo", *arguments).as_dict()
+    embedder = found["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+    assert embedder["options_file"] == embedder["weight_file"] == "original-5.5b"
+    assert "5.5B_options.json" in asked[0]
+    for name in ("options_file", "weight_file"):
+        expected["model"]["text_field_embedder"]["token_embedders"]["elmo"][name] = "original-5.5b"
+    assert found == expected
+
+
 def _check_elmo(archive: Any, elmo: Path) -> None:
     """The layers are those of the files; the scalar mixes, and they alone, are trained."""
     model: Model = archive.model
