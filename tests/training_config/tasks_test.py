@@ -149,7 +149,7 @@ def test_elmo_changes_nothing_else(task: Any, load: Any) -> None:
         load(folder, f"{name}{suffix}", variable, data, dim, {}).as_dict()
         for suffix in ("", "_elmo")
     )
-    assert "elmo" not in json.dumps(baseline) and baseline != elmo
+    assert '"elmo' not in json.dumps(baseline) and baseline != elmo
     assert _without_elmo(baseline) == _without_elmo(elmo)
 
 
