@@ -144,8 +144,7 @@ def benchmark(
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     found = find_tasks(data, tasks)
-    settings = _settings(found, elmo, configs, overrides)
-    _check_settings(output, settings)
+    _check_settings(output, _settings(found, elmo, configs, overrides))
     todo = [
         (task, model, seed)
         for task in found
@@ -175,7 +174,7 @@ def benchmark(
             f"{minutes / n_done * (len(todo) - n_done):.0f} min left",
             flush=True,
         )
-    return _report(output, settings)
+    return _report(output)
 
 
 def _params(
@@ -260,7 +259,7 @@ def _check_settings(output: Path, settings: Dict[str, Any]) -> None:
     _write(file, json.dumps(before, indent=2))
 
 
-def _report(output: Path, settings: Dict[str, Any]) -> str:
+def _report(output: Path) -> str:
     """Writes tables and pictures of all finished runs in the folder."""
     from allennlp_elmo_plugin.benchmark.report import Runs, draw, markdown, summarize
 
