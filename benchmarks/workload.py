@@ -23,7 +23,7 @@ class Corpus:
     def __init__(self, n_words: int = 50_000, seed: int = 0) -> None:
         self._rng = numpy.random.RandomState(seed)
         ranks = numpy.arange(1, n_words + 1)
-        self._probabilities = (1.0 / ranks) / (1.0 / ranks).sum()
+        self._cumulated = numpy.cumsum(1.0 / ranks) / (1.0 / ranks).sum()
         # The rarer the longer, as in any language: 2 to 17 letters or so.
         lengths = 1 + self._rng.poisson(1 + numpy.log10(ranks) * 1.5)
         letters = "abcdefghijklmnopqrstuvwxyz"
@@ -39,7 +39,7 @@ class Corpus:
         `numpy.ndarray`
             Places of random words in the vocabulary, the most frequent one's 0, of the given shape.
         """
-        return self._rng.choice(len(self.words), size=shape, p=self._probabilities)
+        return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
     def sentences(self, number: int, mean: float = 22.0) -> List[Sentence]:
         sigma = 0.6
