@@ -49,11 +49,10 @@ class ElmoEmbedder:
         embedder = ElmoEmbedder("options.json", "weights.hdf5")
         layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 2 * projection size)
 
-    API and behaviour are those of the class of the same name in AllenNLP 0.9: the states
-    of the language model are carried from batch to batch, so that the layers of a sentence depend
-    somewhat on the sentences before it; `initial_state` has other ways. Layer 0 is the one without
-    context (the character encoder's output, twice); then follow the LSTM layers, the forward half
-    first.
+    The API is that of the class of the same name in AllenNLP 0.9. There, the states of the language
+    model were carried from batch to batch, so that the layers of a sentence depended somewhat on
+    the sentences before it: `initial_state="carried"`. Layer 0 is the one without context (the
+    character encoder's output, twice); then follow the LSTM layers, the forward half first.
 
     Sentences may have any length: over 2048 tokens they are run in windows of time, with the same
     numbers. If a GPU has too little memory for a batch, the batch is halved until it fits.
@@ -70,8 +69,9 @@ class ElmoEmbedder:
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose character representations are computed once, in advance. Batches of such words
         alone are then faster; the numbers are the same.
-    initial_state : `str`, optional (default = `"carried"`)
-        What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
+    initial_state : `str`, optional (default = `"settled"`)
+        What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`, and
+        docs/reproducibility.md for what they cost.
 
     # Raises
 
@@ -85,7 +85,7 @@ class ElmoEmbedder:
         weight_file: str = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
         vocab_to_cache: Optional[Sequence[str]] = None,
-        initial_state: str = "carried",
+        initial_state: str = "settled",
     ) -> None:
         check_for_gpu(cuda_device)
         self.cuda_device = cuda_device

@@ -30,7 +30,8 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def embedder(files):
-    return ElmoEmbedder(*files)
+    """As AllenNLP 0.9 has it."""
+    return ElmoEmbedder(*files, initial_state="carried")
 
 
 def expected_layers(model: torch.nn.Module, batch: List[List[str]]) -> List[np.ndarray]:
@@ -59,6 +60,11 @@ class TestEmbedding:
         first, second = (embedder.embed_sentence(SENTENCES[0]) for _ in range(2))
         assert np.abs(first - second).max() > 1e-3
         np.testing.assert_array_equal(first[0], second[0])  # no context there
+
+    def test_states_are_not_carried_by_default(self, files):
+        embedder = ElmoEmbedder(*files)
+        first, second = (embedder.embed_sentence(SENTENCES[0]) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
 
     @pytest.mark.parametrize("n_layers", [1, 3])
     def test_shape_comes_from_the_model(self, tmp_path, n_layers):
@@ -111,12 +117,12 @@ class TestEmbedding:
 class TestCachedWords:
     def test_same_numbers_with_and_without_words_in_the_cache(self, files, embedder):
         words = [word for sentence in SENTENCES for word in sentence]
-        cached = ElmoEmbedder(*files, vocab_to_cache=words)
+        cached = ElmoEmbedder(*files, vocab_to_cache=words, initial_state="carried")
         for batch in (SENTENCES, [["Alice", "unseen"], ["Yes"]], SENTENCES[:3]):
             assert_all_close(cached.embed_batch(batch), embedder.embed_batch(batch))
 
     def test_the_cache_is_used(self, files):
-        cached = ElmoEmbedder(*files, vocab_to_cache=["a", "b"])
+        cached = ElmoEmbedder(*files, vocab_to_cache=["a", "b"], initial_state="carried")
 
         def refuse(*_):
             raise AssertionError("computed characters")
@@ -142,7 +148,8 @@ class TestFile:
             [],
             ["last"],
         ]
-        expected = list(ElmoEmbedder(*files).embed_sentences(sentences, batch_size=2))
+        expected = list(embedder.embed_sentences(sentences, batch_size=2))
+        embedder.elmo_bilm._elmo_lstm.reset_states()
         with self.embed(embedder, tmp_path / "layers.hdf5", text, batch_size=2) as file:
             assert set(file) == {*map(str, range(6)), "sentence_to_index"}
             assert_all_close([file[str(i)][...] for i in range(6)], expected)
@@ -166,7 +173,8 @@ class TestFile:
     )
     def test_output_formats(self, files, embedder, tmp_path, output_format, select):
         sentence = ["A", "b", "."]
-        expected = select(ElmoEmbedder(*files).embed_sentence(sentence))
+        expected = select(embedder.embed_sentence(sentence))
+        embedder.elmo_bilm._elmo_lstm.reset_states()
         path = tmp_path / "layers.hdf5"
         with self.embed(embedder, path, "A b .\n", output_format=output_format) as file:
             assert_all_close([file["0"][...]], [expected])

@@ -192,7 +192,7 @@ def test_forward_only(max_characters, tmp_path):
     assert not any(name.startswith("RNN_1") for name in read_arrays(files[1]))
     sentence = ["the", "characteristically", "naïve"]
     found = Elmo(*files, 1, dropout=0.0)(batch_to_ids([sentence]))["elmo_representations"][0]
-    layers = ElmoEmbedder(*files).embed_sentence(sentence)
+    layers = ElmoEmbedder(*files, initial_state="carried").embed_sentence(sentence)
     assert layers.shape == (2, 3, 5)
     np.testing.assert_allclose(found[0].detach(), layers.mean(0), atol=1e-6)
     bounded = torch.from_numpy(

@@ -769,7 +769,7 @@ class TestOtherWidthsOfWords:
         )
         assert torch.equal(wide, narrow)
         # The embedder and the cache of words use the model's own width.
-        embedder = ElmoEmbedder(*paths)
+        embedder = ElmoEmbedder(*paths, initial_state="carried")
         layers = embedder.embed_batch(sentences)
         mix = np.mean(layers[0], axis=0)
         np.testing.assert_allclose(mix, narrow[0].detach(), atol=1e-5)
@@ -790,7 +790,9 @@ class TestOtherWidthsOfWords:
         with pytest.raises(ConfigurationError, match="words of 60 characters .* always give 50"):
             ours.Elmo(*paths, 1)(ours.batch_to_ids([["word"]]))
         long = "x" * 52
-        layers = ElmoEmbedder(*paths).embed_batch([[long], [long[:-1] + "y"]])
+        layers = ElmoEmbedder(*paths, initial_state="carried").embed_batch(
+            [[long], [long[:-1] + "y"]]
+        )
         # With 50 characters the two would be one.
         assert np.abs(layers[0][0] - layers[1][0]).max() > 1e-3
         ids = torch.from_numpy(sentences_to_character_ids([[long]], CharacterTable(60)))
