@@ -1,5 +1,6 @@
 """The text that the benchmarks read: sentences of random length, words of a Zipf vocabulary."""
 
+import functools
 from typing import List
 
 import numpy
@@ -24,13 +25,17 @@ class Corpus:
         self._rng = numpy.random.RandomState(seed)
         ranks = numpy.arange(1, n_words + 1)
         self._cumulated = numpy.cumsum(1.0 / ranks) / (1.0 / ranks).sum()
+
+    @functools.cached_property
+    def words(self) -> List[str]:
+        """The vocabulary, the most frequent word first."""
+        rng = numpy.random.RandomState(0)
+        ranks = numpy.arange(1, len(self._cumulated) + 1)
         # The rarer the longer, as in any language: 2 to 17 letters or so.
-        lengths = 1 + self._rng.poisson(1 + numpy.log10(ranks) * 1.5)
+        lengths = 1 + rng.poisson(1 + numpy.log10(ranks) * 1.5)
         letters = "abcdefghijklmnopqrstuvwxyz"
-        words = (
-            "".join(letters[i] for i in self._rng.randint(0, 26, length)) for length in lengths
-        )
-        self.words = [f"{word}{rank % 10}" for word, rank in zip(words, ranks)]
+        words = ("".join(letters[i] for i in rng.randint(0, 26, length)) for length in lengths)
+        return [f"{word}{rank % 10}" for word, rank in zip(words, ranks)]
 
     def word_ids(self, *shape: int) -> "numpy.ndarray":
         """
