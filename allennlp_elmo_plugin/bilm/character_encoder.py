@@ -17,6 +17,8 @@ _WORD_PADDING = PADDING + 1
 _LENGTH_STEP = 4
 # Of fewer words than these, the lengths don't matter.
 _FEW_WORDS = 64
+# Words that go through the highway layers together, where no gradient is needed.
+_BLOCK = 32
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -247,6 +249,8 @@ class CharacterEncoder(torch.nn.Module):
 
         if self.max_cached_words and not self._needs_grad():
             return self._cache().look_up(words, encode)
+        if not words:
+            return encode([])
         distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
         ids = torch.from_numpy(self._table.lookup(list(distinct)))
         vectors = self.encode(ids.to(device, torch.long))  # (n_distinct, output_dim)
@@ -293,10 +297,23 @@ class CharacterEncoder(torch.nn.Module):
             start += count
         maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        encoded = self._highways(activated)
-        if self._projection is not None:
-            encoded = self._projection(encoded)  # (n_words, output_dim)
+        if self._needs_grad() or activated.device.type != "cpu":
+            encoded = self._apply_layers(activated)  # (n_words, output_dim)
+        else:
+            # Products of one shape: with oneDNN, in float32 and bfloat16, a word's vector is then the
+            # same to the bit whatever other words are computed with it, kept ones or new.
+            n_words = activated.size(0)
+            padded = torch.nn.functional.pad(activated, (0, 0, 0, -n_words % _BLOCK))
+            blocks = [self._apply_layers(block) for block in padded.split(_BLOCK)]
+            encoded = torch.cat(blocks)[:n_words]  # (n_words, output_dim)
         return encoded[order.argsort()]
+
+    def _apply_layers(self, activated: torch.Tensor) -> torch.Tensor:
+        """
+        From `(n_words, n_filters)` to `(n_words, output_dim)`.
+        """
+        encoded = self._highways(activated)
+        return encoded if self._projection is None else self._projection(encoded)
 
     def _tables(self) -> List[torch.Tensor]:
         """

@@ -16,6 +16,8 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 # Products with fewer multiplications are over before oneDNN has begun.
 _FEW_MULTIPLICATIONS = 2**19
+# As many rows go to oneDNN in any case: it gives a row the same result wherever it stands.
+_MANY_ROWS = 32
 
 
 @functools.cache
@@ -122,7 +124,7 @@ class PreparedMatrix:
             elif has_onednn(self.dtype):
                 weight = self._matrix.t()  # (m, k)
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-                self._min_rows = _FEW_MULTIPLICATIONS / max(matrix.numel(), 1)
+                self._min_rows = min(_FEW_MULTIPLICATIONS / max(matrix.numel(), 1), _MANY_ROWS)
 
     def product(
         self,

@@ -41,6 +41,8 @@ class WordCache:
         `torch.Tensor`
             Shape `(len(words), dim)`.
         """
+        if not words:
+            return encode([])
         places = list(map(self._places.get, words))
         if None in places:
             first_use = {word: i for i, word in reversed(list(enumerate(words)))}

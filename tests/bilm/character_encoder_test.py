@@ -3,7 +3,8 @@ import torch
 
 from allennlp_elmo_plugin.bilm import character_encoder as module
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder, _distinct_rows
-from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 WORDS = ["the", "the", "a", "x" * 60, "naïve", "<S>", "</S>", "東京", "bb", "b" * 47, "ab" * 23]
@@ -89,3 +90,20 @@ def test_start_is_bilm_tfs():
     (layer,) = encoder.highway_layers
     assert layer.weight.std().item() == pytest.approx(1000**-0.5, rel=0.01)
     assert layer.bias.tolist() == [0.0] * 1000 + [2.0] * 1000
+
+
+@pytest.mark.skipif(not has_onednn(torch.float32), reason="torch.mm promises nothing of the kind")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_words_vector_is_the_same_in_any_company(precision):
+    torch.manual_seed(1)
+    options = CharCnnOptions(((1, 32), (3, 256)), "relu", 16, n_highway=2)
+    encoder = CharacterEncoder(options, 128)
+    for module in encoder.modules():
+        if hasattr(module, "precision"):
+            module.precision = precision
+    words = [f"word{i}" * (1 + i % 7) for i in range(150)]
+    ids = torch.from_numpy(CharacterTable().lookup(words)).long()  # (n_words, 50)
+    with torch.no_grad():
+        expected = encoder.encode(ids)
+        for some in ([3], [149, 3], list(range(40, 75)), list(range(150))[::-1]):
+            assert torch.equal(encoder.encode(ids[some]), expected[some])

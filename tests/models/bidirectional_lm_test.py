@@ -349,6 +349,26 @@ class TestTraining:
             model(**batch)
         assert caplog.text.count("do not compare them with those of validation") == times
 
+    @pytest.mark.parametrize("num_samples", [0, 20])
+    def test_bfloat16(self, vocab, num_samples):
+        (first, *_) = _batches(vocab)
+        losses = []
+        for precision in ("float32", "bfloat16"):
+            torch.manual_seed(1)
+            model = BidirectionalLanguageModel(
+                vocab,
+                options={**SMALL, "dropout": 0.0},
+                num_samples=num_samples,
+                precision=precision,
+            )
+            losses.append([model(**first)["loss"], model.eval()(**first)["loss"]])
+            losses[-1][0].backward()
+            assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+        (exact, exact_evaluation), (near, evaluation) = losses
+        assert near != exact
+        assert abs(near - exact) < 0.01 * exact
+        assert evaluation == exact_evaluation
+
 
 class TestBadInput:
     @pytest.mark.parametrize(
@@ -361,6 +381,7 @@ class TestBadInput:
             ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
             ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
             ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
+            ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; it must be one of"),
         ],
     )
     def test_arguments(self, vocab, kwargs, message):

@@ -956,3 +956,50 @@ class TestBadInput:
             elmo(TestCachedWords().ids()[:2], positions + 100 * (positions == 7))
         with pytest.raises(ConfigurationError, match=r"shape \(4,\)"):
             elmo(TestCachedWords().ids(), positions[0])
+
+
+class TestSpeed:
+    """What makes ELMo faster gives the same vectors."""
+
+    SENTENCES = [["the", "cat", "sat", "there"], [], ["the", "dog"]]
+
+    def test_embed_sentences_is_forward(self, files_of):
+        elmo = ours.Elmo(*files_of(), 2, dropout=0.0)
+        expected = elmo(ours.batch_to_ids(self.SENTENCES))
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+        actual = elmo.embed_sentences(self.SENTENCES)
+        assert torch.equal(actual["mask"], expected["mask"])
+        for pair in zip(actual["elmo_representations"], expected["elmo_representations"]):
+            assert_close(*pair)
+
+    def test_embed_sentences_with_a_layer_norm(self, files_of):
+        elmo = ours.Elmo(*files_of(), 1, dropout=0.0, do_layer_norm=True, initial_state="zero")
+        expected = elmo(ours.batch_to_ids(self.SENTENCES))["elmo_representations"][0]
+        assert_close(elmo.embed_sentences(self.SENTENCES)["elmo_representations"][0], expected)
+
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_kept_words_are_the_computed_ones(self, files_of, requires_grad):
+        arguments = {"dropout": 0.0, "requires_grad": requires_grad}
+        keeping = ours.Elmo(*files_of(), 1, **arguments)
+        computing = ours.Elmo(*files_of(), 1, max_cached_words=0, **arguments)
+        for sentences in (self.SENTENCES, self.SENTENCES[:1], [["a", "new", "dog"]]):
+            outputs = [
+                elmo(ours.batch_to_ids(sentences))["elmo_representations"][0]
+                for elmo in (keeping, computing)
+            ]
+            assert_close(*outputs)
+        assert outputs[0].requires_grad
+
+    def test_precision(self, files_of):
+        ids = ours.batch_to_ids(self.SENTENCES)
+        expected = ours.Elmo(*files_of(), 1, dropout=0.0)(ids)["elmo_representations"][0]
+        for precision in ("bfloat16", "int8"):
+            elmo = ours.Elmo(*files_of(), 1, dropout=0.0, precision=precision)
+            actual = elmo(ids)["elmo_representations"][0]
+            assert 0 < (actual - expected).norm() < 0.1 * expected.norm()
+
+    def test_bad_precision(self, files_of):
+        with pytest.raises(ConfigurationError, match="precision is 'float16'; it must be one of"):
+            ours.Elmo(*files_of(), 1, precision="float16")
+        with pytest.raises(ConfigurationError, match="int8 has no gradient"):
+            ours.Elmo(*files_of(), 1, precision="int8", requires_grad=True)
