@@ -7,6 +7,7 @@ from torch.autograd.function import once_differentiable
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.linear import Linear
+from allennlp_elmo_plugin.bilm.matrix_product import MANY_ROWS
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
@@ -17,8 +18,6 @@ _WORD_PADDING = PADDING + 1
 _LENGTH_STEP = 4
 # Of fewer words than these, the lengths don't matter.
 _FEW_WORDS = 64
-# Words that go through the highway layers together, where no gradient is needed.
-_BLOCK = 32
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -297,23 +296,15 @@ class CharacterEncoder(torch.nn.Module):
             start += count
         maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        if self._needs_grad() or activated.device.type != "cpu":
-            encoded = self._apply_layers(activated)  # (n_words, output_dim)
-        else:
-            # Products of one shape: with oneDNN, in float32 and bfloat16, a word's vector is then the
-            # same to the bit whatever other words are computed with it, kept ones or new.
-            n_words = activated.size(0)
-            padded = torch.nn.functional.pad(activated, (0, 0, 0, -n_words % _BLOCK))
-            blocks = [self._apply_layers(block) for block in padded.split(_BLOCK)]
-            encoded = torch.cat(blocks)[:n_words]  # (n_words, output_dim)
+        n_words = len(activated)
+        # With oneDNN and as many rows, a word's vector is the same to the bit whatever other words
+        # are computed with it, so that it makes no difference when it was.
+        padding = max(0, MANY_ROWS - n_words)
+        encoded = self._highways(torch.nn.functional.pad(activated, (0, 0, 0, padding)))
+        if self._projection is not None:
+            encoded = self._projection(encoded)  # (n_words + padding, output_dim)
+        encoded = encoded[:n_words]
         return encoded[order.argsort()]
-
-    def _apply_layers(self, activated: torch.Tensor) -> torch.Tensor:
-        """
-        From `(n_words, n_filters)` to `(n_words, output_dim)`.
-        """
-        encoded = self._highways(activated)
-        return encoded if self._projection is None else self._projection(encoded)
 
     def _tables(self) -> List[torch.Tensor]:
         """

@@ -98,9 +98,9 @@ def test_a_words_vector_is_the_same_in_any_company(precision):
     torch.manual_seed(1)
     options = CharCnnOptions(((1, 32), (3, 256)), "relu", 16, n_highway=2)
     encoder = CharacterEncoder(options, 128)
-    for module in encoder.modules():
-        if hasattr(module, "precision"):
-            module.precision = precision
+    for part in encoder.modules():
+        if hasattr(part, "precision"):
+            part.precision = precision
     words = [f"word{i}" * (1 + i % 7) for i in range(150)]
     ids = torch.from_numpy(CharacterTable().lookup(words)).long()  # (n_words, 50)
     with torch.no_grad():
