@@ -32,9 +32,12 @@ class CorpusEmbedder:
 
     Where the language model's states are carried from batch to batch, batches are those of AllenNLP
     0.9: `batch_size` lines in their order. Otherwise a sentence's layers are its own affair, and so
-    batches are made of sentences of like lengths, out of some lines that are read ahead; they are
-    written in the order of the text. What is read ahead is always the same for the same text,
-    whether a run was interrupted or a text was divided into shards, so that the numbers are, too.
+    batches are made of sentences of like lengths, out of a window of lines that are read ahead, and
+    written in the order of the text.
+
+    The windows are the same whether a run was interrupted or the text divided into shards, and but
+    for carried states, which are saved, nothing goes from one to the next. So the numbers are the
+    same to the last bit (on the same machine, with enough memory).
 
     # Parameters
 
@@ -178,14 +181,22 @@ class CorpusEmbedder:
 
     def _start(self, lines: SentenceLines, file: LayersFile) -> Dict[str, Any]:
         """Goes to where the file ends: the text, and the language model's states."""
+        bilm = self._embedder.elmo_bilm
+        if bilm.initial_state == "settled":
+            # Before there are words whose company makes a difference of rounding.
+            self._forget_words()
+            bilm.settled_state()
         progress = file.progress
         if not progress:
             return {"lines": 0, "checksum": 0, "sentences": 0, "tokens": 0, "seconds": 0.0}
         self._check_text(lines, progress)
         if progress["state"] is not None:
             buffer = io.BytesIO(base64.b64decode(progress["state"]))
-            self._embedder.elmo_bilm.lstm.carried.load_state_dict(torch.load(buffer))
+            bilm.lstm.carried.load_state_dict(torch.load(buffer))
         return progress
+
+    def _forget_words(self) -> None:
+        self._embedder.elmo_bilm.token_layer.forget_words()  # type: ignore[operator]
 
     def _check_text(self, lines: SentenceLines, progress: Dict[str, Any]) -> None:
         lines.skip(progress["lines"])
@@ -218,10 +229,12 @@ class CorpusEmbedder:
                 break
             window.append(line)
             n_tokens += len(line.words)
-            if self._carried:
-                is_full = len(window) == self._batch_size
+            is_full = n_tokens >= _LOOK_AHEAD_TOKENS
+            if self._batch_size is not None and self._carried:
+                is_full |= len(window) >= SHARD_LINES
+                is_full &= len(window) % self._batch_size == 0
             else:
-                is_full = n_tokens >= _LOOK_AHEAD_TOKENS or (number + 1) % SHARD_LINES == 0
+                is_full |= (number + 1) % SHARD_LINES == 0
             if is_full:
                 yield window
                 window, n_tokens = [], 0
@@ -230,8 +243,10 @@ class CorpusEmbedder:
 
     def _batches(self, window: List[SentenceLine]) -> Iterator[List[int]]:
         """Which lines of a window to run at once, by their places in it."""
-        if self._carried:
-            yield list(range(len(window)))
+        if self._batch_size is not None and self._carried:
+            places = range(len(window))
+            for start in range(0, len(window), self._batch_size):
+                yield list(places[start : start + self._batch_size])
             return
         lengths = [len(line.words) for line in window]
         batch: List[int] = []
@@ -247,6 +262,7 @@ class CorpusEmbedder:
         yield batch
 
     def _write(self, window: List[SentenceLine], file: LayersFile, name: str) -> None:
+        self._forget_words()
         arrays: List[Any] = [None] * len(window)
         for batch in self._batches(window):
             embedded = self._embedder.embed_batch(

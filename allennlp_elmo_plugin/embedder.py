@@ -38,6 +38,8 @@ OUTPUT_FORMATS: Dict[str, Callable[[List[torch.Tensor]], List[torch.Tensor]]] = 
 }
 """What can be had of the layers, a list of tensors of one shape."""
 
+DEFAULT_INITIAL_STATE = "settled"
+
 _WINDOW_STEPS = 2048
 """Longer sentences are embedded in windows of so many tokens."""
 

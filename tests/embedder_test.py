@@ -66,6 +66,13 @@ class TestEmbedding:
         first, second = (embedder.embed_sentence(SENTENCES[0]) for _ in range(2))
         np.testing.assert_array_equal(first, second)
 
+    def test_by_default_a_sentence_has_its_own_vectors(self, files):
+        embedder = ElmoEmbedder(*files)
+        first = embedder.embed_batch(SENTENCES)
+        assert_all_close(embedder.embed_batch(SENTENCES[::-1]), first[::-1])
+        for array, again in zip(first, embedder.embed_batch(SENTENCES)):
+            np.testing.assert_array_equal(array, again)
+
     @pytest.mark.parametrize("n_layers", [1, 3])
     def test_shape_comes_from_the_model(self, tmp_path, n_layers):
         files = write_random_elmo(tmp_path, n_layers=n_layers, projection_dim=5)

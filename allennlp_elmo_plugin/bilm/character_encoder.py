@@ -256,6 +256,13 @@ class CharacterEncoder(torch.nn.Module):
         index = torch.tensor(list(map(distinct.__getitem__, words)), device=device)
         return vectors.index_select(0, index)
 
+    def forget_words(self) -> None:
+        """
+        Empties the cache of words. A word's vector differs by rounding with the words that it was
+        computed with: from here on, the numbers don't depend on what came before.
+        """
+        self._prepared_cache = Prepared()
+
     def _needs_grad(self) -> bool:
         return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
 

@@ -14,15 +14,13 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output
 from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
 )
-
-DEFAULT_INITIAL_STATE = "settled"
 
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
@@ -119,7 +117,7 @@ class Elmo(Subcommand):
             "--batch-tokens",
             type=int,
             default=4096,
-            help="most tokens to embed at once, sentence boundaries counted (default: 4096); "
+            help="most tokens to embed at once, sentence boundaries counted; "
             "without effect with --initial-state carried",
         )
         subparser.add_argument(
@@ -129,7 +127,7 @@ class Elmo(Subcommand):
             help="what the language model starts a sentence from: what the sentences before have "
             "left (carried: AllenNLP 0.9's way, batches of --batch-size lines in their order), the "
             "state in which it settles when it reads nothing but sentence boundaries (settled), or "
-            f"zero; default: {DEFAULT_INITIAL_STATE}",
+            "zero",
         )
         subparser.add_argument(
             "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
@@ -153,7 +151,7 @@ class Elmo(Subcommand):
             help="write the mapping of sentences to keys under the name sentence_indices too",
         )
         subparser.add_argument(
-            "--dtype", choices=DTYPES, default="float32", help="numbers to write; default: float32"
+            "--dtype", choices=DTYPES, default="float32", help="numbers to write"
         )
         subparser.add_argument(
             "--compression",
