@@ -87,7 +87,7 @@ class ElmoEmbedder:
         weight_file: str = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
         vocab_to_cache: Optional[Sequence[str]] = None,
-        initial_state: str = "settled",
+        initial_state: str = DEFAULT_INITIAL_STATE,
     ) -> None:
         check_for_gpu(cuda_device)
         self.cuda_device = cuda_device

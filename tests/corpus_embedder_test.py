@@ -84,29 +84,31 @@ class TestResume:
     def checkpoint_at_every_window(self, monkeypatch):
         monkeypatch.setattr(corpus_embedder, "_CHECKPOINT_SECONDS", 0)
 
-    def run_until_killed(self, files, text, path, initial_state, seconds):
+    def run_until_killed(self, seconds, *args, **kwargs):
         """A process that gets SIGKILL after so many seconds, unless it has finished."""
         process = multiprocessing.get_context("fork").Process(
-            target=embed, args=(files, text, path, initial_state), kwargs={"resume": True}
+            target=embed, args=args, kwargs={"resume": True, **kwargs}
         )
         process.start()
         process.join(seconds)
         process.kill()
         process.join()
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_sigkill_at_any_moment(self, uninterrupted, files, tmp_path, seed):
+    @pytest.mark.parametrize("seed, compression", [(0, None), (1, None), (2, "gzip")])
+    def test_sigkill_at_any_moment(self, uninterrupted, files, tmp_path, seed, compression):
         initial_state, text, expected = uninterrupted
         rng = random.Random(seed)
+
+        def arguments(name):
+            return (files, text, tmp_path / name, initial_state)
+
         start = time.monotonic()
-        self.run_until_killed(files, text, tmp_path / "whole", initial_state, 600)
+        self.run_until_killed(600, *arguments("whole"), compression=compression)
         duration = time.monotonic() - start
         assert_same_files(tmp_path / "whole", expected)
         for _ in range(3):
-            self.run_until_killed(
-                files, text, tmp_path / "o", initial_state, duration * rng.random()
-            )
-        summary = embed(files, text, tmp_path / "o", initial_state, resume=True)
+            self.run_until_killed(duration * rng.random(), *arguments("o"), compression=compression)
+        summary = embed(*arguments("o"), resume=True, compression=compression)
         assert summary["sentences"] == summary["lines"] == len(text.split("\n"))
         assert_same_files(tmp_path / "o", expected)
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]

@@ -96,7 +96,11 @@ def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, A
         "checksum": summaries[0]["checksum"],
         **{key: sum(each[key] for each in summaries) for key in ("sentences", "tokens", "seconds")},
     }
-    with LayersFile(output, force, settings=settings) as file, ExitStack() as stack:
+    compression = settings["compression"]
+    with (
+        LayersFile(output, force, settings=settings, compression=compression) as file,
+        ExitStack() as stack,
+    ):
         import h5py
 
         sources = [stack.enter_context(h5py.File(part, "r")) for part in parts]
