@@ -14,7 +14,7 @@ from benchmarks.workload import Corpus, Sentence
 _BATCHES_BEFORE = 40
 # Batches that one program reads before it is the other's turn; of single sentences, ten times as
 # many.
-_BATCHES_OF_A_TURN = 3
+_BATCHES_OF_A_TURN = 2
 
 
 class Workload(NamedTuple):
