@@ -1,5 +1,5 @@
 // What the small models of `allennlp elmo-benchmark` share: data from the command, and words and
-// characters learned from the task's training set alone.
+// characters of its own, learned in training. (AllenNLP's vocabulary has the words of all splits.)
 {
   data: {
     train_data_path: std.extVar('TRAIN_DATA_PATH'),
