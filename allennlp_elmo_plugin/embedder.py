@@ -15,13 +15,12 @@ from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
     END_SENTENCE_WORD,
     CharacterTable,
-    sentences_to_character_ids,
 )
 from allennlp_elmo_plugin.bilm.time_windows import run_in_windows
 from allennlp_elmo_plugin.compat import is_out_of_memory
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLines
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, _ElmoBiLm
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -69,11 +68,13 @@ class ElmoEmbedder:
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
-        Words whose character representations are computed once, in advance. Batches of such words
-        alone are then faster; the numbers are the same.
+        Words whose character representations are computed once, in advance; the numbers are the
+        same.
     initial_state : `str`, optional (default = `"settled"`)
         What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`, and
         docs/reproducibility.md for what they cost.
+    precision : `str`, optional (default = `"float32"`)
+        What the matrix products are computed in: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
 
     # Raises
 
@@ -88,23 +89,32 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         vocab_to_cache: Optional[Sequence[str]] = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
+        precision: str = "float32",
     ) -> None:
         check_for_gpu(cuda_device)
         self.cuda_device = cuda_device
         self._device = int_to_device(cuda_device)
-        # Position 0 of the cached words means padding.
-        words = ["", *dict.fromkeys(vocab_to_cache)] if vocab_to_cache else []
-        self._word_positions = {word: i for i, word in enumerate(words) if i > 0}
+        words = list(dict.fromkeys(vocab_to_cache or []))
         self.elmo_bilm = _ElmoBiLm(
-            options_file, weight_file, vocab_to_cache=words or None, initial_state=initial_state
+            options_file,
+            weight_file,
+            initial_state=initial_state,
+            precision=precision,
+            # As many words again may come as are asked for.
+            max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         self.elmo_bilm.eval()
         self.elmo_bilm.to(self._device)
+        self.elmo_bilm.keep_words(words)
         # As many characters a word as the model was trained with, 50 or not.
         self._table = CharacterTable(self.elmo_bilm._max_characters)
         # Both are halved when a GPU has too little memory.
         self._window_steps = _WINDOW_STEPS
         self._max_batch_tokens: Optional[int] = None
+
+    @property
+    def precision(self) -> str:
+        return self.elmo_bilm.precision
 
     @property
     def initial_state(self) -> str:
@@ -299,13 +309,15 @@ class ElmoEmbedder:
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(name.encode("utf-8"))
                 digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
-        return {"model": digest.hexdigest(), "initial_state": self.initial_state}
+        return {
+            "model": digest.hexdigest(),
+            "initial_state": self.initial_state,
+            "precision": self.precision,
+        }
 
     def _run(self, batch: List[List[str]]) -> BiLmOutput:
         """The layers of a batch, sentence boundaries included."""
-        # (batch_size, timesteps, max_characters_per_token)
-        character_ids = torch.from_numpy(sentences_to_character_ids(batch, self._table))
-        return self.elmo_bilm.run(character_ids.to(self._device), self._cached_word_inputs(batch))
+        return self.elmo_bilm.run_words(batch)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
         """`embed_batch`, in as many steps as the memory asks for."""
@@ -394,17 +406,3 @@ class ElmoEmbedder:
                     array = arrays[row][..., i * dim : (i + 1) * dim]
                     array[:, steps[rows == row].numpy()] = vectors[:, here]
         return [array[:, 1:-1] for array in arrays]
-
-    def _cached_word_inputs(self, batch: List[List[str]]) -> Optional[torch.Tensor]:
-        """Positions in the cache, `(batch_size, timesteps)`; `None` if a word is not there."""
-        positions = self._word_positions
-        if not positions or any(word not in positions for sentence in batch for word in sentence):
-            return None
-        # (batch_size, timesteps)
-        return torch.nn.utils.rnn.pad_sequence(
-            [
-                torch.tensor([positions[word] for word in sentence], dtype=torch.long)
-                for sentence in batch
-            ],
-            batch_first=True,
-        ).to(self._device)

@@ -121,6 +121,17 @@ class TestEmbedding:
             ElmoEmbedder(*files, cuda_device=99)
 
 
+def test_precision(files, embedder):
+    near = ElmoEmbedder(*files, initial_state="carried", precision="bfloat16")
+    assert near.fingerprint() != ElmoEmbedder(*files, initial_state="carried").fingerprint()
+    embedder.elmo_bilm.lstm.reset_states()
+    for actual, expected in zip(near.embed_batch(SENTENCES), embedder.embed_batch(SENTENCES)):
+        assert actual.dtype == np.float32
+        difference = np.linalg.norm(actual - expected)
+        assert difference <= 0.05 * np.linalg.norm(expected)
+        assert difference > 0 or not actual.size
+
+
 class TestCachedWords:
     def test_same_numbers_with_and_without_words_in_the_cache(self, files, embedder):
         words = [word for sentence in SENTENCES for word in sentence]
@@ -134,7 +145,7 @@ class TestCachedWords:
         def refuse(*_):
             raise AssertionError("computed characters")
 
-        cached.elmo_bilm.token_layer.embed_tokens = refuse
+        cached.elmo_bilm.token_layer.encode = refuse
         cached.embed_batch([["a", "b"], ["b"]])
         with pytest.raises(AssertionError, match="computed characters"):
             cached.embed_batch([["a", "c"]])

@@ -91,6 +91,8 @@ class BiLm(torch.nn.Module):
                 )
             self._token_embedder = TokenEmbedding(options.n_tokens_vocab, options.projection_dim)
         self._elmo_lstm = BiLstm(options, forget_bias)
+        # See `set_precision`.
+        self.precision = "float32"
         # Layers of a representation, the token vectors among them.
         self.num_layers = options.n_layers + 1
 
@@ -195,6 +197,7 @@ class BiLm(torch.nn.Module):
         """
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
+        self.precision = precision
         for module in self.modules():
             if isinstance(module, (CharacterEncoder, Linear, ProjectedLstm)):
                 module.precision = precision

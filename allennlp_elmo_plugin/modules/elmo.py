@@ -572,8 +572,7 @@ class _ElmoBiLm(BiLm):
         changes by more than 1e-6, at most 100 times. It is found once, and again when a parameter
         has changed.
         """
-        precision = self.token_layer.precision
-        return self._settled.get(list(self.parameters()), self._settle, precision)
+        return self._settled.get(list(self.parameters()), self._settle, self.precision)
 
     def _settle(self) -> FixedState:
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
@@ -641,6 +640,17 @@ class _ElmoBiLm(BiLm):
                 )
         inputs = _fit_width(inputs, self._max_characters)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
+
+    def keep_words(self, words: Sequence[str]) -> None:
+        """
+        Computes the vectors of words, to be kept for `run_words`.
+        """
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
+        with torch.no_grad():
+            for start in range(0, len(words), _CACHE_CHUNK):
+                self.token_layer.embed_words(  # type: ignore[operator]
+                    words[start : start + _CACHE_CHUNK]
+                )
 
     def run_words(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
         """
