@@ -153,6 +153,7 @@ class CorpusEmbedder:
             seconds, tokens = progress["seconds"], progress["tokens"]
             for window in self._windows(lines):
                 self._write(window, file, lines.name)
+                _give_back_memory()
                 now = time.monotonic()
                 progress = {
                     "lines": lines.number,
@@ -169,7 +170,6 @@ class CorpusEmbedder:
                 )
                 if now - last_checkpoint >= _CHECKPOINT_SECONDS:
                     file.checkpoint({**progress, "state": self._state()})
-                    _give_back_memory()
                     last_checkpoint = time.monotonic()
             # Lines of other shards may follow the last window.
             progress["lines"], progress["checksum"] = lines.number, lines.checksum
