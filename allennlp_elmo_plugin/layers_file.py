@@ -108,9 +108,9 @@ class LayersFile:
             if self._resume:
                 self.progress = self._raw.note["progress"]
                 self._check_settings(self._raw.note["settings"])
-            # The oldest format: every HDF5 library reads it, and it is as fast. But there a
-            # compressed dataset has an index of 2.6 KB, which HDF5 1.10 (2016) makes needless.
-            libver = "earliest" if self._compression is None else ("v110", "latest")
+            # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
+            # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
+            libver = ("v108" if self._compression is None else "v110", "latest")
             self._link_properties = h5py.h5p.create(h5py.h5p.LINK_CREATE)
             self._link_properties.set_create_intermediate_group(True)
             self._link_properties.set_char_encoding(h5py.h5t.CSET_UTF8)

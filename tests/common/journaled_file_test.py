@@ -75,15 +75,16 @@ def test_a_file_goes_back_to_the_last_commit(seed, tmp_path, monkeypatch):
         recovered.close()
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_hdf5_goes_back_to_the_last_commit(seed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("libver", ["earliest", ("v108", "latest"), ("v110", "latest")])
+@pytest.mark.parametrize("seed", range(6))
+def test_hdf5_goes_back_to_the_last_commit(seed, libver, tmp_path, monkeypatch):
     rng = random.Random(seed)
     path = str(tmp_path / "f")
     file = JournaledFile(path)
     with monkeypatch.context() as context:
         disk = Disk(context, rng.randrange(20000, 400000))
         try:
-            with h5py.File(file, "w", libver="earliest") as hdf5:
+            with h5py.File(file, "w", libver=libver) as hdf5:
                 for i in range(1000):
                     hdf5[str(rng.randrange(10**9)) + f" {i}"] = np.full(rng.randrange(60), i)
                     hdf5[f"g{i % 7}/{i}"] = i
