@@ -105,7 +105,9 @@ class ElmoEmbedder:
         )
         self.elmo_bilm.eval()
         self.elmo_bilm.to(self._device)
-        self.elmo_bilm.keep_words(words)
+        if words:
+            words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
+            self.elmo_bilm.token_layer.keep_words(words)  # type: ignore[operator]
         # As many characters a word as the model was trained with, 50 or not.
         self._table = CharacterTable(self.elmo_bilm._max_characters)
         # Both are halved when a GPU has too little memory.

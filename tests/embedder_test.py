@@ -150,6 +150,17 @@ class TestCachedWords:
         with pytest.raises(AssertionError, match="computed characters"):
             cached.embed_batch([["a", "c"]])
 
+    def test_a_file_of_words_in_the_cache(self, files, tmp_path):
+        cached = ElmoEmbedder(*files, vocab_to_cache=["a", "b"], initial_state="zero")
+
+        def refuse(*_):
+            raise AssertionError("computed characters")
+
+        cached.elmo_bilm.token_layer.encode = refuse
+        cached.embed_file(io.BytesIO(b"a b\nb\n"), str(tmp_path / "layers.hdf5"))
+        with pytest.raises(AssertionError, match="computed characters"):
+            cached.embed_file(io.BytesIO(b"a b\nc\n"), str(tmp_path / "others.hdf5"))
+
 
 class TestFile:
     def embed(self, embedder, path, text, **arguments):

@@ -18,6 +18,8 @@ _WORD_PADDING = PADDING + 1
 _LENGTH_STEP = 4
 # Of fewer words than these, the lengths don't matter.
 _FEW_WORDS = 64
+# Words of `keep_words` that are computed at a time.
+_KEPT_AT_ONCE = 4096
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -256,12 +258,23 @@ class CharacterEncoder(torch.nn.Module):
         index = torch.tensor(list(map(distinct.__getitem__, words)), device=device)
         return vectors.index_select(0, index)
 
+    def keep_words(self, words: Sequence[str]) -> None:
+        """
+        Computes the vectors of words, for `embed_words` to have them from now on. They count among
+        `max_cached_words`.
+        """
+        with torch.no_grad():
+            for start in range(0, len(words), _KEPT_AT_ONCE):
+                self.embed_words(words[start : start + _KEPT_AT_ONCE])
+            self._cache().stay()
+
     def forget_words(self) -> None:
         """
-        Empties the cache of words. A word's vector differs by rounding with the words that it was
-        computed with: from here on, the numbers don't depend on what came before.
+        Empties the cache of words but for those of `keep_words`. A word's vector differs by
+        rounding with the words that it was computed with: from here on, the numbers don't depend on
+        what came before.
         """
-        self._prepared_cache = Prepared()
+        self._cache().forget()
 
     def _needs_grad(self) -> bool:
         return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())

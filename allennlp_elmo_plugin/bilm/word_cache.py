@@ -1,3 +1,4 @@
+import itertools
 from typing import Callable, Dict, Hashable, List, Optional, Sequence
 
 import torch
@@ -7,8 +8,8 @@ _FEW_ROWS = 1024
 
 class WordCache:
     """
-    Vectors of words, kept from batch to batch. When there are too many, all are forgotten, and the
-    frequent ones are soon back.
+    Vectors of words, kept from batch to batch. When there are too many, all are forgotten that were
+    not asked to stay, and the frequent ones are soon back.
 
     # Parameters
 
@@ -19,11 +20,24 @@ class WordCache:
     def __init__(self, max_words: int) -> None:
         self.max_words = max_words
         self._places: Dict[Hashable, int] = {}
-        # With room for more words: (at least len(self), dim)
+        self._n_staying = 0
+        # In the order of the words, with room for more: (at least len(self), dim)
         self._vectors: Optional[torch.Tensor] = None
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def stay(self) -> None:
+        """
+        Lets the words that are here now stay for good.
+        """
+        self._n_staying = len(self)
+
+    def forget(self) -> None:
+        """
+        Forgets all words but those that stay.
+        """
+        self._places = dict(itertools.islice(self._places.items(), self._n_staying))
 
     def look_up(
         self, words: Sequence[Hashable], encode: Callable[[List[int]], torch.Tensor]
@@ -48,7 +62,8 @@ class WordCache:
             first_use = {word: i for i, word in reversed(list(enumerate(words)))}
             new = {word: i for word, i in first_use.items() if word not in self._places}
             if len(self) + len(new) > self.max_words:
-                self._places, self._vectors, new = {}, None, first_use
+                self.forget()
+                new = {word: i for word, i in first_use.items() if word not in self._places}
             self._add(list(new), encode(list(new.values())))
             places = list(map(self._places.get, words))
         assert self._vectors is not None

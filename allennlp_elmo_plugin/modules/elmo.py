@@ -576,19 +576,13 @@ class _ElmoBiLm(BiLm):
 
     def _settle(self) -> FixedState:
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
-        ids = CharacterTable(self._max_characters).lookup(words)  # (2, max_characters)
-        device = next(self.parameters()).device
-        vectors = self.token_layer.embed_tokens(torch.from_numpy(ids).long().to(device))  # (2, dim)
-        packing = PackedBatch([2], 2, device)
-        packed = {
-            direction: packing.pack(vectors.unsqueeze(0), backward=direction == "backward")
-            for direction in self.options.directions
-        }
-        packings = dict.fromkeys(packed, packing)
+        # Shape: (2, projection_dim)
+        vectors = self._token_embedder.embed_words(words)  # type: ignore[operator]
+        packing = PackedBatch([2], 2, vectors.device)
         state = CarriedState()
         previous = None
         for _ in range(_SETTLED_PASSES):
-            BiLm.run_layers(self, packed, packings, state)
+            self.run_tokens(vectors, packing, state)
             # All outputs and memories: (n_layers * n_directions * (projection_dim + dim),)
             values = torch.cat([each[0] for pair in state.state_dict().values() for each in pair])
             if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
@@ -640,17 +634,6 @@ class _ElmoBiLm(BiLm):
                 )
         inputs = _fit_width(inputs, self._max_characters)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
-
-    def keep_words(self, words: Sequence[str]) -> None:
-        """
-        Computes the vectors of words, to be kept for `run_words`.
-        """
-        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
-        with torch.no_grad():
-            for start in range(0, len(words), _CACHE_CHUNK):
-                self.token_layer.embed_words(  # type: ignore[operator]
-                    words[start : start + _CACHE_CHUNK]
-                )
 
     def run_words(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
         """

@@ -47,6 +47,18 @@ def test_more_words_at_once_than_it_keeps():
     assert len(cache) == 1
 
 
+def test_some_words_stay():
+    cache, encoder = WordCache(3), Encoder()
+    encoder.look_up(cache, ["a", "b"])
+    cache.stay()
+    encoder.look_up(cache, ["a", "c"])
+    encoder.look_up(cache, ["d", "b"])  # one too many
+    assert len(cache) == 3
+    cache.forget()
+    encoder.look_up(cache, ["b", "d", "a"])
+    assert encoder.words == [["a", "b"], ["c"], ["d"], ["d"]]
+
+
 @pytest.mark.parametrize("n", [1, 1000, 3000])
 def test_grows(n):
     cache, encoder = WordCache(10_000), Encoder()
