@@ -11,6 +11,7 @@ from allennlp_elmo_plugin import (
     compat,
     data,
     drop_in,
+    evaluation,
     models,
     modules,
     predictors,

@@ -9,22 +9,20 @@ import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import prepare_environment
-from allennlp.data import Instance
 from allennlp.models import Model
 from allennlp.modules.scalar_mix import ScalarMix
-from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
-from allennlp_elmo_plugin.benchmark.task import Outputs, Task
+from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
 
-_PREDICTION_BATCH = 32
 
-
-def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
+def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
     """
     # Parameters
 
-    task : `Task`
+    kind : `str`
+        Of the task, one of `TASKS`.
     params : `Params`
         A whole configuration, with `test_data_path`.
     folder : `Path`
@@ -46,18 +44,19 @@ def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str,
     keep_vectors(model, vectors)
     loop.run()  # leaves the best weights in the model
     loader: Any = loop.evaluation_data_loader
-    instances: List[Instance] = list(loader.iter_instances())
-    allennlp_metrics = training_util.evaluate(model, loader, loop.trainer.cuda_device)
-    scores = task.score(instances, _predict(model, instances))
+    metrics = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)(model, loader)
+    metrics = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
+    scores = {
+        name[len(PREFIX) :]: value for name, value in metrics.items() if name.startswith(PREFIX)
+    }
+    task = TASKS[kind]
     curve = _curve(folder, task.allennlp_metric)
     mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
     return {
         "score": scores[task.score_name],
         "scores": scores,
         "allennlp_metrics": {
-            name: value
-            for name, value in allennlp_metrics.items()
-            if isinstance(value, (int, float))
+            name: value for name, value in metrics.items() if not name.startswith(PREFIX)
         },
         "curve": curve,
         "layer_weights": [
@@ -70,19 +69,6 @@ def run(task: Task, params: Params, folder: Path, vectors: Vectors) -> Dict[str,
         ),
         "seconds": time.monotonic() - start,
     }
-
-
-def _predict(model: Model, instances: List[Instance]) -> Outputs:
-    model.eval()
-    outputs: Outputs = []
-    for start in range(0, len(instances), _PREDICTION_BATCH):
-        batch: List[Any] = model.forward_on_instances(instances[start : start + _PREDICTION_BATCH])
-        for output in batch:
-            if "label" not in output and "label_logits" in output:  # ESIM names no label
-                index = int(output["label_logits"].argmax())
-                output["label"] = model.vocab.get_token_from_index(index, "labels")
-            outputs.append(output)
-    return outputs
 
 
 def _curve(folder: Path, metric: str) -> List[float]:

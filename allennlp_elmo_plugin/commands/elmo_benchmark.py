@@ -139,7 +139,6 @@ def benchmark(
     from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
     from allennlp_elmo_plugin.benchmark.report import MODELS
     from allennlp_elmo_plugin.benchmark.run import run
-    from allennlp_elmo_plugin.benchmark.task import TASKS
 
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
@@ -163,7 +162,7 @@ def benchmark(
         folder.mkdir(parents=True)
         params = _params(task, model, seed, found[task], elmo, configs, overrides)
         result: Dict[str, Any] = {"task": task, "model": model, "seed": seed}
-        result.update(run(TASKS[kind_of(task)], params, folder, vectors[1]))
+        result.update(run(kind_of(task), params, folder, vectors[1]))
         _write(result_file, json.dumps(result, indent=2))
         shutil.rmtree(folder)
         n_done += 1

@@ -34,6 +34,16 @@ TASKS = [
     ("imdb", "imdb", "IMDB", "imdb.jsonl", 100, "accuracy"),
     ("chunking", "chunking", "CHUNKING", "chunking.txt", 100, "f1-measure-overall"),
 ]
+# Of `allennlp evaluate`, in percent
+OFFICIAL_SCORES = {
+    "srl": "official-f1",
+    "ner": "official-f1",
+    "snli": "official-accuracy-neutral",
+    "sst": "official-accuracy-4",
+    "coref": "official-f1",
+    "squad": "official-em",
+    "chunking": "official-f1",
+}
 IDS = [task[0] for task in TASKS]
 ELMO_DIM = 12
 # A few sentences want larger steps.
@@ -138,6 +148,8 @@ def test_trains_archives_and_evaluates(
     expected = json.loads((tmp_path / "model" / "metrics.json").read_text(encoding="utf-8"))
     assert metrics[metric] == pytest.approx(expected[f"best_validation_{metric}"], abs=1e-6)
     assert 0 <= metrics[metric] <= 1
+    if folder in OFFICIAL_SCORES:
+        assert 0 <= metrics[OFFICIAL_SCORES[folder]] <= 100
     if suffix:
         _check_elmo(load_archive(archive), elmo)
 

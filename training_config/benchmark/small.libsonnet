@@ -41,12 +41,12 @@
     bidirectional: true,
   },
 
-  trainer(metric, num_epochs=12, patience=3): {
+  trainer(metric, num_epochs=12, patience=3, lr=0.001): {
     num_epochs: num_epochs,
     patience: patience,
     grad_norm: 5.0,
     validation_metric: '+' + metric,
-    optimizer: { type: 'adam', lr: 0.001 },
+    optimizer: { type: 'adam', lr: lr },
     checkpointer: { keep_most_recent_by_count: 1 },
   },
 }

@@ -91,4 +91,5 @@ local feedforward(input_dim) = {
     learning_rate_scheduler: { type: 'reduce_on_plateau', factor: 0.5, mode: 'max', patience: 2 },
     optimizer: { type: 'adam', lr: 0.001 },
   },
+  evaluation: { type: 'official', task: 'coref' },
 }

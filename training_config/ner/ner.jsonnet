@@ -64,4 +64,5 @@ local data = import '../data.libsonnet';
     validation_metric: '+f1-measure-overall',
     optimizer: { type: 'adam', lr: 0.001 },
   },
+  evaluation: { type: 'official', task: 'ner' },
 }

@@ -75,4 +75,5 @@ local lstm(input_size) = {
     optimizer: { type: 'adam', lr: 0.0004 },
     learning_rate_scheduler: { type: 'reduce_on_plateau', factor: 0.5, mode: 'max', patience: 0 },
   },
+  evaluation: { type: 'official', task: 'snli' },
 }

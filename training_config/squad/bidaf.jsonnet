@@ -74,4 +74,5 @@ local lstm(input_size, hidden_size=100, num_layers=1) = {
     learning_rate_scheduler: { type: 'reduce_on_plateau', factor: 0.5, mode: 'max', patience: 2 },
     optimizer: { type: 'adam', betas: [0.9, 0.9] },
   },
+  evaluation: { type: 'official', task: 'squad' },
 }

@@ -50,4 +50,5 @@ local data = import '../data.libsonnet';
     validation_metric: '+f1-measure-overall',
     optimizer: { type: 'adadelta', rho: 0.95 },
   },
+  evaluation: { type: 'official', task: 'srl' },
 }

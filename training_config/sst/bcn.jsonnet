@@ -67,4 +67,5 @@ local lstm(input_size) = {
     validation_metric: '+accuracy',
     optimizer: { type: 'adam', lr: 0.001 },
   },
+  evaluation: { type: 'official', task: 'sst5' },
 }
