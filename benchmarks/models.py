@@ -1,10 +1,6 @@
-"""The models that are timed, with random weights, and AllenNLP's own classes."""
+"""The models that are timed, with random weights."""
 
-import importlib.util
-from types import ModuleType
 from typing import Dict, NamedTuple, Sequence, Tuple
-
-import allennlp.modules.elmo
 
 from tests.testing import write_random_elmo
 
@@ -36,16 +32,3 @@ def write_model(size: str, folder: str) -> Tuple[str, str]:
     grow from step to step.
     """
     return write_random_elmo(folder, char_dim=16, **SIZES[size]._asdict())
-
-
-def allennlp_elmo() -> ModuleType:
-    """
-    AllenNLP's own `allennlp.modules.elmo`, whatever the plugin has made of the imported one.
-    """
-    spec = importlib.util.spec_from_file_location(
-        "allennlp_elmo_original", allennlp.modules.elmo.__file__
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

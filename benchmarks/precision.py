@@ -13,14 +13,17 @@ import argparse
 from pathlib import Path
 from typing import List, Tuple
 
-import h5py
 import torch
 
 from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
-from scripts.compare_initial_states import batches, perplexity, read_sentences, score
+from scripts.compare_initial_states import (
+    batches,
+    perplexity,
+    read_sentences,
+    read_softmax,
+    score,
+)
 
 
 def layers(elmo: str, precision: str, sentences: List[List[str]]) -> List[torch.Tensor]:
@@ -51,11 +54,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=20000, help="words of it to read (20000)")
     args = parser.parse_args()
     sentences = read_sentences(args.text, args.words)
-    ids = {word: i for i, word in enumerate(read_vocabulary_file(args.elmo / "vocab.txt"))}
-    with h5py.File(args.elmo / "softmax.hdf5", "r") as file:
-        weight, bias = (torch.from_numpy(file[f"softmax/{name}"][...]) for name in ("W", "b"))
-    softmax = Softmax(*weight.shape)
-    softmax.weight.data, softmax.bias.data = weight, bias
+    softmax, ids = read_softmax(args.elmo)
     expected = layers(str(args.elmo), "float32", sentences)
     print("| precision | perplexity | relative error of layers 0, 1, 2 | lowest cosine of a word |")
     print("|---|---|---|---|")

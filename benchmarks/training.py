@@ -20,10 +20,10 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.weights import read_weights
 from allennlp_elmo_plugin.modules.elmo import _add_boundary_characters
-from benchmarks.models import allennlp_elmo
 from benchmarks.report import Row
 from benchmarks.timing import take_turns
 from benchmarks.workload import Corpus
+from tests import originals
 
 NUM_STEPS = 20
 
@@ -107,7 +107,7 @@ class AllenNlpTraining(torch.nn.Module):
     ) -> None:
         super().__init__()
         lstm = BiLmOptions.from_file(options_file)
-        self.encoder = allennlp_elmo()._ElmoCharacterEncoder(
+        self.encoder = originals.elmo._ElmoCharacterEncoder(
             options_file, weight_file, requires_grad=True
         )
         self.lstm = ElmoLstm(

@@ -52,6 +52,16 @@ def read_sentences(path: Path, n_words: int) -> List[List[str]]:
     return sentences
 
 
+def read_softmax(elmo: Path) -> Tuple[Softmax, Dict[str, int]]:
+    """With the place of each word in it."""
+    words = read_vocabulary_file(elmo / "vocab.txt")
+    with h5py.File(elmo / "softmax.hdf5", "r") as file:
+        weight, bias = (torch.from_numpy(file[f"softmax/{name}"][...]) for name in ("W", "b"))
+    softmax = Softmax(*weight.shape)
+    softmax.weight.data, softmax.bias.data = weight, bias
+    return softmax, {word: index for index, word in enumerate(words)}
+
+
 def batches(sentences: List[List[str]], batch_size: int) -> Iterator[List[List[str]]]:
     for start in range(0, len(sentences), batch_size):
         yield sentences[start : start + batch_size]
@@ -122,12 +132,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=50000, help="words of it to read (50000)")
     arguments = parser.parse_args()
     sentences = read_sentences(arguments.text, arguments.words)
-    words = read_vocabulary_file(arguments.elmo / "vocab.txt")
-    ids = {word: index for index, word in enumerate(words)}
-    with h5py.File(arguments.elmo / "softmax.hdf5", "r") as file:
-        weight, bias = (torch.from_numpy(file[f"softmax/{name}"][...]) for name in ("W", "b"))
-    softmax = Softmax(*weight.shape)
-    softmax.weight.data, softmax.bias.data = weight, bias
+    softmax, ids = read_softmax(arguments.elmo)
     n_words = sum(len(words) for words in sentences)
     print(f"{len(sentences):,} sentences of {n_words / len(sentences):.1f} words on average")
     print(f"{'':22}perplexity             of the first {N_FIRST} words    change of vectors")

@@ -60,10 +60,14 @@ def test_official_scores_beside_allennlps(archive: str, tmp_path: Path) -> None:
 
 def test_unknown_task(archive: str) -> None:
     with pytest.raises(ConfigurationError, match="'pos'; it must be one of .*'ner'"):
-        evaluate_from_archive(archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task="pos"))
+        evaluate_from_archive(
+            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task="pos")
+        )
 
 
 @pytest.mark.parametrize("task", ["snli", "coref", "squad", "srl"])
 def test_task_of_another_model(archive: str, task: str) -> None:
     with pytest.raises(ConfigurationError, match=f"for the task '{task}', but there is no '"):
-        evaluate_from_archive(archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task=task))
+        evaluate_from_archive(
+            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task=task)
+        )
