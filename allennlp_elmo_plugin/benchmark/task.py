@@ -1,16 +1,10 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, Optional
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Instance
 from nltk import Tree
-
-from allennlp_elmo_plugin.benchmark import scorers
-from allennlp_elmo_plugin.benchmark.scorers import Scores
-
-Outputs = List[Dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -21,13 +15,11 @@ class Task:
     # Parameters
 
     score_name : `str`
-        The official score that is compared, one of those that `score` gives.
+        The official score that is compared, one of those of `INSTANCE_SCORERS`.
     allennlp_metric : `str`
         AllenNLP's metric for the same, by which the best epoch is chosen.
     paper_delta : `float`, optional
         What ELMo adds to the baseline in Peters et al. (2018), table 1.
-    score : `Callable[[List[Instance], Outputs], Scores]`
-        Official scores from the instances of a test set and what the model says of each.
     check : `Callable[[Path], None]`
         Raises a `ConfigurationError` that names file and line (for JSON of SQuAD, the question) if
         a file is not of the task's format.
@@ -36,43 +28,7 @@ class Task:
     score_name: str
     allennlp_metric: str
     paper_delta: Optional[float]
-    score: Callable[[List[Instance], Outputs], Scores]
     check: Callable[[Path], None]
-
-
-def _score_tags(instances: List[Instance], outputs: Outputs) -> Scores:
-    gold = [list(instance["tags"].labels) for instance in instances]  # type: ignore[attr-defined]
-    return scorers.conlleval(gold, [output["tags"] for output in outputs])
-
-
-def _score_srl(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
-    return scorers.srl_eval(
-        [each["words"] for each in metadata],
-        [each["verb_index"] for each in metadata],
-        [each["gold_tags"] for each in metadata],
-        [output["tags"] for output in outputs],
-    )
-
-
-def _score_coreference(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
-    return scorers.coreference(
-        [each["clusters"] for each in metadata], [output["clusters"] for output in outputs]
-    )
-
-
-def _score_squad(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
-    return scorers.squad(
-        [output["best_span_str"] for output in outputs],
-        [each["answer_texts"] for each in metadata],
-    )
-
-
-def _score_labels(instances: List[Instance], outputs: Outputs) -> Scores:
-    gold = [instance["label"].label for instance in instances]  # type: ignore[attr-defined]
-    return scorers.class_accuracy(gold, [output["label"] for output in outputs])
 
 
 def _check_lines(path: Path, check: Callable[[str], Optional[str]]) -> None:
@@ -174,24 +130,22 @@ def _check_questions(path: Path) -> None:
 
 
 TASKS: Dict[str, Task] = {
-    "sst5": Task("accuracy", "accuracy", 3.3, _score_labels, _check_trees),
+    "sst5": Task("accuracy", "accuracy", 3.3, _check_trees),
     "ner": Task(
         "f1",
         "f1-measure-overall",
         2.06,
-        _score_tags,
         _check_columns(4, "word, part of speech, chunk, entity"),
     ),
     "chunking": Task(
         "f1",
         "f1-measure-overall",
         None,
-        _score_tags,
         _check_columns(3, "word, part of speech, chunk"),
     ),
-    "snli": Task("accuracy", "accuracy", 0.7, _score_labels, _check_sentence_pairs),
-    "srl": Task("f1", "f1-measure-overall", 3.2, _score_srl, _check_conll_2012),
-    "coref": Task("f1", "coref_f1", 3.2, _score_coreference, _check_conll_2012),
-    "squad": Task("f1", "f1", 4.7, _score_squad, _check_questions),
+    "snli": Task("accuracy", "accuracy", 0.7, _check_sentence_pairs),
+    "srl": Task("f1", "f1-measure-overall", 3.2, _check_conll_2012),
+    "coref": Task("f1", "coref_f1", 3.2, _check_conll_2012),
+    "squad": Task("f1", "f1", 4.7, _check_questions),
 }
 """By kind, the first part of the name of a task's folder."""

@@ -26,8 +26,7 @@ class OfficialEvaluator(SimpleEvaluator):
     # Parameters
 
     task : `str`
-        `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref` or `squad`, the kinds of
-        `allennlp_elmo_plugin.benchmark.task.TASKS`.
+        `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref` or `squad`.
     batch_serializer, cuda_device, postprocessor_fn_name
         As of AllenNLP's `SimpleEvaluator`.
 
@@ -46,14 +45,15 @@ class OfficialEvaluator(SimpleEvaluator):
     ) -> None:
         super().__init__(batch_serializer, cuda_device, postprocessor_fn_name)
         # It loads models of allennlp-models, which is slow.
-        from allennlp_elmo_plugin.benchmark.task import TASKS
+        from allennlp_elmo_plugin.evaluation.instance_scorers import INSTANCE_SCORERS
 
-        if task not in TASKS:
+        if task not in INSTANCE_SCORERS:
             raise ConfigurationError(
-                f'"task" of the official evaluator is {task!r}; it must be one of {list(TASKS)}'
+                f'"task" of the official evaluator is {task!r}; '
+                f"it must be one of {list(INSTANCE_SCORERS)}"
             )
-        self._name = task
-        self._task = TASKS[task]
+        self._task = task
+        self._score = INSTANCE_SCORERS[task]
 
     def __call__(
         self,
@@ -78,10 +78,10 @@ class OfficialEvaluator(SimpleEvaluator):
         )
         instances = list(data_loader.iter_instances())
         try:
-            scores = self._task.score(instances, _predict(model, instances))
+            scores = self._score(instances, _predict(model, instances))
         except KeyError as error:
             raise ConfigurationError(
-                f"the official evaluator is for the task {self._name!r}, but "
+                f"the official evaluator is for the task {self._task!r}, but "
                 f"there is no {error} in the instances or in what the model says of them"
             ) from error
         model.get_metrics(reset=True)  # of the predictions

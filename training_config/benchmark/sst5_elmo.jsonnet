@@ -1,4 +1,4 @@
-local elmo = (import 'elmo.libsonnet') { dropout:: 0.2 };
+local elmo = import 'elmo.libsonnet';
 
 elmo.reader_added_to(import 'sst5.jsonnet') {
   model+: {

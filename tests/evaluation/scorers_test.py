@@ -18,7 +18,7 @@ from allennlp_models.structured_prediction.metrics.srl_eval_scorer import (
 )
 from allennlp_models.structured_prediction.models.srl import convert_bio_tags_to_conll_format
 
-from allennlp_elmo_plugin.benchmark import scorers
+from allennlp_elmo_plugin.evaluation import scorers
 
 needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="srl-eval.pl needs perl")
 
