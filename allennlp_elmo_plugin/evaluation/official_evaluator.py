@@ -1,17 +1,20 @@
 from os import PathLike
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
-from allennlp.data import DataLoader, Instance
+from allennlp.data import DataLoader, Instance, TensorDict, Vocabulary
+from allennlp.data.data_loaders.data_collator import DataCollator
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.evaluation.serializers.serializers import Serializer
 from allennlp.models import Model
 
 PREFIX = "official-"
-_BATCH_SIZE = 32
+# Where a batch carries its instances, and what scorers read of a model's output.
+_INSTANCES = "instances of the official evaluator"
+_OUTPUTS = ("tags", "label", "clusters", "best_span_str")
 
 
 @Evaluator.register("official")
@@ -21,7 +24,7 @@ class OfficialEvaluator(SimpleEvaluator):
     evaluate`, by `"evaluation": {"type": "official", "task": "srl"}` in a config, or with the
     archive of any config by `allennlp evaluate -o '{"evaluation": ...}'`.
 
-    The data are read twice, once for each kind of metric.
+    Both count the same predictions.
 
     # Parameters
 
@@ -70,35 +73,80 @@ class OfficialEvaluator(SimpleEvaluator):
             AllenNLP's metrics, most of them fractions, and the official scores, in percent, under
             names that begin with `official-`.
         """
-        metrics = super().__call__(
-            model,
-            data_loader,
-            batch_weight_key or "",
-            predictions_output_file=predictions_output_file,  # type: ignore[arg-type]
+        collator = data_loader.collate_fn  # type: ignore[attr-defined]
+        batches = _BatchesWithInstances(data_loader)
+        outputs: List[Dict[str, Any]] = []
+        hook = model.register_forward_hook(
+            lambda _, __, output: outputs.extend(_of_instances(model, output))
         )
-        instances = list(data_loader.iter_instances())
         try:
-            scores = self._score(instances, _predict(model, instances))
+            data_loader.collate_fn = _InstanceCollator(collator)  # type: ignore[attr-defined]
+            metrics = super().__call__(
+                model,
+                batches,
+                batch_weight_key or "",
+                predictions_output_file=predictions_output_file,  # type: ignore[arg-type]
+            )
+        finally:
+            data_loader.collate_fn = collator  # type: ignore[attr-defined]
+            hook.remove()
+        if not batches.instances:
+            raise ConfigurationError("There is no instance in the data, so there is no score")
+        try:
+            scores = self._score(batches.instances, outputs or [{}] * len(batches.instances))
         except KeyError as error:
             raise ConfigurationError(
                 f"the official evaluator is for the task {self._task!r}, but "
                 f"there is no {error} in the instances or in what the model says of them"
             ) from error
-        model.get_metrics(reset=True)  # of the predictions
         metrics.update({PREFIX + name: score for name, score in scores.items()})
         if metrics_output_file is not None:
             dump_metrics(str(metrics_output_file), metrics, log=True)
         return metrics
 
 
-def _predict(model: Model, instances: List[Instance]) -> List[Dict[str, Any]]:
-    model.eval()
-    outputs: List[Dict[str, Any]] = []
-    for start in range(0, len(instances), _BATCH_SIZE):
-        batch: List[Any] = model.forward_on_instances(instances[start : start + _BATCH_SIZE])
-        for output in batch:
-            if "label" not in output and "label_logits" in output:  # ESIM names no label
-                index = int(output["label_logits"].argmax())
-                output["label"] = model.vocab.get_token_from_index(index, "labels")
-            outputs.append(output)
-    return outputs
+class _InstanceCollator(DataCollator):
+    """Batches carry the instances that they are made of, also out of a worker."""
+
+    def __init__(self, collator: DataCollator) -> None:
+        self._collator = collator
+
+    def __call__(self, instances: List[Instance]) -> Dict[str, Any]:
+        return {**self._collator(instances), _INSTANCES: instances}
+
+
+class _BatchesWithInstances(DataLoader):
+    """A loader's batches; the instances of those that were read are put aside."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.instances: List[Instance] = []
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        for batch in self._loader:
+            self.instances.extend(batch.pop(_INSTANCES))  # type: ignore[arg-type]
+            yield batch
+
+    def iter_instances(self) -> Iterator[Instance]:
+        return self._loader.iter_instances()
+
+    def index_with(self, vocab: Vocabulary) -> None:
+        self._loader.index_with(vocab)
+
+    def set_target_device(self, device: torch.device) -> None:
+        self._loader.set_target_device(device)
+
+
+def _of_instances(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """What a model says of each instance of a batch."""
+    readable: Dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
+    if "label" not in readable and "label_logits" in readable:  # ESIM names no label
+        readable["label"] = [
+            model.vocab.get_token_from_index(index, "labels")
+            for index in readable["label_logits"].argmax(-1).tolist()
+        ]
+    names = [name for name in _OUTPUTS if name in readable]
+    return [dict(zip(names, values)) for values in zip(*(readable[name] for name in names))]

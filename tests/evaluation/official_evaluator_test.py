@@ -1,13 +1,18 @@
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import pytest
+import torch
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
+from allennlp.data import DataLoader
+from allennlp.models import load_archive
+
+from allennlp_elmo_plugin.evaluation import OfficialEvaluator
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
 
@@ -56,6 +61,48 @@ def test_official_scores_beside_allennlps(archive: str, tmp_path: Path) -> None:
     assert 50 < both["official-accuracy"] == pytest.approx(100 * plain["accuracy"])
     assert json.loads(Path(files["metrics"]).read_text(encoding="utf-8")) == both
     assert Path(files["predictions"]).read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        {"batch_size": 2},
+        {"batch_sampler": {"type": "bucket", "batch_size": 2, "sorting_keys": ["tokens"]}},
+        {"batch_size": 2, "num_workers": 1, "max_instances_in_memory": 2},
+    ],
+    ids=["in_order", "buckets", "worker"],
+)
+def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) -> None:
+    """Also where a model says something else at every call, as ELMo with carried states does."""
+    loaded = load_archive(archive)
+    model = loaded.model
+    forward = model.forward
+    seen: List[float] = []
+
+    def rather_random(**inputs: Any) -> Any:
+        torch.manual_seed(len(seen))
+        seen.append(0.0)
+        with torch.no_grad():
+            model.tag_projection_layer._module.weight.uniform_(-1, 1)
+        return forward(**inputs)
+
+    model.forward = rather_random  # type: ignore[method-assign]
+    data = DataLoader.from_params(
+        Params(dict(loader)), reader=loaded.dataset_reader, data_path=str(FIXTURES / "ner.txt")
+    )
+    data.index_with(model.vocab)
+    metrics = OfficialEvaluator("ner")(model, data)
+    assert 0 < metrics["official-accuracy"] == pytest.approx(100 * metrics["accuracy"])
+    assert sum(1 for _ in data) == len(seen)
+    assert all("official" not in name for batch in data for name in batch)
+
+
+def test_no_instance(archive: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("-DOCSTART- -X- -X- O\n\n")
+    with pytest.raises(ConfigurationError, match="no instance in the data"):
+        evaluate_from_archive(
+            archive, str(tmp_path / "empty.txt"), cmd_overrides=evaluator(task="ner")
+        )
 
 
 def test_unknown_task(archive: str) -> None:
