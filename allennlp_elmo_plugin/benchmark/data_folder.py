@@ -28,7 +28,7 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
         In it, `train`, `dev` (or `validation`, `valid`) and `test`, files with any ending or (SRL)
         folders.
     names : `List[str]`
-        Names of folders, or kinds, which mean all folders of the kind.
+        Names of folders; the name of a kind also means all folders `KIND_ANYTHING`.
 
     # Returns
 
@@ -41,6 +41,8 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     """
     if not data.is_dir():
         raise ConfigurationError(f"--data {data}: there is no such folder")
+    if not names:
+        raise ConfigurationError(f"--tasks names no task; there are {list(TASKS)}")
     tasks: Dict[str, Dict[str, Path]] = {}
     for name in names:
         if kind_of(name) not in TASKS:
@@ -48,10 +50,14 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
                 f"--tasks: {name!r} begins with no known kind of task; there are {list(TASKS)}"
             )
         folders = [data / name]
-        if not folders[0].is_dir():
-            folders = sorted(path for path in data.glob(f"{name}_*") if path.is_dir())
+        if name in TASKS:
+            folders += sorted(data.glob(f"{name}_*"))
+        folders = [folder for folder in folders if folder.is_dir()]
         if not folders:
-            raise ConfigurationError(f"--tasks: {data} has no folder {name!r} nor {name + '_*'!r}")
+            raise ConfigurationError(
+                f"--tasks: {data} has no folder {name!r}"
+                + (f" nor {name + '_*'!r}" if name in TASKS else "")
+            )
         for folder in folders:
             task = folder.relative_to(data).as_posix()
             tasks[task] = {split: _find_split(folder, split) for split in SPLITS}

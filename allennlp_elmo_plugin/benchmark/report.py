@@ -18,13 +18,17 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
     # Returns
 
     `List[Dict[str, Any]]`
-        For each task that has runs of both models: `task`, `score_name`, `allennlp_metric`,
-        `delta`, `paper_delta`, and of each model `mean`, `std` (of a sample; null for one seed),
-        `seeds`, `allennlp_mean`, `seconds` and `epochs` (means), and `layer_weights` of ELMo.
+        For each task, of the seeds that both models have been trained with: `task`, `score_name`,
+        `allennlp_metric`, `delta`, `paper_delta`, and of each model `mean`, `std` (of a sample;
+        null for one seed), `seeds`, `allennlp_mean`, `seconds` and `epochs` (means), and
+        `layer_weights` of ELMo.
     """
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
-        if not all(runs.get((name, model)) for model in MODELS):
+        seeds = set.intersection(
+            *({run["seed"] for run in runs.get((name, model), [])} for model in MODELS)
+        )
+        if not seeds:
             continue
         task = TASKS[kind_of(name)]
         row: Dict[str, Any] = {
@@ -33,7 +37,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
             "allennlp_metric": task.allennlp_metric,
         }
         for model in MODELS:
-            results = runs[name, model]
+            results = [run for run in runs[name, model] if run["seed"] in seeds]
             scores = [result["score"] for result in results]
             row[model] = {
                 "mean": mean(scores),
@@ -45,7 +49,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
                 "epochs": mean(result["epochs"] for result in results),
                 "trained_parameters": results[0]["trained_parameters"],
             }
-        mixes = zip(*(result["layer_weights"] for result in runs[name, "elmo"]))
+        mixes = zip(*(result["layer_weights"] for result in results))  # of ELMo
         row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
         row["delta"] = row["elmo"]["mean"] - row["baseline"]["mean"]
         row["paper_delta"] = task.paper_delta
@@ -124,7 +128,7 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
         axes.bar(
             [position + offset for position in range(len(rows))],
             [row[model]["mean"] for row in rows],
-            yerr=[row[model]["std"] or 0 for row in rows],
+            yerr=[row[model]["std"] or float("nan") for row in rows],
             width=0.4,
             label=label,
             capsize=3,
@@ -140,7 +144,11 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
             for seed, result in enumerate(runs[name, model]):
                 curve = result["curve"]
                 axes.plot(
-                    range(1, len(curve) + 1), curve, color=color, label=None if seed else label
+                    range(1, len(curve) + 1),
+                    curve,
+                    color=color,
+                    marker=".",
+                    label=None if seed else label,
                 )
         axes.set_title(name)
         axes.set_xlabel("epoch")

@@ -23,16 +23,23 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import Params
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
+from filelock import FileLock, Timeout
+
+from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
+
+if TYPE_CHECKING:
+    from allennlp_elmo_plugin.benchmark.report import Runs
 
 logger = logging.getLogger(__name__)
 
+_SETTINGS = "settings.json"
 CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "training_config" / "benchmark"
 
 
@@ -52,7 +59,7 @@ class ElmoBenchmark(Subcommand):
             "--tasks",
             required=True,
             help="names of folders in --data, separated by commas; a kind (sst5, ner, chunking, "
-            "snli, srl, coref, squad) means all folders KIND and KIND_*",
+            "snli, srl, coref, squad) means the folders KIND and KIND_*",
         )
         subparser.add_argument(
             "--elmo",
@@ -90,7 +97,7 @@ def benchmark_from_args(args: argparse.Namespace) -> None:
     import_plugins()
     print(
         benchmark(
-            [name for name in args.tasks.split(",") if name],
+            [name.strip() for name in args.tasks.split(",") if name.strip()],
             args.elmo,
             Path(args.data),
             Path(args.output),
@@ -132,16 +139,41 @@ def benchmark(
     # Raises
 
     `ConfigurationError`
-        Data are missing or bad, or `output` has been made with another ELMo, config or data.
+        Data are missing or bad; `output` has results of another ELMo, config or data; or another
+        process works there.
     """
+    if seeds < 1:
+        raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(f"--output {output}: a file, where a folder is needed")
+    if output.is_dir() and any(output.iterdir()) and not (output / _SETTINGS).exists():
+        raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(str(output / ".lock"), timeout=0):
+            return _benchmark(tasks, elmo, data, output, seeds, configs, overrides)
+    except Timeout:
+        raise ConfigurationError(
+            f"--output {output}: another elmo-benchmark works there; wait for its end, or choose "
+            "another folder"
+        ) from None
+
+
+def _benchmark(
+    tasks: List[str],
+    elmo: str,
+    data: Path,
+    output: Path,
+    seeds: int,
+    configs: Path,
+    overrides: str,
+) -> str:
     # These load models of allennlp-models, which is slow.
     from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
     from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
     from allennlp_elmo_plugin.benchmark.report import MODELS
     from allennlp_elmo_plugin.benchmark.run import run
 
-    if seeds < 1:
-        raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     found = find_tasks(data, tasks)
     _check_settings(output, _settings(found, elmo, configs, overrides))
     todo = [
@@ -165,6 +197,7 @@ def benchmark(
         result.update(run(kind_of(task), params, folder, vectors[1]))
         _write(result_file, json.dumps(result, indent=2))
         shutil.rmtree(folder)
+        _write_tables(output)
         n_done += 1
         minutes = (time.monotonic() - start) / 60
         print(
@@ -212,17 +245,27 @@ def _settings(
         evaluated = {}
         for model in ("baseline", "elmo"):
             params = _params(task, model, 0, paths, elmo, configs, overrides).as_dict(quiet=True)
-            for key in ("train_data_path", "validation_data_path", "test_data_path"):
-                del params[key]
-            evaluated[model] = params
+            evaluated[model] = _without_paths(params)
         settings[task] = {
             "config": _digest(json.dumps(evaluated, sort_keys=True).encode()),
             "data": {split: _digest_of(path) for split, path in paths.items()},
         }
-    weights = Path(elmo, "weights.hdf5")
     return {
-        "elmo": _digest_of(weights) if weights.exists() else elmo,
+        "elmo": _digest_of(Path(elmo)) if Path(elmo).is_dir() else elmo,
         "tasks": settings,
+    }
+
+
+def _without_paths(value: Any) -> Any:
+    """A config without the places of data and ELMo, whose contents count instead."""
+    if isinstance(value, list):
+        return [_without_paths(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_paths(item)
+        for key, item in value.items()
+        if not key.endswith("_data_path") and key not in ("options_file", "weight_file")
     }
 
 
@@ -231,19 +274,25 @@ def _digest(data: bytes) -> str:
 
 
 def _digest_of(path: Path) -> str:
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    """Of a file, the files of an ELMo or the data of a folder, whatever their names."""
+    names = (OPTIONS_NAME, WEIGHTS_NAME)
+    files = [path / name for name in names if (path / name).exists()]
+    files = files or (sorted(path.rglob("*")) if path.is_dir() else [path])
     return _digest(b"".join(file.read_bytes() for file in files if file.is_file()))
 
 
 def _check_settings(output: Path, settings: Dict[str, Any]) -> None:
-    """Compares with what is in `output`, and writes down what is new."""
-    file = output / "settings.json"
+    """Compares with what the results in `output` were made with, and writes down what is new."""
     before: Dict[str, Any] = {"elmo": settings["elmo"], "tasks": {}}
-    if file.exists():
-        before = json.loads(file.read_text(encoding="utf-8"))
-    elif output.exists() and any(output.iterdir()):
-        raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
-    changed = ["--elmo"] if before["elmo"] != settings["elmo"] else []
+    if (output / _SETTINGS).exists():
+        before = _read(output / _SETTINGS)
+    # What has no result may change.
+    before["tasks"] = {
+        task: found for task, found in before["tasks"].items() if _result_files(output, task)
+    }
+    changed = []
+    if before["tasks"] and before["elmo"] != settings["elmo"]:
+        changed.append("--elmo")
     for task, found in settings["tasks"].items():
         for what in ("config", "data"):
             if before["tasks"].get(task, found)[what] != found[what]:
@@ -253,23 +302,16 @@ def _check_settings(output: Path, settings: Dict[str, Any]) -> None:
             f"--output {output}: its results are not of this benchmark: {', '.join(changed)} "
             "changed. Choose another folder"
         )
+    before["elmo"] = settings["elmo"]
     before["tasks"].update(settings["tasks"])
-    output.mkdir(parents=True, exist_ok=True)
-    _write(file, json.dumps(before, indent=2))
+    _write(output / _SETTINGS, json.dumps(before, indent=2))
 
 
 def _report(output: Path) -> str:
     """Writes tables and pictures of all finished runs in the folder."""
-    from allennlp_elmo_plugin.benchmark.report import Runs, draw, markdown, summarize
+    from allennlp_elmo_plugin.benchmark.report import draw
 
-    runs: Runs = {}
-    for file in sorted((output / "runs").rglob("*-*.json")):
-        result = json.loads(file.read_text(encoding="utf-8"))
-        runs.setdefault((result["task"], result["model"]), []).append(result)
-    rows = summarize(runs)
-    _write(output / "results.json", json.dumps(rows, indent=2))
-    table = markdown(rows)
-    _write(output / "results.md", table)
+    runs, rows, table = _write_tables(output)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -277,6 +319,31 @@ def _report(output: Path) -> str:
         return table
     draw(rows, runs, output)
     return table
+
+
+def _write_tables(output: Path) -> Tuple["Runs", List[Dict[str, Any]], str]:
+    from allennlp_elmo_plugin.benchmark.report import Runs, markdown, summarize
+
+    runs: Runs = {}
+    for file in _result_files(output):
+        result = _read(file)
+        runs.setdefault((result["task"], result["model"]), []).append(result)
+    rows = summarize(runs)
+    table = markdown(rows)
+    _write(output / "results.json", json.dumps(rows, indent=2))
+    _write(output / "results.md", table)
+    return runs, rows, table
+
+
+def _result_files(output: Path, task: str = "") -> List[Path]:
+    return sorted((output / "runs" / task).rglob("*-*.json"))
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: no JSON ({error}); remove it to go on") from error
 
 
 def _write(path: Path, text: str) -> None:

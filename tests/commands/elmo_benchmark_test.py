@@ -11,6 +11,7 @@ from allennlp.commands import main
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
+from filelock import FileLock
 
 from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
@@ -160,6 +161,48 @@ def test_other_settings_are_not_mixed(change: str, elmo: str, data: Path, tmp_pa
         benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
 
 
+def test_a_failed_start_leaves_the_folder_free(elmo: str, data: Path, tmp_path: Path) -> None:
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
+    with pytest.raises(Exception, match="unexpected_thing"):
+        benchmark(*arguments, overrides='{"model.unexpected_thing": 1}')
+    write_random_elmo(elmo, seed=1)
+    assert "| sst5 | accuracy |" in benchmark(*arguments, overrides=ONE_EPOCH)
+
+
+def test_the_same_elmo_and_data_in_another_place(elmo: str, data: Path, tmp_path: Path) -> None:
+    benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
+    shutil.move(elmo, tmp_path / "moved_elmo")
+    shutil.move(str(data), tmp_path / "moved")
+    arguments: Any = (["sst5"], str(tmp_path / "moved_elmo"), tmp_path / "moved", tmp_path / "out")
+    assert "| sst5 | accuracy |" in benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
+
+
+def test_only_seeds_of_both_models_count(elmo: str, data: Path, tmp_path: Path) -> None:
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
+    table = benchmark(*arguments, overrides=ONE_EPOCH)
+    runs = tmp_path / "out" / "runs" / "sst5"
+    third = {**_read(runs / "baseline-1.json"), "seed": 3, "score": 100.0}
+    (runs / "baseline-3.json").write_text(json.dumps(third), encoding="utf-8")
+    assert benchmark(*arguments, overrides=ONE_EPOCH) == table
+    (runs / "baseline-3.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="baseline-3.json: no JSON"):
+        benchmark(*arguments, overrides=ONE_EPOCH)
+
+
+def test_one_at_a_time(elmo: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with FileLock(str(tmp_path / "out" / ".lock")):
+        (tmp_path / "out" / "settings.json").write_text("{}", encoding="utf-8")
+        with pytest.raises(ConfigurationError, match="another elmo-benchmark works there"):
+            benchmark(["sst5"], elmo, data, tmp_path / "out")
+
+
+def test_output_is_a_file(elmo: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(ConfigurationError, match="a file, where a folder is needed"):
+        benchmark(["sst5"], elmo, data, tmp_path / "out")
+
+
 def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
@@ -185,7 +228,12 @@ def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_pat
             '{"sentence1": "a", "sentence2": "b", "gold_label": "yes"}',
             "'yes', where one of",
         ),
+        ("sst5", 2, "(3 not bad ( really ) at all)", "'really', .*-LRB-"),
+        ("sst5", 1, "\ufeff(3 good)", "byte order mark"),
+        ("ner_made", 1, "\ufeff-DOCSTART- -X- -X- O", "byte order mark"),
         ("coref", 2, "made 0 0 Anna", "4 columns"),
+        ("coref", 2, "made 0 0 Anna NNP * - - - - * 0)", "mention 0 ends, but has not begun"),
+        ("coref", 2, "made 0 0 Anna NNP * - - - - * zero", "'zero', where '-' or mentions"),
     ],
 )
 def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> None:
@@ -208,10 +256,54 @@ def test_bad_folder_of_conll_files(data: Path) -> None:
         find_tasks(data, ["srl"])
 
 
+def test_open_brackets(data: Path) -> None:
+    file = data / "srl" / "train" / "made.gold_conll"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("(V*)", "(V*", 1), encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"line 7: .* open brackets \(column or mention 12"
+    ):
+        find_tasks(data, ["srl"])
+
+
+def test_srl_of_files(data: Path) -> None:
+    shutil.copy(data / "srl" / "dev" / "made.gold_conll", data / "srl" / "train.gold_conll")
+    shutil.rmtree(data / "srl" / "train")
+    with pytest.raises(ConfigurationError, match="train.gold_conll: AllenNLP reads a folder"):
+        find_tasks(data, ["srl"])
+
+
+def test_srl_without_perl(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigurationError, match="needs perl"):
+        find_tasks(data, ["srl"])
+
+
+def test_documents_without_an_end(data: Path) -> None:
+    file = data / "coref" / "test.gold_conll"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("#end document", ""), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="0 '#end document'"):
+        find_tasks(data, ["coref"])
+
+
+def test_a_kind_is_all_its_folders(data: Path) -> None:
+    shutil.copytree(data / "ner_made", data / "ner")
+    assert list(find_tasks(data, ["ner"])) == ["ner", "ner_made"]
+    assert list(find_tasks(data, ["ner_made"])) == ["ner_made"]
+    with pytest.raises(ConfigurationError, match="names no task"):
+        find_tasks(data, [])
+
+
 def test_bad_questions(data: Path) -> None:
     file = data / "squad" / "test.json"
     file.write_text(file.read_text(encoding="utf-8").replace(": 31", ": 30"), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="question 'a': the answer '1903' is not at 30"):
+        find_tasks(data, ["squad"])
+    questions = _read(FIXTURES / "squad.json")
+    questions["data"][0]["paragraphs"][0]["qas"][0]["answers"] = []
+    file.write_text(json.dumps(questions), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="question 'a' has no answer"):
         find_tasks(data, ["squad"])
     file.write_text('{"data": [{}]}', encoding="utf-8")
     with pytest.raises(ConfigurationError, match="format"):
