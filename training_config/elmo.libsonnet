@@ -17,9 +17,20 @@ local native(name) =
 
 {
   local elmo = self,
+  local settings = ['name', 'dropout', 'l2', 'requires_grad', 'initial_state'],
+  local parts = ['dim', 'indexer', 'files', 'embedder', 'embedder_of_two', 'regularizer'],
+  local functions = ['reader_added_to', 'added_to'],
+  assert std.setDiff(std.objectFieldsAll(self), std.set(settings + parts + functions)) == [] :
+         'elmo.libsonnet has no setting '
+         + std.join(', ', std.setDiff(std.objectFieldsAll(self), std.set(settings + parts + functions)))
+         + '; there are ' + std.join(', ', settings),
   local model = native('elmo_model')(elmo.name),
 
-  name:: std.extVar('ELMO'),
+  name::
+    local name = native('ext_var_or_empty')('ELMO');
+    if name != '' then name
+    else error 'Set the environment variable ELMO: a folder with options.json and weights.hdf5, or '
+               + 'the name of a published model',
   // Of the representation, while the task is trained.
   dropout:: 0.5,
   // The paper's lambda: of the squares of the layers' weights before the softmax.
@@ -66,6 +77,9 @@ local native(name) =
     local names = std.objectFields(config.model.text_field_embedder.token_embedders);
     assert !at_output || std.sort(names + ['elmo'])[0] == 'elmo' :
            'at_output: "elmo" must come first in the alphabet, but there are ' + names;
+    assert encoder == null || std.objectHas(config.model, encoder) :
+           'the model has no key "' + encoder + '"; there are '
+           + std.join(', ', std.objectFields(config.model));
     with_reader {
       model+: {
         text_field_embedder+: {

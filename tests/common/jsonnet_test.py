@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Dict
 
 import pytest
 from allennlp.common import Params, params
@@ -110,3 +111,30 @@ def test_added_once() -> None:
     add_native_functions()
     assert params.evaluate_file is before
     assert json.loads(params.evaluate_snippet("", "{ a: 1 }")) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            "import 'elmo.libsonnet';",
+            "(import 'elmo.libsonnet') { droput:: 0.1 };",
+            "no setting droput",
+        ),
+        ("encoder='encoder'", "encoder='encodr'", "no key .encodr.; there are encoder, text_field"),
+    ],
+)
+def test_misspelt(old: str, new: str, message: str, config: Path) -> None:
+    write_random_elmo(config.parent / "elmo", projection_dim=4)
+    config.write_text(config.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(RuntimeError, match=message):
+        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
+
+
+@pytest.mark.parametrize("variables", [{}, {"ELMO": ""}])
+def test_without_elmo(
+    variables: Dict[str, str], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELMO", raising=False)
+    with pytest.raises(RuntimeError, match="Set the environment variable ELMO"):
+        Params.from_file(config, ext_vars=variables)

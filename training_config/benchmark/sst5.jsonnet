@@ -4,6 +4,8 @@ local small = import 'small.libsonnet';
 local hidden = 100;
 
 small.data {
+  // Also where the data lack a class.
+  vocabulary+: { tokens_to_add: { labels: ['0', '1', '2', '3', '4'] } },
   dataset_reader: {
     type: 'sst_tokens',
     granularity: '5-class',

@@ -64,6 +64,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
                 f"num_workers is {num_workers}, but one process has to read a stream of text; set "
                 "it to 0 or 1"
             )
+        find_files(data_path)  # a missing file is named before anything is trained
         super().__init__(
             reader,
             data_path,
