@@ -89,6 +89,11 @@ def test_only_the_right_settings(corpus, vocab, bad):
         loader(corpus, vocab, **bad)
 
 
+def test_missing_text_is_named_at_once(tmp_path, vocab):
+    with pytest.raises(ConfigurationError, match="not_there.txt"):
+        loader(tmp_path / "not_there.txt", vocab)
+
+
 def test_other_reader_and_workers_are_refused(corpus, vocab):
     with pytest.raises(ConfigurationError, match="truncated_bptt_lm"):
         TruncatedBpttDataLoader(DatasetReader(), corpus)
@@ -97,11 +102,6 @@ def test_other_reader_and_workers_are_refused(corpus, vocab):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_missing_text_is_named_at_once(tmp_path, vocab):
-    with pytest.raises(ConfigurationError, match="not_there.txt"):
-        loader(tmp_path / "not_there.txt", vocab)
-
-
 def test_every_epoch_has_its_own_order(corpus, vocab, num_workers):
     def passes(num_workers):
         reader = TruncatedBpttLmReader(4, 5, shuffle_sentences=True)
