@@ -65,8 +65,8 @@ class ElmoFiles(NamedTuple):
                 "name of a published model has both"
             )
         return cls(
-            _find(options_file, OPTIONS_NAME, "options_file"),
-            _find(os.path.expanduser(weight_file), WEIGHTS_NAME, "weight_file"),
+            find_file(options_file, OPTIONS_NAME, "options_file"),
+            find_file(os.path.expanduser(weight_file), WEIGHTS_NAME, "weight_file"),
         )
 
     def read_options(self) -> BiLmOptions:
@@ -91,7 +91,11 @@ def _is_short_name(value: str) -> bool:
     return value in _PUBLISHED_MODELS and not os.path.isfile(value)
 
 
-def _find(value: str, file_name: str, argument: str) -> str:
+def find_file(value: str, file_name: str, argument: str) -> str:
+    """
+    The local path of a file of an ELMo: `value` is the file, its folder, its address or the short
+    name of a published model; `argument` is what an error calls it.
+    """
     address = os.path.join(value, file_name) if os.path.isdir(value) else value
     if _is_short_name(value) and not os.path.isfile(address):
         address = _published(value, file_name)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional
 from allennlp.common import params
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, _find
+from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, find_file
 
 
 def elmo_model(name: str) -> Dict[str, Any]:
@@ -28,7 +28,7 @@ def elmo_model(name: str) -> Dict[str, Any]:
         `options_file`, `weight_file`, and `dim`, the size of a token's representation. Of a
         published model only the options are downloaded.
     """
-    options = BiLmOptions.from_file(_find(os.path.expanduser(name), OPTIONS_NAME, "ELMO"))
+    options = BiLmOptions.from_file(find_file(os.path.expanduser(name), OPTIONS_NAME, "ELMO"))
     folder = os.path.expanduser(name)
     is_folder = os.path.isdir(folder)
     return {
