@@ -7,7 +7,7 @@ from torch.autograd.function import once_differentiable
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.linear import Linear
-from allennlp_elmo_plugin.bilm.matrix_product import MANY_ROWS
+from allennlp_elmo_plugin.bilm.matrix_product import even_rows
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
@@ -319,7 +319,7 @@ class CharacterEncoder(torch.nn.Module):
         n_words = len(activated)
         # With oneDNN and as many rows, a word's vector is the same to the bit whatever other words
         # are computed with it, so that it makes no difference when it was.
-        padding = max(0, MANY_ROWS - n_words)
+        padding = even_rows(n_words) - n_words
         encoded = self._highways(torch.nn.functional.pad(activated, (0, 0, 0, padding)))
         if self._projection is not None:
             encoded = self._projection(encoded)  # (n_words + padding, output_dim)

@@ -4,7 +4,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, matrix_product
+from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, even_rows, matrix_product
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 
@@ -47,7 +47,9 @@ def _input_gates(
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            yield from product(inputs[start:end]).split(sizes)
+            padding = even_rows(end - start) - (end - start)
+            rows = torch.nn.functional.pad(inputs[start:end], (0, 0, 0, padding))
+            yield from product(rows)[: end - start].split(sizes)
             start, sizes = end, []
 
 

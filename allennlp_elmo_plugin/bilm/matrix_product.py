@@ -21,6 +21,16 @@ _FEW_MULTIPLICATIONS = 2**19
 MANY_ROWS = 8
 
 
+def even_rows(n_rows: int) -> int:
+    """
+    A number of rows, at least `MANY_ROWS` and up to a sixteenth more than `n_rows`, of which there
+    are few. oneDNN keeps code for the last thousand shapes, a megabyte or more for each, so that
+    rows in any number would take gigabytes.
+    """
+    step = max(MANY_ROWS, 2 ** (n_rows.bit_length() - 5))
+    return max(-(-n_rows // step), 1) * step
+
+
 @functools.cache
 def has_onednn(dtype: torch.dtype) -> bool:
     """

@@ -2,7 +2,13 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm import matrix_product as module
-from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, has_onednn, matrix_product
+from allennlp_elmo_plugin.bilm.matrix_product import (
+    MANY_ROWS,
+    PreparedMatrix,
+    even_rows,
+    has_onednn,
+    matrix_product,
+)
 
 # Rows, columns: too small for oneDNN, and large enough.
 SHAPES = [(3, 5, 4), (20, 300, 200)]
@@ -64,3 +70,10 @@ def test_an_operator_with_other_results_is_not_used(monkeypatch):
     monkeypatch.setattr(module, "_linear", lambda *args, **kwargs: 1.1 * original(*args, **kwargs))
     assert not has_onednn(torch.float32)
     has_onednn.cache_clear()
+
+
+def test_few_different_numbers_of_rows():
+    """oneDNN keeps a megabyte or more for each."""
+    for n in range(1, 20_000):
+        assert max(n, MANY_ROWS) <= even_rows(n) <= max(n + MANY_ROWS - 1, n * 17 / 16)
+    assert len({even_rows(n) for n in range(1, 20_000)}) < 150
