@@ -176,7 +176,8 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
     axes.set_yticks(range(n_layers), layers[::-1])
     for y, weights in enumerate(table):
         for x, weight in enumerate(weights):
-            axes.text(x, y, f"{weight:.2f}", ha="center", va="center", color="C1")
+            color = "white" if weight > 0.5 else "black"
+            axes.text(x, y, f"{weight:.2f}", ha="center", va="center", color=color)
     figure.colorbar(image)
     save(figure, "layer_weights.png")
     return written
