@@ -1,6 +1,7 @@
 // Chunking, CoNLL-2000: BiLSTM-CRF with a character CNN. The baseline of chunking_elmo.jsonnet.
 //
 // Paper: none; ELMo's paper has no chunking.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured.
 // Data: CHUNKING_TRAIN_DATA_PATH, CHUNKING_VALIDATION_DATA_PATH: train.txt and test.txt of the shared
 //   task (it has no validation set: cut one off the training set); GLOVE (default: glove.6B.100d).

@@ -2,6 +2,7 @@
 // simplified by AllenNLP). The baseline of constituency_elmo.jsonnet.
 //
 // Paper: none; ELMo's paper has no parsing.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured (the treebank is not free).
 // Data: PTB_TRAIN_DATA_PATH, PTB_VALIDATION_DATA_PATH: bracketed trees; GLOVE (default:
 //   glove.6B.100d).

@@ -2,6 +2,7 @@
 // of coref_elmo.jsonnet.
 //
 // Paper: average F1 67.2 on the test set (Peters et al. 2018, table 1).
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: AllenNLP's `coref`; one model, while theirs are from Lee et al.'s code.
 // Score, hardware, time: not measured (OntoNotes is not free). docs/results.md has small data.
 // Data: COREF_TRAIN_DATA_PATH, COREF_VALIDATION_DATA_PATH: one *.gold_conll file each; GLOVE

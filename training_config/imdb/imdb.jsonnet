@@ -2,6 +2,7 @@
 // of imdb_elmo.jsonnet.
 //
 // Paper: none; ELMo's paper has no IMDB.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured.
 // Data: IMDB_TRAIN_DATA_PATH, IMDB_VALIDATION_DATA_PATH: JSON lines with "text" (words separated by
 //   spaces) and "label"; GLOVE (default: glove.6B.100d). scripts/imdb.py makes them from the

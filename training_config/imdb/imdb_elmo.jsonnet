@@ -5,6 +5,7 @@
 // scripts/imdb.py writes their text for `allennlp elmo-vocab` and pretraining.
 //
 // Paper: none. Score, hardware, time: not measured.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Data: those of imdb.jsonnet; ELMO, see elmo.libsonnet.
 local elmo = import '../elmo.libsonnet';
 

@@ -1,6 +1,7 @@
 // Named entities, CoNLL-2003: BiLSTM-CRF with a character CNN. The baseline of ner_elmo.jsonnet.
 //
 // Paper: F1 90.15 on the test set (Peters et al. 2018, table 1).
+// AllenNLP: no score without ELMo in the model cards of allennlp-models.
 // Differs: AllenNLP's `crf_tagger` with the sizes of its own config with ELMo; trained on the
 //   training set alone.
 // Score, hardware, time: not measured (the data are not free). docs/results.md has small data.

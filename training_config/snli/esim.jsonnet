@@ -1,6 +1,7 @@
 // Natural language inference, SNLI: ESIM (Chen et al. 2017). The baseline of esim_elmo.jsonnet.
 //
 // Paper: accuracy 88.0 on the test set (Peters et al. 2018, table 1).
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: AllenNLP's `esim`.
 // Score, hardware, time: not measured. docs/results.md has small data.
 // Data: SNLI_TRAIN_DATA_PATH, SNLI_VALIDATION_DATA_PATH (default: the public ones, SNLI 1.0), GLOVE

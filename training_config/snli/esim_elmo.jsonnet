@@ -2,6 +2,7 @@
 // paper: esim.jsonnet and what is below.
 //
 // Paper: accuracy 88.7 +- 0.17 on the test set, 0.7 over its baseline (Peters et al. 2018, table 1).
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: see esim.jsonnet.
 // Score, hardware, time: not measured.
 // Data: those of esim.jsonnet; ELMO, see elmo.libsonnet.

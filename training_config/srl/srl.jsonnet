@@ -2,6 +2,7 @@
 // AllenNLP has it. The baseline of srl_elmo.jsonnet.
 //
 // Paper: F1 81.4 on the test set (Peters et al. 2018, table 1).
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: their baseline is He et al.'s code; this is AllenNLP's model (`srl`) with the settings of
 //   its own config.
 // Score, hardware, time: not measured (OntoNotes is not free). docs/results.md has small data.

@@ -2,6 +2,7 @@
 // 360 MB, are downloaded once): srl.jsonnet and what is below.
 //
 // Paper: none; the model was published after it.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: see srl.jsonnet.
 // Score, hardware, time: not measured.
 // Data: those of srl.jsonnet.

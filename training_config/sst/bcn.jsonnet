@@ -2,6 +2,7 @@
 // (McCann et al. 2017) with GloVe alone. The baseline of bcn_elmo.jsonnet.
 //
 // Paper: accuracy 51.4 on the test set (Peters et al. 2018, table 1), with GloVe and no CoVe.
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: AllenNLP's `bcn`. Trained on phrases too, validated on sentences alone.
 // Score, hardware, time: not measured. docs/results.md has a smaller model.
 // Data: SST_TRAIN_DATA_PATH, SST_VALIDATION_DATA_PATH (trees; default: the public ones), GLOVE

@@ -2,6 +2,7 @@
 // and what is below.
 //
 // Paper: accuracy 54.7 +- 0.5 on the test set, 3.3 over its baseline (Peters et al. 2018, table 1).
+// AllenNLP: no score in the model cards of allennlp-models.
 // Differs: see bcn.jsonnet. `use_integrator_output_elmo` would set a second representation beside
 //   the output of the integrator.
 // Score, hardware, time: not measured.
