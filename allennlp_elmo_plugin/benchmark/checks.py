@@ -110,6 +110,8 @@ def check_srl(path: Path) -> None:
 
 
 def check_coreference(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path}: AllenNLP reads one file here, not a folder")
     _check_conll_2012(path)
     text = path.read_text(encoding="utf-8")
     n_begins, n_ends = (text.count(f"#{what} document") for what in ("begin", "end"))

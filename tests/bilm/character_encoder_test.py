@@ -107,3 +107,12 @@ def test_a_words_vector_is_the_same_in_any_company(precision):
         expected = encoder.encode(ids)
         for some in ([3], [149, 3], list(range(40, 75)), list(range(150))[::-1]):
             assert torch.equal(encoder.encode(ids[some]), expected[some])
+
+
+def test_few_different_numbers_of_words_are_computed():
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3, 1), 5)
+    sizes = set()
+    encoder._highways.register_forward_pre_hook(lambda _, inputs: sizes.add(len(inputs[0])))
+    for n_words in range(100, 140):
+        assert encoder.encode(torch.randint(1, 262, (n_words, 50))).shape == (n_words, 5)
+    assert len(sizes) <= 6

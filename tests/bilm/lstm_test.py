@@ -110,3 +110,17 @@ def test_a_retained_graph_gives_the_same_gradient_again():
     )
     for grad, grad_again in zip(first, second):
         assert torch.equal(grad, grad_again)
+
+
+def test_input_gates_of_few_different_numbers_of_rows():
+    sizes = set()
+
+    def product(rows):
+        sizes.add(len(rows))
+        return rows.repeat(1, 4)
+
+    for n in range(100, 140):
+        inputs = torch.randn(n, 3)
+        steps = list(lstm_module._input_gates(inputs, product, 3, [n - 20, 20]))
+        assert torch.equal(torch.cat(steps), inputs.repeat(1, 4))
+    assert len(sizes) <= 6

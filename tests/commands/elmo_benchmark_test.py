@@ -285,6 +285,10 @@ def test_documents_without_an_end(data: Path) -> None:
     file.write_text(text.replace("#end document", ""), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="0 '#end document'"):
         find_tasks(data, ["coref"])
+    file.unlink()
+    shutil.copytree(data / "srl" / "test", file)
+    with pytest.raises(ConfigurationError, match="test.gold_conll: AllenNLP reads one file"):
+        find_tasks(data, ["coref"])
 
 
 def test_a_kind_is_all_its_folders(data: Path) -> None:
