@@ -3,11 +3,8 @@ from typing import Optional
 import torch
 from allennlp.modules.token_embedders import TokenEmbedder
 
-from allennlp_elmo_plugin.modules.elmo import Elmo
-from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
-    DEFAULT_OPTIONS_FILE,
-    DEFAULT_WEIGHT_FILE,
-)
+from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
 
 
 @TokenEmbedder.register("elmo_multi_token_embedder")
@@ -24,7 +21,7 @@ class ElmoMultiTokenEmbedder(TokenEmbedder):
     options_file, weight_file : `str`, optional
         As for `ElmoTokenEmbedder`.
     num_output_representations : `int`, optional (default = `2`)
-    do_layer_norm, dropout, requires_grad, initial_state : optional
+    do_layer_norm, dropout, requires_grad, initial_state, precision, max_cached_words : optional
         As for `ElmoTokenEmbedder`.
     """
 
@@ -37,6 +34,8 @@ class ElmoMultiTokenEmbedder(TokenEmbedder):
         dropout: float = 0.5,
         requires_grad: bool = False,
         initial_state: str = "carried",
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
         self._elmo = Elmo(
@@ -47,6 +46,8 @@ class ElmoMultiTokenEmbedder(TokenEmbedder):
             dropout=dropout,
             requires_grad=requires_grad,
             initial_state=initial_state,
+            precision=precision,
+            max_cached_words=max_cached_words,
         )
         self._output_dim: int = num_output_representations * self._elmo.get_output_dim()
 
