@@ -68,6 +68,8 @@ RAY = ["ray[data]>=2.40"]  # scripts/ray_embed.py
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",
+    "conlleval>=0.2",  # a port of the script, as an oracle
+    "scorch>=0.2",  # scores of coreference, as an oracle
     'ruff>=0.5; python_version >= "3.11"',
     'mypy>=1.8; python_version >= "3.11"',
     *PLOT,

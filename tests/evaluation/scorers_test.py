@@ -1,10 +1,10 @@
-"""Our counts against the official scripts, their rules, or published examples."""
+"""Our counts against the official scripts, ports of them, or published examples."""
 
 import random
 import re
 import shutil
 import subprocess
-from typing import List, Set, Tuple
+from typing import List, Tuple
 
 import pytest
 import torch
@@ -17,50 +17,40 @@ from allennlp_models.structured_prediction.metrics.srl_eval_scorer import (
     SrlEvalScorer,
 )
 from allennlp_models.structured_prediction.models.srl import convert_bio_tags_to_conll_format
+from conlleval import evaluate
+from scorch.scores import b_cubed, ceaf_e, conll2012, muc
 
 from allennlp_elmo_plugin.evaluation import scorers
 
 needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="srl-eval.pl needs perl")
 
 
-def _conlleval_chunks(tags: List[str]) -> Set[Tuple[str, int, int]]:
-    """The rules of the script, token by token: does a chunk end before this one, does one start?"""
-    chunks, start = set(), None
-    last_tag, last_type = "O", ""
-    for i, tag in enumerate([*tags, "O"]):
-        prefix, _, kind = tag.partition("-")
-        ends = (
-            (last_tag == "B" and prefix in "BO")
-            or (last_tag == "I" and prefix in "BO")
-            or (last_tag != "O" and last_type != kind)
-        )
-        starts = (
-            (prefix == "B") or (last_tag == "O" and prefix == "I") or (last_type != kind)
-        ) and prefix != "O"
-        if ends and start is not None:
-            chunks.add((last_type, start, i))
-            start = None
-        if starts:
-            start = i
-        last_tag, last_type = prefix, kind
-    return chunks
-
-
-def test_conlleval_counts_by_the_rules_of_the_script() -> None:
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["O", "O", "B-LOC", "I-LOC", "B-PER", "I-PER", "I-ORG"],
+        ["O", "I-LOC", "I-PER", "B-PER", "B-LOC"],
+        ["O", "O", "B-A", "I-A", "B-B-c", "I-B-c"],
+    ],
+)
+def test_conlleval_is_the_script(tags: List[str]) -> None:
     choose = random.Random(0)
-    tags = ["O", "O", "B-LOC", "I-LOC", "B-PER", "I-PER", "I-ORG"]
     gold = [[choose.choice(tags) for _ in range(choose.randint(1, 12))] for _ in range(200)]
     predicted = [[choose.choice([a, a, choose.choice(tags)]) for a in row] for row in gold]
-    right = found = wanted = 0
-    for a, b in zip(gold, predicted):
-        right += len(_conlleval_chunks(a) & _conlleval_chunks(b))
-        found += len(_conlleval_chunks(b))
-        wanted += len(_conlleval_chunks(a))
+    lines = []
+    for gold_tags, predicted_tags in zip(gold, predicted):
+        lines += [f"word {pair[0]} {pair[1]}" for pair in zip(gold_tags, predicted_tags)] + [""]
+    expected = evaluate(lines)
     scores = scorers.conlleval(gold, predicted)
-    assert 0.1 < right / found < 0.9
-    assert scores["precision"] == pytest.approx(100 * right / found)
-    assert scores["recall"] == pytest.approx(100 * right / wanted)
-    assert scores["f1"] == pytest.approx(200 * right / (found + wanted))
+    counts = expected["overall"]["tags"]["stats"]
+    assert scores["accuracy"] == pytest.approx(100 * counts["correct"] / counts["gold"])
+    of_all = {"": expected["overall"]["chunks"]}
+    of_types = {f"-{kind}": found for kind, found in expected["slots"]["chunks"].items()}
+    assert len(scores) == 1 + 3 * (1 + len(of_types))
+    for suffix, found in {**of_all, **of_types}.items():
+        assert 0.1 < found["evals"]["f1"] < 0.9
+        for name, key in (("precision", "prec"), ("recall", "rec"), ("f1", "f1")):
+            assert scores[name + suffix] == pytest.approx(100 * found["evals"][key])
 
 
 def test_conlleval_example() -> None:
@@ -192,6 +182,27 @@ def _random_clusters(choose: random.Random, smallest: int) -> List[List[Tuple[in
     for mention in mentions:
         clusters.setdefault(choose.randint(0, 4), []).append(mention)
     return [cluster for cluster in clusters.values() if len(cluster) >= smallest]
+
+
+@pytest.mark.parametrize("smallest", [1, 2])
+def test_coreference_is_that_of_scorch(smallest: int) -> None:
+    """Scorch takes one document; in one of all, the clusters of two still share no mention."""
+    choose = random.Random(4)
+    pairs = [[_random_clusters(choose, smallest) for _ in range(20)] for _ in range(2)]
+    gold, predicted = (
+        [
+            {(n, *mention) for mention in cluster}
+            for n, clusters in enumerate(documents)
+            for cluster in clusters
+        ]
+        for documents in pairs
+    )
+    scores = scorers.coreference(*pairs)
+    for name, metric in (("muc", muc), ("b_cubed", b_cubed), ("ceafe", ceaf_e)):
+        expected = [100 * score for score in metric(gold, predicted)]
+        found = [scores[f"{kind}-{name}"] for kind in ("recall", "precision", "f1")]
+        assert found == pytest.approx(expected)
+    assert scores["f1"] == pytest.approx(100 * conll2012(gold, predicted))
 
 
 def test_coreference_is_allennlps_count_where_no_cluster_has_one_mention() -> None:
