@@ -163,6 +163,8 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
         places = ["\noutput", "\ninput"] if len(row["layer_weights"]) == 2 else [""]
         for place, mix in zip(places, row["layer_weights"]):
             columns.append((row["task"] + place, mix))
+    if not columns:  # configs of one's own may have no mix
+        return written
     n_layers = max(len(mix) for _, mix in columns)
     table = [
         [mix[layer] if layer < len(mix) else float("nan") for _, mix in columns]

@@ -146,7 +146,9 @@ def benchmark(
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     if output.exists() and not output.is_dir():
         raise ConfigurationError(f"--output {output}: a file, where a folder is needed")
-    if output.is_dir() and any(output.iterdir()) and not (output / _SETTINGS).exists():
+    # Hidden: of a start that failed.
+    visible = [path for path in output.glob("*") if not path.name.startswith(".")]
+    if visible and not (output / _SETTINGS).exists():
         raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
     output.mkdir(parents=True, exist_ok=True)
     try:

@@ -163,6 +163,8 @@ def test_other_settings_are_not_mixed(change: str, elmo: str, data: Path, tmp_pa
 
 def test_a_failed_start_leaves_the_folder_free(elmo: str, data: Path, tmp_path: Path) -> None:
     arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
+    with pytest.raises(ConfigurationError, match="begins with no known kind"):
+        benchmark(["sst6"], *arguments[1:])
     with pytest.raises(Exception, match="unexpected_thing"):
         benchmark(*arguments, overrides='{"model.unexpected_thing": 1}')
     write_random_elmo(elmo, seed=1)
