@@ -63,10 +63,14 @@ local native(name) =
 
   // A dataset reader with ELMo's characters beside its other indexers.
   reader_added_to(config)::
-    local indexed = { token_indexers+: { elmo: elmo.indexer } };
-    config { dataset_reader+: indexed } +
+    local indexed(key) =
+      assert std.objectHas(config[key], 'token_indexers') :
+             key + ' has no token_indexers; write out its default, which ELMo would replace: '
+             + 'token_indexers: { tokens: { type: "single_id" } }';
+      { token_indexers+: { elmo: elmo.indexer } };
+    config { dataset_reader+: indexed('dataset_reader') } +
     if std.objectHas(config, 'validation_dataset_reader')
-    then { validation_dataset_reader+: indexed }
+    then { validation_dataset_reader+: indexed('validation_dataset_reader') }
     else {},
 
   // A config with ELMo in it. `encoder` is the key of the model that gets the embeddings; null if
@@ -74,6 +78,8 @@ local native(name) =
   // out, and the layers after it have to be made wider by hand.
   added_to(config, encoder=null, at_output=false)::
     local with_reader = elmo.reader_added_to(config);
+    assert std.objectHas(config.model, 'text_field_embedder') :
+           'the model has no text_field_embedder: put elmo.embedder where its embeddings are';
     local names = std.objectFields(config.model.text_field_embedder.token_embedders);
     assert !at_output || std.sort(names + ['elmo'])[0] == 'elmo' :
            'at_output: "elmo" must come first in the alphabet, but there are ' + names;

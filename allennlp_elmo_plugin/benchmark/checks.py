@@ -5,7 +5,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from allennlp.common.checks import ConfigurationError
 from nltk import Tree
@@ -13,18 +13,16 @@ from nltk import Tree
 Check = Callable[[str], Optional[str]]
 """Says what is wrong with a line, or nothing."""
 
+_GZIP = b"\x1f\x8b"
+_LONGEST_WORD = 1000
+
 
 def _check_lines(
     path: Path, check: Check, blank: Optional[Callable[[], Optional[str]]] = None
 ) -> None:
     """`blank` says the same at a blank line and at the end."""
     if path.is_dir():
-        files = sorted(path.rglob("*.gold_conll"))
-        if not files:
-            raise ConfigurationError(f"{path}: a folder without *.gold_conll")
-        for file in files:
-            _check_lines(file, check, blank)
-        return
+        raise ConfigurationError(f"{path}: a folder, where one file must be")
     empty = True
     number = 0
     with path.open("rb") as lines:
@@ -33,11 +31,13 @@ def _check_lines(
                 raise ConfigurationError(
                     f"{path}, line 1: it begins with a byte order mark; save it without"
                 )
+            if number == 1 and raw.startswith(_GZIP):
+                raise ConfigurationError(f"{path}: it is compressed (gzip); unpack it")
             try:
                 line = raw.decode("utf-8").strip()
             except UnicodeDecodeError as error:
                 raise ConfigurationError(f"{path}, line {number}: not UTF-8 ({error})") from error
-            problem = check(line) if line else blank and blank()
+            problem = (_long_word(line) or check(line)) if line else blank and blank()
             if problem:
                 found = f": {line[:80]!r}" if line else ""
                 raise ConfigurationError(f"{path}, line {number}: {problem}{found}")
@@ -47,6 +47,14 @@ def _check_lines(
         raise ConfigurationError(f"{path}, line {number}: {problem}")
     if empty:
         raise ConfigurationError(f"{path}: there is nothing in it")
+
+
+def _long_word(text: str) -> Optional[str]:
+    """The baselines embed each character, of all words as many as the longest has."""
+    longest = max(map(len, text.split()), default=0)
+    if longest > _LONGEST_WORD:
+        return f"a word of {longest} characters, where {_LONGEST_WORD} are the most; cut it"
+    return None
 
 
 def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
@@ -67,13 +75,20 @@ class _Brackets:
 
     def __init__(self) -> None:
         self.open: Counter = Counter()
+        self.n_predicates = 0
+        self._n_words = 0
 
     def check(self, line: str) -> Optional[str]:
         if line.startswith("#"):
+            if line.startswith("#end document") and not self._n_words:
+                return "a document without words"
+            self._n_words = 0
             return self.at_end()
         columns = line.split()
         if len(columns) < 12:
             return f"{len(columns)} columns, where CoNLL-2012 has 12 or more"
+        self._n_words += 1
+        self.n_predicates += len(columns) - 12
         for number, column in enumerate(columns[11:-1], start=12):
             self.open[number] += column.count("(") - column.count(")")
             if self.open[number] < 0:
@@ -96,23 +111,26 @@ class _Brackets:
         )
 
 
-def _check_conll_2012(path: Path) -> None:
-    brackets = _Brackets()
-    _check_lines(path, brackets.check, brackets.at_end)
-
-
 def check_srl(path: Path) -> None:
     if not path.is_dir():
         raise ConfigurationError(f"{path}: AllenNLP reads a folder of *.gold_conll, not a file")
     if shutil.which("perl") is None:
         raise ConfigurationError("The score of SRL is that of srl-eval.pl: it needs perl")
-    _check_conll_2012(path)
+    files = sorted(path.rglob("*.gold_conll"))
+    if not files:
+        raise ConfigurationError(f"{path}: a folder without *.gold_conll")
+    brackets = _Brackets()
+    for file in files:
+        _check_lines(file, brackets.check, brackets.at_end)
+    if not brackets.n_predicates:
+        raise ConfigurationError(
+            f"{path}: there is no predicate in it (a column of brackets before the last, for each)"
+        )
 
 
 def check_coreference(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: AllenNLP reads one file here, not a folder")
-    _check_conll_2012(path)
+    brackets = _Brackets()
+    _check_lines(path, brackets.check, brackets.at_end)
     text = path.read_text(encoding="utf-8")
     n_begins, n_ends = (text.count(f"#{what} document") for what in ("begin", "end"))
     if not n_begins == n_ends > 0:
@@ -125,16 +143,17 @@ def check_coreference(path: Path) -> None:
 def check_trees(path: Path) -> None:
     def check(line: str) -> Optional[str]:
         try:
-            labels = [tree.label() for tree in Tree.fromstring(line).subtrees()]
+            tree = Tree.fromstring(line)
         except ValueError as error:
             return f"no tree ({str(error).splitlines()[0]})"
+        labels = [subtree.label() for subtree in tree.subtrees()]
         wrong = [label for label in labels if label not in tuple("01234")]
         if wrong:
             return (
                 f"a label is {wrong[0]!r}, where 0 to 4 must be (brackets of the text itself are "
                 "written -LRB- and -RRB-)"
             )
-        return None
+        return None if tree.leaves() else "a sentence without words"
 
     _check_lines(path, check)
 
@@ -148,6 +167,8 @@ def check_sentence_pairs(path: Path) -> None:
         for key in ("sentence1", "sentence2", "gold_label"):
             if not isinstance(pair, dict) or not isinstance(pair.get(key), str):
                 return f'"{key}" is missing'
+            if not pair[key].strip():
+                return f'"{key}" has no words'
         labels = ("entailment", "neutral", "contradiction", "-")
         if pair["gold_label"] not in labels:
             return f'"gold_label" is {pair["gold_label"]!r}, where one of {labels} must be'
@@ -157,25 +178,35 @@ def check_sentence_pairs(path: Path) -> None:
 
 
 def check_questions(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path}: a folder, where one file must be")
+    n_questions = 0
     try:
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-        questions = [
-            (paragraph["context"], question)
-            for article in articles
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ]
-        if not questions:
-            raise ConfigurationError(f"{path}: there is no question in it")
-        for context, question in questions:
-            if not question["answers"]:
-                raise ConfigurationError(f"{path}: question {question.get('id')!r} has no answer")
-            for answer in question["answers"]:
-                begin, text = answer["answer_start"], answer["text"]
-                if context[begin : begin + len(text)] != text:
-                    raise ConfigurationError(
-                        f"{path}: question {question.get('id')!r}: the answer {text!r} is not at "
-                        f"{begin} in its paragraph"
-                    )
+        for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    n_questions += 1
+                    problem = _question_problem(paragraph["context"], question)
+                    if problem:
+                        raise ConfigurationError(
+                            f"{path}: question {question.get('id')!r} {problem}"
+                        )
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path}: not of SQuAD's format ({error!r})") from error
+    if not n_questions:
+        raise ConfigurationError(f"{path}: there is no question in it")
+
+
+def _question_problem(context: str, question: Dict[str, Any]) -> Optional[str]:
+    problem = _long_word(context) or _long_word(question["question"])
+    if problem:
+        return f"has {problem}, in it or in its paragraph"
+    if not question["question"].strip():
+        return "has no words"
+    if not question["answers"]:
+        return "has no answer"
+    for answer in question["answers"]:
+        begin, text = answer["answer_start"], answer["text"]
+        if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
+            return f"has the answer {text!r}, which is not at {begin} in its paragraph"
+    return None

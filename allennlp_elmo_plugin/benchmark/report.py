@@ -1,16 +1,31 @@
 """Tables and pictures of finished runs."""
 
+import json
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Dict, List, Optional, Tuple
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
+from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
 
-Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
-"""By task and model (`baseline` or `elmo`), the results of its seeds."""
 
-MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
+def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
+    """
+    Writes `results.json` and `results.md` of all finished runs.
+
+    # Returns
+
+    `List[Dict[str, Any]]`
+        See `summarize`.
+    `str`
+        The table, in Markdown.
+    """
+    rows = summarize(folder.read_runs())
+    table = markdown(rows)
+    folder.write("results.json", json.dumps(rows, indent=2))
+    folder.write("results.md", table)
+    return rows, table
 
 
 def summarize(runs: Runs) -> List[Dict[str, Any]]:

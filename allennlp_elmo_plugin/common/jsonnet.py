@@ -10,6 +10,7 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from allennlp.common import params
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, find_file
@@ -27,9 +28,15 @@ def elmo_model(name: str) -> Dict[str, Any]:
     `Dict[str, Any]`
         `options_file`, `weight_file`, and `dim`, the size of a token's representation. Of a
         published model only the options are downloaded.
+
+    # Raises
+
+    `FileNotFoundError`, `ConfigurationError` or `ValueError` that names what is missing or wrong.
     """
-    options = BiLmOptions.from_file(find_file(os.path.expanduser(name), OPTIONS_NAME, "ELMO"))
     folder = os.path.expanduser(name)
+    if os.path.isfile(folder):
+        raise ConfigurationError(f"ELMO {name!r}: a file, where its folder must be given")
+    options = BiLmOptions.from_file(find_file(folder, OPTIONS_NAME, "ELMO"))
     is_folder = os.path.isdir(folder)
     return {
         "options_file": os.path.join(folder, OPTIONS_NAME) if is_folder else name,

@@ -100,8 +100,8 @@ class OfficialEvaluator(SimpleEvaluator):
                 f"there is no {error} in the instances or in what the model says of them"
             ) from error
         metrics.update({PREFIX + name: score for name, score in scores.items()})
-        if metrics_output_file is not None:
-            dump_metrics(str(metrics_output_file), metrics, log=True)
+        file = None if metrics_output_file is None else str(metrics_output_file)
+        dump_metrics(file, metrics, log=True)
         return metrics
 
 

@@ -3,7 +3,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from allennlp_elmo_plugin.benchmark.report import Runs, draw, markdown, summarize
+from allennlp_elmo_plugin.benchmark.report import draw, markdown, summarize
+from allennlp_elmo_plugin.benchmark.results_folder import Runs
 
 
 def _run(model: str, seed: int, score: float, layer_weights: List[List[float]]) -> Dict[str, Any]:

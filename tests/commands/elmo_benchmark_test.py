@@ -1,5 +1,6 @@
 """The comparison, on data of a few sentences."""
 
+import gzip
 import json
 import shutil
 import sys
@@ -171,6 +172,81 @@ def test_a_failed_start_leaves_the_folder_free(elmo: str, data: Path, tmp_path: 
     assert "| sst5 | accuracy |" in benchmark(*arguments, overrides=ONE_EPOCH)
 
 
+def test_a_bad_elmo_is_noticed_before_training(elmo: str, data: Path, tmp_path: Path) -> None:
+    arguments: Any = (data, tmp_path / "out", 1)
+    weights = Path(elmo, "weights.hdf5")
+    weights.rename(tmp_path / "weights.hdf5")
+    with pytest.raises(FileNotFoundError, match="weights.hdf5"):
+        benchmark(["sst5"], elmo, *arguments, overrides=ONE_EPOCH)
+    assert not (tmp_path / "out" / "runs").exists()
+    for name, message in (
+        ("", "--elmo is empty"),
+        (f"{elmo}/options.json", "a file, where its folder must be given"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            benchmark(["sst5"], name, *arguments)
+    with pytest.raises(FileNotFoundError, match="nowhere.*there is no .*; nor is it one of"):
+        benchmark(["sst5"], "nowhere", *arguments)
+    Path(elmo, "options.json").write_text('{"lstm": {}}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="--elmo .*options.json"):
+        benchmark(["sst5"], elmo, *arguments)
+
+
+def test_a_baseline_goes_with_another_elmo(
+    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, models = run_module.run, []
+
+    def interrupted(task: Any, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
+        models.append(folder.name)
+        if models == ["baseline-1", "elmo-1"]:
+            raise KeyboardInterrupt
+        return original(task, params, folder, vectors)
+
+    monkeypatch.setattr(run_module, "run", interrupted)
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(*arguments, overrides=ONE_EPOCH)
+    write_random_elmo(elmo, seed=1, projection_dim=7)
+    assert "| sst5 | accuracy |" in benchmark(*arguments, overrides=ONE_EPOCH)
+    assert models == ["baseline-1", "elmo-1", "elmo-1"]
+
+
+@pytest.mark.parametrize(
+    "overrides, message",
+    [
+        ("epochs=1", "--overrides epochs=1: .*not a binary operator"),
+        ("[]", r"--overrides \[\]: it must be a JSON object"),
+        ('{"test_data_path": "x"}', "the test_data_path 'x', but the data must be those of --data"),
+    ],
+)
+def test_bad_overrides(overrides: str, message: str, elmo: str, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
+
+
+def test_bad_configs(elmo: str, data: Path, tmp_path: Path) -> None:
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, tmp_path / "configs")
+    with pytest.raises(FileNotFoundError, match="--configs .*configs: there is no .*sst5.jsonnet"):
+        benchmark(*arguments)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "sst5.jsonnet").write_text("{ a: b }", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="sst5.jsonnet: .*Unknown variable: b"):
+        benchmark(*arguments)
+
+
+def test_what_a_kill_leaves(elmo: str, data: Path, tmp_path: Path) -> None:
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
+    table = benchmark(*arguments, overrides=ONE_EPOCH)
+    (tmp_path / "out" / "runs" / "sst5" / "elmo-1").mkdir()
+    (tmp_path / "out" / "runs" / "sst5" / "elmo-1" / "best.th").touch()
+    assert benchmark(*arguments, overrides=ONE_EPOCH) == table
+    assert not (tmp_path / "out" / "runs" / "sst5" / "elmo-1").exists()
+    (tmp_path / "out" / "settings.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="settings.json: 'elmo' is missing"):
+        benchmark(*arguments, overrides=ONE_EPOCH)
+
+
 def test_the_same_elmo_and_data_in_another_place(elmo: str, data: Path, tmp_path: Path) -> None:
     benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
     shutil.move(elmo, tmp_path / "moved_elmo")
@@ -188,6 +264,9 @@ def test_only_seeds_of_both_models_count(elmo: str, data: Path, tmp_path: Path) 
     assert benchmark(*arguments, overrides=ONE_EPOCH) == table
     (runs / "baseline-3.json").write_text("{", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="baseline-3.json: no JSON"):
+        benchmark(*arguments, overrides=ONE_EPOCH)
+    (runs / "baseline-3.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="baseline-3.json: 'task' is missing"):
         benchmark(*arguments, overrides=ONE_EPOCH)
 
 
@@ -236,6 +315,16 @@ def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_pat
         ("coref", 2, "made 0 0 Anna", "4 columns"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * 0)", "mention 0 ends, but has not begun"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * zero", "'zero', where '-' or mentions"),
+        ("coref", 2, "#end document", "a document without words"),
+        ("sst5", 2, "(3 )", "a sentence without words"),
+        ("sst5", 2, "(3 \u3000)", "a sentence without words"),
+        ("sst5", 2, f"(3 {1001 * 'a'})", "a word of 1002 characters"),
+        (
+            "snli",
+            1,
+            '{"sentence1": " ", "sentence2": "b", "gold_label": "neutral"}',
+            '"sentence1" has no words',
+        ),
     ],
 )
 def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> None:
@@ -246,6 +335,61 @@ def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> 
     with pytest.raises(ConfigurationError, match=message) as error:
         find_tasks(data, [task])
     assert f"{file}, line {line}: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('"answer_start": 0', '"answer_start": -83', "has the answer 'Anna Holt', which is not at"),
+        ('"question": "Who sold it?"', '"question": " "', "question 'b' has no words"),
+        ('"question": "Who sold it?", ', "", "not of SQuAD's format .*'question'"),
+        ("Anna Holt sold", "Anna Holt sold" + 1001 * "x", "a word of 1005 characters"),
+    ],
+)
+def test_bad_question(old: str, new: str, message: str, data: Path) -> None:
+    file = data / "squad" / "train.json"
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=message):
+        find_tasks(data, ["squad"])
+
+
+def test_compressed_data_and_folders(data: Path) -> None:
+    file = data / "sst5" / "dev.txt"
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    with pytest.raises(ConfigurationError, match=r"dev.txt: it is compressed \(gzip\)"):
+        find_tasks(data, ["sst5"])
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigurationError, match="dev.txt: a folder, where one file"):
+        find_tasks(data, ["sst5"])
+
+
+def test_srl_without_predicates(data: Path) -> None:
+    file = data / "srl" / "test" / "made.gold_conll"
+    rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    without = [" ".join(row if row[:1] == ["#"] else [*row[:11], *row[-1:]]) for row in rows]
+    file.write_text("\n".join(without) + "\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="test: there is no predicate in it"):
+        find_tasks(data, ["srl"])
+
+
+@pytest.mark.parametrize(
+    "task, split, text",
+    [
+        ("ner_made", "train", "-DOCSTART- -X- -X- O\n\n"),
+        ("snli", "test", '{"sentence1": "a", "sentence2": "b", "gold_label": "-"}\n'),
+    ],
+)
+def test_nothing_to_train_or_test_with(
+    task: str, split: str, text: str, elmo: str, data: Path, tmp_path: Path
+) -> None:
+    (file,) = (data / task).glob(f"{split}*")
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"{file}: AllenNLP's reader .* finds nothing"):
+        benchmark([task], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
+    assert not (tmp_path / "out" / "runs").exists()
 
 
 def test_bad_folder_of_conll_files(data: Path) -> None:
@@ -289,7 +433,7 @@ def test_documents_without_an_end(data: Path) -> None:
         find_tasks(data, ["coref"])
     file.unlink()
     shutil.copytree(data / "srl" / "test", file)
-    with pytest.raises(ConfigurationError, match="test.gold_conll: AllenNLP reads one file"):
+    with pytest.raises(ConfigurationError, match="test.gold_conll: a folder, where one file"):
         find_tasks(data, ["coref"])
 
 
@@ -304,7 +448,9 @@ def test_a_kind_is_all_its_folders(data: Path) -> None:
 def test_bad_questions(data: Path) -> None:
     file = data / "squad" / "test.json"
     file.write_text(file.read_text(encoding="utf-8").replace(": 31", ": 30"), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="question 'a': the answer '1903' is not at 30"):
+    with pytest.raises(
+        ConfigurationError, match="question 'a' has the answer '1903', which is not at 30"
+    ):
         find_tasks(data, ["squad"])
     questions = _read(FIXTURES / "squad.json")
     questions["data"][0]["paragraphs"][0]["qas"][0]["answers"] = []

@@ -122,9 +122,12 @@ def test_added_once() -> None:
             "no setting droput",
         ),
         ("encoder='encoder'", "encoder='encodr'", "no key .encodr.; there are encoder, text_field"),
+        ("dataset_reader: {", "dataset_reader: {}, another: {", "dataset_reader has no token_ind"),
+        ("self.dataset_reader", "{}", "validation_dataset_reader has no token_indexers"),
+        ("text_field_embedder: {", "embedder: {", "model has no text_field_embedder"),
     ],
 )
-def test_misspelt(old: str, new: str, message: str, config: Path) -> None:
+def test_misuse(old: str, new: str, message: str, config: Path) -> None:
     write_random_elmo(config.parent / "elmo", projection_dim=4)
     config.write_text(config.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     with pytest.raises(RuntimeError, match=message):

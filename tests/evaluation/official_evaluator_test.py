@@ -97,6 +97,14 @@ def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) 
     assert all("official" not in name for batch in data for name in batch)
 
 
+def test_scores_are_logged(archive: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        evaluate_from_archive(
+            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task="ner")
+        )
+    assert '"official-f1": ' in caplog.text
+
+
 def test_no_instance(archive: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("-DOCSTART- -X- -X- O\n\n")
     with pytest.raises(ConfigurationError, match="no instance in the data"):

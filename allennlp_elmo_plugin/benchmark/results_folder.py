@@ -1,0 +1,152 @@
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+from allennlp.common.checks import ConfigurationError
+from filelock import FileLock, Timeout
+
+Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
+"""By task and model (`baseline` or `elmo`), the results of its seeds."""
+
+MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
+
+_SETTINGS = "settings.json"
+_KEYS_OF_A_RUN = [
+    *("task", "model", "seed", "score", "allennlp_metrics", "curve", "layer_weights", "seconds"),
+    *("epochs", "trained_parameters"),
+]
+
+
+class ResultsFolder:
+    """
+    The folder of a benchmark: a file for each finished run, and the settings of all of them.
+
+    # Parameters
+
+    path : `Path`
+        A new folder, or that of a benchmark.
+
+    # Raises
+
+    `ConfigurationError`
+        It is a file, or a folder of something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(f"--output {path}: a file, where a folder is needed")
+        # Hidden files may be of a start that failed.
+        visible = [item for item in path.glob("*") if not item.name.startswith(".")]
+        if visible and not (path / _SETTINGS).exists():
+            raise ConfigurationError(f"--output {path}: the folder is not empty, and no benchmark")
+        self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """
+        Keeps other processes out.
+
+        # Raises
+
+        `ConfigurationError`
+            Another one is at work.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(str(self.path / ".lock"), timeout=0):
+                yield
+        except Timeout:
+            raise ConfigurationError(
+                f"--output {self.path}: another elmo-benchmark works there; wait for its end, or "
+                "choose another folder"
+            ) from None
+
+    def has_run(self, task: str, model: str, seed: int) -> bool:
+        return self._file_of(task, model, seed).exists()
+
+    def new_training(self, task: str, model: str, seed: int) -> Path:
+        """An empty folder for AllenNLP, without what a run that was stopped has left."""
+        folder = self._file_of(task, model, seed).with_suffix("")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    def add_run(self, task: str, model: str, seed: int, result: Dict[str, Any]) -> None:
+        """Writes what came of a training, and removes its folder."""
+        file = self._file_of(task, model, seed)
+        run = {"task": task, "model": model, "seed": seed, **result}
+        self.write(str(file.relative_to(self.path)), json.dumps(run, indent=2))
+        shutil.rmtree(file.with_suffix(""))
+
+    def read_runs(self) -> Runs:
+        """All that are finished."""
+        runs: Runs = {}
+        for file in self._files():
+            run = _read(file, _KEYS_OF_A_RUN)
+            runs.setdefault((run["task"], run["model"]), []).append(run)
+        return runs
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a file as a whole, or not at all."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+
+    def set_settings(self, settings: Dict[str, Any]) -> None:
+        """
+        Writes down what the runs to come depend on, after comparing it with the settings of the
+        runs that are there.
+
+        # Parameters
+
+        settings : `Dict[str, Any]`
+            See `settings_of`.
+
+        # Raises
+
+        `ConfigurationError` that names what has changed.
+        """
+        before: Dict[str, Any] = {"elmo": "", "tasks": {}}
+        if (self.path / _SETTINGS).exists():
+            before = _read(self.path / _SETTINGS, list(before))
+        changed = []
+        if before["elmo"] != settings["elmo"] and self._files(model="elmo"):
+            changed.append("--elmo")
+        for task, found in settings["tasks"].items():
+            earlier = before["tasks"].get(task, {})
+            if self._files(task) and earlier.get("data") != found["data"]:
+                changed.append(f"data of {task}")
+            for model, name in MODELS.items():
+                if self._files(task, model) and earlier.get(model) != found[model]:
+                    changed.append(f"config of {task}, {name}")
+        if changed:
+            raise ConfigurationError(
+                f"--output {self.path}: its results are not of this benchmark: "
+                f"{', '.join(changed)} changed. Choose another folder"
+            )
+        tasks = {**before["tasks"], **settings["tasks"]}
+        self.write(_SETTINGS, json.dumps({**settings, "tasks": tasks}, indent=2))
+        for file in self._files():  # a folder stays if the process is killed just after the run
+            shutil.rmtree(file.with_suffix(""), ignore_errors=True)
+
+    def _file_of(self, task: str, model: str, seed: int) -> Path:
+        return self.path / "runs" / task / f"{model}-{seed}.json"
+
+    def _files(self, task: str = "", model: str = "*") -> List[Path]:
+        return sorted((self.path / "runs" / task).rglob(f"{model}-*.json"))
+
+
+def _read(path: Path, keys: List[str]) -> Any:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: no JSON ({error}); remove it to go on") from error
+    missing = [key for key in keys if not isinstance(found, dict) or key not in found]
+    if missing:
+        raise ConfigurationError(f"{path}: {missing[0]!r} is missing; remove the file to go on")
+    return found
