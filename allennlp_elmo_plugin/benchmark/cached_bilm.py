@@ -1,3 +1,4 @@
+import hashlib
 from typing import Dict, List, Optional, Union
 
 import torch
@@ -7,6 +8,9 @@ from allennlp_elmo_plugin.modules.elmo import Elmo, _ElmoBiLm
 
 Vectors = Dict[bytes, torch.Tensor]
 """Layers of sentences, shape `(num_layers, timesteps + 2, dim)`, by their characters."""
+
+VectorsOfModels = Dict[bytes, Vectors]
+"""By the fingerprint of a language model."""
 
 
 class CachedBiLm(torch.nn.Module):
@@ -84,9 +88,23 @@ class CachedBiLm(torch.nn.Module):
                 self._vectors[key] = layers[:, position, : lengths[row] + 2].clone()
 
 
-def keep_vectors(model: torch.nn.Module, vectors: Vectors) -> None:
-    """Puts a `CachedBiLm` in the place of each frozen biLM of a model."""
+def keep_vectors(model: torch.nn.Module, vectors: VectorsOfModels) -> None:
+    """
+    Puts a `CachedBiLm` in the place of each frozen biLM of a model. Those with the same weights and
+    settings share their vectors.
+    """
     for module in list(model.modules()):
         if isinstance(module, Elmo) and isinstance(module._elmo_lstm, _ElmoBiLm):
-            if not any(parameter.requires_grad for parameter in module._elmo_lstm.parameters()):
-                module._elmo_lstm = CachedBiLm(module._elmo_lstm, vectors)
+            bilm = module._elmo_lstm
+            if not any(parameter.requires_grad for parameter in bilm.parameters()):
+                shared = vectors.setdefault(_fingerprint(bilm), {})
+                module._elmo_lstm = CachedBiLm(bilm, shared)
+
+
+def _fingerprint(bilm: _ElmoBiLm) -> bytes:
+    """What the vectors of a sentence depend on."""
+    digest = hashlib.sha256(repr((bilm.options, bilm.initial_state, bilm.precision)).encode())
+    for name, tensor in bilm.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.digest()

@@ -37,7 +37,7 @@ def _check_lines(
                 line = raw.decode("utf-8").strip()
             except UnicodeDecodeError as error:
                 raise ConfigurationError(f"{path}, line {number}: not UTF-8 ({error})") from error
-            problem = (_long_word(line) or check(line)) if line else blank and blank()
+            problem = check(line) if line else blank and blank()
             if problem:
                 found = f": {line[:80]!r}" if line else ""
                 raise ConfigurationError(f"{path}, line {number}: {problem}{found}")
@@ -65,7 +65,7 @@ def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
         tag = columns[-1]
         if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
             return f"the tag is {tag!r}, where O, B-TYPE or I-TYPE must be"
-        return None
+        return _long_word(columns[0])
 
     return lambda path: _check_lines(path, check)
 
@@ -73,15 +73,19 @@ def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
 class _Brackets:
     """The brackets of the last columns of a sentence of CoNLL-2012, from the twelfth on."""
 
-    def __init__(self) -> None:
+    def __init__(self, fewest_words: int = 1) -> None:
+        self._fewest_words = fewest_words  # of a document
         self.open: Counter = Counter()
         self.n_predicates = 0
         self._n_words = 0
 
     def check(self, line: str) -> Optional[str]:
         if line.startswith("#"):
-            if line.startswith("#end document") and not self._n_words:
-                return "a document without words"
+            if line.startswith("#end document") and self._n_words < self._fewest_words:
+                return (
+                    f"the end of a document of {self._n_words} words; {self._fewest_words} are the "
+                    "fewest"
+                )
             self._n_words = 0
             return self.at_end()
         columns = line.split()
@@ -101,7 +105,7 @@ class _Brackets:
             self.open[cluster] += mention.count("(") - mention.count(")")
             if self.open[cluster] < 0:
                 return f"mention {cluster} ends, but has not begun"
-        return None
+        return _long_word(columns[3])
 
     def at_end(self) -> Optional[str]:
         still = ", ".join(str(key) for key, count in self.open.items() if count)
@@ -116,9 +120,9 @@ def check_srl(path: Path) -> None:
         raise ConfigurationError(f"{path}: AllenNLP reads a folder of *.gold_conll, not a file")
     if shutil.which("perl") is None:
         raise ConfigurationError("The score of SRL is that of srl-eval.pl: it needs perl")
-    files = sorted(path.rglob("*.gold_conll"))
+    files = sorted(path.rglob("*gold_conll"))
     if not files:
-        raise ConfigurationError(f"{path}: a folder without *.gold_conll")
+        raise ConfigurationError(f"{path}: a folder without *gold_conll")
     brackets = _Brackets()
     for file in files:
         _check_lines(file, brackets.check, brackets.at_end)
@@ -129,7 +133,7 @@ def check_srl(path: Path) -> None:
 
 
 def check_coreference(path: Path) -> None:
-    brackets = _Brackets()
+    brackets = _Brackets(fewest_words=3)  # of which the model looks for at least one mention
     _check_lines(path, brackets.check, brackets.at_end)
     text = path.read_text(encoding="utf-8")
     n_begins, n_ends = (text.count(f"#{what} document") for what in ("begin", "end"))
@@ -153,7 +157,7 @@ def check_trees(path: Path) -> None:
                 f"a label is {wrong[0]!r}, where 0 to 4 must be (brackets of the text itself are "
                 "written -LRB- and -RRB-)"
             )
-        return None if tree.leaves() else "a sentence without words"
+        return _long_word(" ".join(tree.leaves())) if tree.leaves() else "a sentence without words"
 
     _check_lines(path, check)
 
@@ -167,12 +171,15 @@ def check_sentence_pairs(path: Path) -> None:
         for key in ("sentence1", "sentence2", "gold_label"):
             if not isinstance(pair, dict) or not isinstance(pair.get(key), str):
                 return f'"{key}" is missing'
-            if not pair[key].strip():
-                return f'"{key}" has no words'
         labels = ("entailment", "neutral", "contradiction", "-")
         if pair["gold_label"] not in labels:
             return f'"gold_label" is {pair["gold_label"]!r}, where one of {labels} must be'
-        return None
+        if pair["gold_label"] == "-":  # AllenNLP leaves it out
+            return None
+        for key in ("sentence1", "sentence2"):
+            if not pair[key].strip():
+                return f'"{key}" has no words'
+        return _long_word(pair["sentence1"]) or _long_word(pair["sentence2"])
 
     _check_lines(path, check)
 
@@ -191,7 +198,7 @@ def check_questions(path: Path) -> None:
                         raise ConfigurationError(
                             f"{path}: question {question.get('id')!r} {problem}"
                         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{path}: not of SQuAD's format ({error!r})") from error
     if not n_questions:
         raise ConfigurationError(f"{path}: there is no question in it")

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -15,6 +16,8 @@ from allennlp_elmo_plugin.benchmark.results_folder import MODELS
 from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.common.jsonnet import elmo_model
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+
+_SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
 
 
 class Configuration:
@@ -47,11 +50,13 @@ class Configuration:
         except ValueError as error:
             raise ConfigurationError(f"--elmo {elmo}: {error}") from error
         try:
-            no_mapping = not isinstance(parse_overrides(overrides), dict)
+            changes = parse_overrides(overrides)
         except RuntimeError as error:
             raise ConfigurationError(f"--overrides {overrides}: {_first_line(error)}") from error
-        if no_mapping:
+        if not isinstance(changes, dict):
             raise ConfigurationError(f"--overrides {overrides}: it must be a JSON object, {{...}}")
+        if not changes.keys().isdisjoint(_SEEDS):
+            raise ConfigurationError(f"--overrides {overrides}: the seeds are those of --seeds")
         self._tasks = tasks
         self._elmo = elmo
         self._folder = folder
@@ -87,6 +92,10 @@ class Configuration:
             raise FileNotFoundError(f"--configs {self._folder}: there is no {path}") from error
         except RuntimeError as error:  # of jsonnet: the message, and where it was called
             raise ConfigurationError(f"{path}: {_first_line(error)}") from error
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{path} with --overrides, which must fit both models: {error}"
+            ) from error
         for split, place in data.items():
             key = f"{split}_data_path"
             if params.get(key) != place:
@@ -94,13 +103,13 @@ class Configuration:
                     f"{path} with --overrides has the {key} {params.get(key)!r}, but the data must "
                     f"be those of --data, {place}"
                 )
-        for key in ("random_seed", "numpy_seed", "pytorch_seed"):
+        for key in _SEEDS:
             params[key] = seed
         return params
 
-    def settings(self) -> Dict[str, Any]:
+    def settings(self, tasks: Iterable[str]) -> Dict[str, Any]:
         """
-        What the results depend on.
+        What the results of tasks depend on, as it is now.
 
         # Returns
 
@@ -108,40 +117,58 @@ class Configuration:
             `elmo`, the content of the ELMo or the name of a published one, and by task `tasks`,
             each with `data` (by split), `baseline` and `elmo` (the configurations).
         """
-        tasks: Dict[str, Any] = {}
-        for task, paths in self._tasks.items():
-            tasks[task] = {"data": {split: _digest_of(path) for split, path in paths.items()}}
+        digests = _Digests()
+        found: Dict[str, Any] = {}
+        for task in tasks:
+            data = {split: digests.of_path(path) for split, path in self._tasks[task].items()}
+            found[task] = {"data": data}
             for model in MODELS:
-                params = _without_paths(self.params(task, model, 0).as_dict(quiet=True))
-                tasks[task][model] = _digest(json.dumps(params, sort_keys=True).encode())
+                params = digests.without_paths(self.params(task, model, 0).as_dict(quiet=True))
+                found[task][model] = _digest(json.dumps(params, sort_keys=True).encode())
         elmo = Path(self._elmo).expanduser()
-        return {"elmo": _digest_of(elmo) if elmo.is_dir() else self._elmo, "tasks": tasks}
+        return {"elmo": digests.of_path(elmo) if elmo.is_dir() else self._elmo, "tasks": found}
 
-    def check(self, tasks: List[str]) -> None:
+    def check(self, tasks: Iterable[str]) -> None:
         """
-        Reads the weights of each ELMo and the first instance of each file.
+        Reads the weights of each ELMo, and the data as AllenNLP does.
 
         # Raises
 
-        `ConfigurationError`, of the ELMo or the file.
+        `ConfigurationError`, of the ELMo, the configuration or the file.
         """
-        read = set()
+        loaded: Set[Tuple[str, str]] = set()
         for task in tasks:
-            for files in _elmo_files(self.params(task, "elmo", 0).as_dict(quiet=True)):
-                if files not in read:
-                    _ElmoBiLm(*files)
-                    read.add(files)
             params = self.params(task, "baseline", 0)
-            train_reader = params.pop("dataset_reader")
-            other_reader = params.pop("validation_dataset_reader", train_reader.duplicate())
+            elmos, others = (
+                set(_elmo_files(each.as_dict(quiet=True)))
+                for each in (self.params(task, "elmo", 0), params)
+            )
+            if not elmos:
+                raise ConfigurationError(
+                    f"--configs {self._folder}: {kind_of(task)}_elmo.jsonnet has no ELMo in it"
+                )
+            for files in (elmos | others) - loaded:
+                _ElmoBiLm(*files)
+                loaded.add(files)
+            reader = params.pop("dataset_reader")
+            other_reader = params.pop("validation_dataset_reader", reader.duplicate())
             for split, path in self._tasks[task].items():
-                reader_params = train_reader if split == "train" else other_reader
-                reader = DatasetReader.from_params(reader_params.duplicate())
-                if next(iter(reader.read(str(path))), None) is None:
-                    raise ConfigurationError(
-                        f"{path}: AllenNLP's reader {reader_params['type']!r} finds nothing in it "
-                        "to train or test with"
-                    )
+                _check_readable(reader if split == "train" else other_reader, path)
+
+
+def _check_readable(params: Params, path: Path) -> None:
+    reader = DatasetReader.from_params(params.duplicate())
+    name = f"{path}: AllenNLP's reader {params['type']!r}"
+    number = 0
+    try:
+        for _ in reader.read(str(path)):
+            number += 1
+    except Exception as error:  # of any reader
+        raise ConfigurationError(
+            f"{name} stops after {number} instances: {type(error).__name__}: {error}"
+        ) from error
+    if not number:
+        raise ConfigurationError(f"{name} finds nothing in it to train or test with")
 
 
 def _first_line(error: RuntimeError) -> str:
@@ -159,26 +186,44 @@ def _elmo_files(value: Any) -> Iterator[Tuple[str, str]]:
             yield from _elmo_files(item)
 
 
-def _without_paths(value: Any) -> Any:
-    """A configuration without the places of data and ELMo, whose contents count instead."""
-    if isinstance(value, list):
-        return [_without_paths(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: _without_paths(item)
-        for key, item in value.items()
-        if not key.endswith("_data_path") and key not in ("options_file", "weight_file")
-    }
+class _Digests:
+    """Of the contents of files, each read once."""
+
+    def __init__(self) -> None:
+        self._found: Dict[Path, str] = {}
+
+    def of_path(self, path: Path) -> str:
+        """Of a file, the files of an ELMo or the data of a folder, whatever their names."""
+        if path not in self._found:
+            digest = hashlib.sha256()
+            for file in _files_in(path):
+                digest.update(file.read_bytes())
+            self._found[path] = digest.hexdigest()[:16]
+        return self._found[path]
+
+    def without_paths(self, value: Any) -> Any:
+        """A configuration with the contents of its ELMo in place of paths, and no paths of data."""
+        if isinstance(value, list):
+            return [self.without_paths(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        found = {}
+        for key, item in value.items():
+            if key in ("options_file", "weight_file"):
+                path = Path(str(item)).expanduser()
+                found[key] = self.of_path(path) if path.exists() else item
+            elif not key.endswith("_data_path"):
+                found[key] = self.without_paths(item)
+        return found
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _digest_of(path: Path) -> str:
-    """Of a file, the files of an ELMo or the data of a folder, whatever their names."""
-    names = (OPTIONS_NAME, WEIGHTS_NAME)
-    files = [path / name for name in names if (path / name).exists()]
-    files = files or (sorted(path.rglob("*")) if path.is_dir() else [path])
-    return _digest(b"".join(file.read_bytes() for file in files if file.is_file()))
+def _files_in(path: Path) -> List[Path]:
+    """In the order of AllenNLP's reader of CoNLL-2012, which is that of the file system."""
+    if path.is_file():
+        return [path]
+    elmo = [path / name for name in (OPTIONS_NAME, WEIGHTS_NAME) if (path / name).exists()]
+    return elmo or [Path(folder, name) for folder, _, names in os.walk(path) for name in names]

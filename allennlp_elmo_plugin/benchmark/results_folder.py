@@ -122,6 +122,8 @@ class ResultsFolder:
             if self._files(task) and earlier.get("data") != found["data"]:
                 changed.append(f"data of {task}")
             for model, name in MODELS.items():
+                if model == "elmo" and "--elmo" in changed:  # it is part of the config
+                    continue
                 if self._files(task, model) and earlier.get(model) != found[model]:
                     changed.append(f"config of {task}, {name}")
         if changed:
@@ -137,8 +139,8 @@ class ResultsFolder:
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"
 
-    def _files(self, task: str = "", model: str = "*") -> List[Path]:
-        return sorted((self.path / "runs" / task).rglob(f"{model}-*.json"))
+    def _files(self, task: str = "**", model: str = "*") -> List[Path]:
+        return sorted((self.path / "runs").glob(f"{task}/{model}-*.json"))
 
 
 def _read(path: Path, keys: List[str]) -> Any:

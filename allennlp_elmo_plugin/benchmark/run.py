@@ -12,12 +12,12 @@ from allennlp.common.util import prepare_environment
 from allennlp.models import Model
 from allennlp.modules.scalar_mix import ScalarMix
 
-from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
+from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels, keep_vectors
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
 
 
-def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
+def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Dict[str, Any]:
     """
     # Parameters
 
@@ -27,8 +27,8 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, 
         A whole configuration, with `test_data_path`.
     folder : `Path`
         New, for what AllenNLP writes while it trains.
-    vectors : `Dict[bytes, torch.Tensor]`
-        See `CachedBiLm`.
+    vectors : `Dict[bytes, Dict[bytes, torch.Tensor]]`
+        See `keep_vectors`.
 
     # Returns
 

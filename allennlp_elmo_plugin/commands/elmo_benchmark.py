@@ -129,7 +129,7 @@ def benchmark(
         process works there.
     """
     # These load models of allennlp-models, which is slow.
-    from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
+    from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
     from allennlp_elmo_plugin.benchmark.configuration import Configuration
     from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
     from allennlp_elmo_plugin.benchmark.report import draw, write_tables
@@ -142,17 +142,18 @@ def benchmark(
     with folder.locked():
         found = find_tasks(data, tasks)
         configuration = Configuration(found, elmo, configs, overrides)
-        folder.set_settings(configuration.settings())
+        settings = configuration.settings(found)
+        folder.set_settings(settings)
         runs = [
             (task, model, seed)
             for task in found
             for seed in range(1, seeds + 1)
-            for model in MODELS
+            for model in reversed(MODELS)  # ELMo first: more can be wrong with it
         ]
         todo = [each for each in runs if not folder.has_run(*each)]
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         start = time.monotonic()
-        vectors: Tuple[str, Vectors] = ("", {})
+        vectors: Tuple[str, VectorsOfModels] = ("", {})
         for n_done, (task, model, seed) in enumerate(todo, start=1):
             if vectors[0] != task:
                 vectors = (task, {})
@@ -162,6 +163,11 @@ def benchmark(
                 folder.new_training(task, model, seed),
                 vectors[1],
             )
+            if configuration.settings([task])["tasks"][task] != settings["tasks"][task]:
+                raise ConfigurationError(
+                    f"{task}: the data, the ELMo or the configs have changed during the training, "
+                    "so its result is not kept"
+                )
             folder.add_run(task, model, seed, result)
             write_tables(folder)
             minutes = (time.monotonic() - start) / 60

@@ -6,7 +6,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
-from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, Vectors, keep_vectors
+from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, VectorsOfModels, keep_vectors
 from tests.testing import write_random_elmo
 
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
@@ -24,7 +24,7 @@ def _elmo(files: Tuple[str, str], initial_state: str = "settled", **kwargs) -> E
 @pytest.mark.parametrize("initial_state", ["settled", "zero"])
 def test_same_representations_and_gradients(files: Tuple[str, str], initial_state: str) -> None:
     plain, kept = _elmo(files, initial_state), _elmo(files, initial_state)
-    vectors: Vectors = {}
+    vectors: VectorsOfModels = {}
     keep_vectors(kept, vectors)
     assert isinstance(kept._elmo_lstm, CachedBiLm)
     for batch in (SENTENCES[:2], SENTENCES, SENTENCES[2:], SENTENCES[::-1]):
@@ -42,7 +42,7 @@ def test_same_representations_and_gradients(files: Tuple[str, str], initial_stat
         for a, b in zip(ours.parameters(), theirs.parameters()):
             assert a.grad.item() != 0
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
-    assert len(vectors) == 4
+    assert [len(of_model) for of_model in vectors.values()] == [4]
 
 
 def test_a_sentence_is_computed_once(
@@ -57,7 +57,7 @@ def test_a_sentence_is_computed_once(
         return forward(inputs)
 
     monkeypatch.setattr(bilm, "forward", counting)
-    vectors: Vectors = {}
+    vectors: VectorsOfModels = {}
     keep_vectors(elmo, vectors)
     for _ in range(2):
         elmo(batch_to_ids(SENTENCES))
@@ -66,6 +66,21 @@ def test_a_sentence_is_computed_once(
     keep_vectors(other, vectors)
     other(batch_to_ids(SENTENCES))
     assert n_sentences == [4, 1]
+
+
+def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "others").mkdir()
+    others = write_random_elmo(tmp_path / "others", seed=1)
+    elmos = [_elmo(files), _elmo(files, "zero"), _elmo(files, precision="bfloat16"), _elmo(others)]
+    ids = batch_to_ids(SENTENCES)
+    expected = [elmo(ids)["elmo_representations"][0] for elmo in elmos]
+    model, vectors = torch.nn.ModuleList(elmos), {}
+    keep_vectors(model, vectors)
+    assert len(vectors) == 4
+    for elmo, representation in zip(elmos, expected):
+        found = elmo(ids)["elmo_representations"][0]
+        torch.testing.assert_close(found, representation, rtol=1e-5, atol=1e-6)
+    assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
 def test_the_language_model_is_not_in_the_checkpoint(files: Tuple[str, str]) -> None:

@@ -40,10 +40,18 @@ def data(tmp_path: Path) -> Path:
         ("coref", 2, "made 0 0 Anna", "4 columns"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * 0)", "mention 0 ends, but has not begun"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * zero", "'zero', where '-' or mentions"),
-        ("coref", 2, "#end document", "a document without words"),
+        ("coref", 2, "#end document", "the end of a document of 0 words; 3 are"),
         ("sst5", 2, "(3 )", "a sentence without words"),
         ("sst5", 2, "(3 \u3000)", "a sentence without words"),
-        ("sst5", 2, f"(3 {1001 * 'a'})", "a word of 1002 characters"),
+        ("sst5", 2, f"(3 {1001 * 'a'})", "a word of 1001 characters"),
+        (
+            "snli",
+            1,
+            json.dumps({"sentence1": 1001 * "a", "sentence2": "b", "gold_label": "neutral"}),
+            "a word of 1001 characters",
+        ),
+        ("ner_made", 4, 1001 * "H" + " NNP I-NP O", "a word of 1001 characters"),
+        ("coref", 2, f"made 0 0 {1001 * 'A'} NNP * - - - - * -", "a word of 1001 characters"),
         (
             "snli",
             1,
@@ -68,6 +76,7 @@ def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> 
         ('"answer_start": 0', '"answer_start": -83', "has the answer 'Anna Holt', which is not at"),
         ('"question": "Who sold it?"', '"question": " "', "question 'b' has no words"),
         ('"question": "Who sold it?", ', "", "not of SQuAD's format .*'question'"),
+        ('"question": "Who sold it?"', '"question": null', "not of SQuAD's format"),
         ("Anna Holt sold", "Anna Holt sold" + 1001 * "x", "a word of 1005 characters"),
     ],
 )
@@ -89,6 +98,20 @@ def test_compressed_data_and_folders(data: Path) -> None:
     file.mkdir()
     with pytest.raises(ConfigurationError, match="dev.txt: a folder, where one file"):
         find_tasks(data, ["sst5"])
+
+
+def test_valid_data(data: Path) -> None:
+    pairs = [
+        # AllenNLP leaves "-" out; one word of 171 characters is 1,026 bytes of JSON.
+        {"sentence1": "", "sentence2": "b", "gold_label": "-", "url": 1001 * "x"},
+        {"sentence1": 171 * "\u4e2d", "sentence2": "b", "gold_label": "neutral"},
+    ]
+    with (data / "snli" / "dev.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(pair) + "\n" for pair in pairs)
+    # As the release of CoNLL-2012 calls its files
+    made = data / "srl" / "dev" / "made.gold_conll"
+    made.rename(made.with_name("made.v4_gold_conll"))
+    assert list(find_tasks(data, ["snli", "srl"])) == ["snli", "srl"]
 
 
 def test_srl_without_predicates(data: Path) -> None:

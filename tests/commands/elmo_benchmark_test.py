@@ -15,7 +15,8 @@ from filelock import FileLock
 
 from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.task import TASKS
-from allennlp_elmo_plugin.commands.elmo_benchmark import benchmark
+from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
+from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from tests.task_data import TASK_DATA, write_task_data
 from tests.testing import write_random_elmo
 
@@ -52,7 +53,7 @@ def test_command(
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-benchmark", *arguments])
     main()
     printed = capsys.readouterr().out
-    assert "8 of 8: ner_made + ELMo, seed 2" in printed and "0 min left" in printed
+    assert "8 of 8: ner_made baseline, seed 2" in printed and "about 0 min left" in printed
     assert "| sst5 | accuracy |" in printed and "| +3.30 | 2 |" in printed
     assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in printed
 
@@ -118,10 +119,10 @@ def test_goes_on_after_a_kill(
     arguments: Any = (["sst5"], elmo, data, tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
         benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
-    first = (tmp_path / "out" / "runs" / "sst5" / "baseline-1.json").read_bytes()
+    first = (tmp_path / "out" / "runs" / "sst5" / "elmo-1.json").read_bytes()
     benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
     assert len(n_runs) == 3 and n_runs[1] == n_runs[2]
-    assert (tmp_path / "out" / "runs" / "sst5" / "baseline-1.json").read_bytes() == first
+    assert (tmp_path / "out" / "runs" / "sst5" / "elmo-1.json").read_bytes() == first
     # More seeds and tasks later; nothing that is done is done again.
     benchmark(["sst5", "ner"], *arguments[1:], seeds=2, overrides=ONE_EPOCH)
     assert len(n_runs) == 9
@@ -129,22 +130,119 @@ def test_goes_on_after_a_kill(
     assert "| sst5 | accuracy |" in uninterrupted
     for model in ("baseline", "elmo"):
         name = Path("runs", "sst5", f"{model}-1.json")
-        assert _read(tmp_path / "out" / name)["curve"] == _read(tmp_path / "other" / name)["curve"]
+        found, expected = _read(tmp_path / "out" / name), _read(tmp_path / "other" / name)
+        assert found["allennlp_metrics"] == expected["allennlp_metrics"]
 
 
-@pytest.mark.parametrize("change", ["elmo", "overrides", "data"])
-def test_other_settings_are_not_mixed(change: str, elmo: str, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("elmo", "benchmark: --elmo changed"),
+        ("overrides", r"benchmark: config of sst5, baseline, config of sst5, \+ ELMo changed"),
+        ("data", "benchmark: data of sst5 changed"),
+    ],
+)
+def test_other_settings_are_not_mixed(
+    change: str, message: str, elmo: str, data: Path, tmp_path: Path
+) -> None:
     benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
     overrides = ONE_EPOCH
     if change == "elmo":
         write_random_elmo(elmo, seed=1)
     elif change == "data":
-        with (data / "sst5" / "dev.txt").open("a", encoding="utf-8") as file:
-            file.write("(3 (2 Not) (3 bad))\n")
+        _add_a_tree(data)
     else:
         overrides = json.dumps({"trainer.num_epochs": 2})
-    with pytest.raises(ConfigurationError, match="--elmo|config of sst5|data of sst5"):
+    with pytest.raises(ConfigurationError, match=message):
         benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
+
+
+def _add_a_tree(data: Path, split: str = "dev") -> None:
+    with (data / "sst5" / f"{split}.txt").open("a", encoding="utf-8") as file:
+        file.write("(3 (2 Not) (3 bad))\n")
+
+
+def test_settings_that_change_during_a_training(
+    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = run_module.run
+
+    def changing(*arguments: Any) -> Dict[str, Any]:
+        _add_a_tree(data)
+        return original(*arguments)
+
+    monkeypatch.setattr(run_module, "run", changing)
+    with pytest.raises(ConfigurationError, match="sst5: the data, .* have changed during"):
+        benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
+    assert not list((tmp_path / "out").rglob("elmo-1.json"))
+
+
+def _copy_configs(tmp_path: Path, **texts: str) -> Path:
+    """A copy of the configs, with other texts in some of them."""
+    shutil.copytree(CONFIG_FOLDER.parent, tmp_path / "my_configs")
+    for name, text in texts.items():
+        path = tmp_path / "my_configs" / "benchmark" / f"{name}.jsonnet"
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "my_configs" / "benchmark"
+
+
+def test_two_elmos_are_compared(elmo: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    write_random_elmo(tmp_path / "other", seed=1)
+    plain, with_elmo = (
+        (CONFIG_FOLDER / f"{name}.jsonnet").read_text(encoding="utf-8")
+        for name in ("sst5", "sst5_elmo")
+    )
+    with_elmo = with_elmo.replace("'sst5.jsonnet'", "'plain.jsonnet'")
+    library = "import 'elmo.libsonnet'"
+    with_other = with_elmo.replace(library, f"({library}) {{ name:: '{tmp_path}/other' }}")
+    assert with_other != with_elmo
+    configs = _copy_configs(tmp_path, plain=plain, sst5=with_other, sst5_elmo=with_elmo)
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, configs, ONE_EPOCH)
+    benchmark(*arguments)
+    runs = tmp_path / "out" / "runs" / "sst5"
+    losses = [
+        _read(runs / f"{model}-1.json")["allennlp_metrics"]["loss"]
+        for model in ("baseline", "elmo")
+    ]
+    assert losses[0] != losses[1]
+    write_random_elmo(tmp_path / "other", seed=2)
+    with pytest.raises(ConfigurationError, match="benchmark: config of sst5, baseline changed"):
+        benchmark(*arguments)
+
+
+def test_a_config_without_elmo(elmo: str, data: Path, tmp_path: Path) -> None:
+    baseline = (CONFIG_FOLDER / "sst5.jsonnet").read_text(encoding="utf-8")
+    configs = _copy_configs(tmp_path, sst5_elmo=baseline)
+    with pytest.raises(ConfigurationError, match="sst5_elmo.jsonnet has no ELMo in it"):
+        benchmark(["sst5"], elmo, data, tmp_path / "out", 1, configs)
+
+
+def test_vectors_are_computed_once_and_the_test_set_is_scored(
+    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_sentences = []
+    forward = _ElmoBiLm.forward
+
+    def counting(self: Any, inputs: Any, *arguments: Any) -> Any:
+        n_sentences.append(len(inputs))
+        return forward(self, inputs, *arguments)
+
+    monkeypatch.setattr(_ElmoBiLm, "forward", counting)
+    (data / "sst5" / "test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
+    benchmark(["sst5"], elmo, data, tmp_path / "out", 2, overrides=ONE_EPOCH)
+    trees = (data / "sst5" / "train.txt").read_text(encoding="utf-8").split("\n")
+    assert sum(n_sentences) == len(set(filter(None, trees))) + 1
+    for run in (tmp_path / "out" / "runs" / "sst5").iterdir():
+        assert set(_read(run)["scores"]) == {"accuracy", "accuracy-4"}
+
+
+def test_a_task_in_the_folder_of_another(elmo: str, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data / "sst5", data / "sst5" / "half")
+    _add_a_tree(data)
+    for task in ("sst5/half", "sst5"):
+        table = benchmark([task], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
+    assert "| sst5/half | accuracy |" in table and "| sst5 | accuracy |" in table
 
 
 def test_a_failed_start_leaves_the_folder_free(elmo: str, data: Path, tmp_path: Path) -> None:
@@ -177,24 +275,15 @@ def test_a_bad_elmo_is_noticed_before_training(elmo: str, data: Path, tmp_path: 
         benchmark(["sst5"], elmo, *arguments)
 
 
-def test_a_baseline_goes_with_another_elmo(
-    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original, models = run_module.run, []
-
-    def interrupted(task: Any, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
-        models.append(folder.name)
-        if models == ["baseline-1", "elmo-1"]:
-            raise KeyboardInterrupt
-        return original(task, params, folder, vectors)
-
-    monkeypatch.setattr(run_module, "run", interrupted)
+def test_a_baseline_goes_with_another_elmo(elmo: str, data: Path, tmp_path: Path) -> None:
     arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1)
-    with pytest.raises(KeyboardInterrupt):
-        benchmark(*arguments, overrides=ONE_EPOCH)
+    benchmark(*arguments, overrides=ONE_EPOCH)
+    runs = tmp_path / "out" / "runs" / "sst5"
+    (runs / "elmo-1.json").unlink()
+    before = (runs / "baseline-1.json").stat().st_mtime_ns
     write_random_elmo(elmo, seed=1, projection_dim=7)
     assert "| sst5 | accuracy |" in benchmark(*arguments, overrides=ONE_EPOCH)
-    assert models == ["baseline-1", "elmo-1", "elmo-1"]
+    assert (runs / "baseline-1.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(
@@ -202,6 +291,11 @@ def test_a_baseline_goes_with_another_elmo(
     [
         ("epochs=1", "--overrides epochs=1: .*not a binary operator"),
         ("[]", r"--overrides \[\]: it must be a JSON object"),
+        ('{"random_seed": 5}', "the seeds are those of --seeds"),
+        (
+            '{"model.text_field_embedder.token_embedders.elmo.dropout": 0}',
+            "sst5.jsonnet with --overrides, which must fit both models: .*elmo.dropout",
+        ),
         ('{"test_data_path": "x"}', "the test_data_path 'x', but the data must be those of --data"),
     ],
 )
@@ -282,6 +376,8 @@ def test_a_folder_of_something_else_is_left_alone(elmo: str, data: Path, tmp_pat
     [
         ("ner_made", "train", "-DOCSTART- -X- -X- O\n\n"),
         ("snli", "test", '{"sentence1": "a", "sentence2": "b", "gold_label": "-"}\n'),
+        # Valid in NER's IOB1, and of the right format
+        ("chunking", "dev", "It PRP B-NP\n\nIt PRP I-NP\n"),
     ],
 )
 def test_nothing_to_train_or_test_with(
@@ -289,6 +385,7 @@ def test_nothing_to_train_or_test_with(
 ) -> None:
     (file,) = (data / task).glob(f"{split}*")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=f"{file}: AllenNLP's reader .* finds nothing"):
+    message = r"AllenNLP's reader '\w+' (finds nothing|stops after 1 instances: InvalidTag)"
+    with pytest.raises(ConfigurationError, match=f"{file}: {message}"):
         benchmark([task], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
     assert not (tmp_path / "out" / "runs").exists()
