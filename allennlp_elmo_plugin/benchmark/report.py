@@ -174,10 +174,9 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
 
     columns = []
     for row in rows:
-        # `elmo_multi_token_embedder` before `elmo_output`: the first goes round the encoder.
-        places = ["\noutput", "\ninput"] if len(row["layer_weights"]) == 2 else [""]
-        for place, mix in zip(places, row["layer_weights"]):
-            columns.append((row["task"] + place, mix))
+        mixes = row["layer_weights"]
+        for number, mix in enumerate(mixes, start=1):
+            columns.append((row["task"] + (f"\nmix {number}" if len(mixes) > 1 else ""), mix))
     if not columns:  # configs of one's own may have no mix
         return written
     n_layers = max(len(mix) for _, mix in columns)
