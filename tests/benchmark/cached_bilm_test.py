@@ -79,7 +79,9 @@ def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path)
     assert len(vectors) == 4
     for elmo, representation in zip(elmos, expected):
         found = elmo(ids)["elmo_representations"][0]
-        torch.testing.assert_close(found, representation, rtol=1e-5, atol=1e-6)
+        # In bfloat16 a sum in another order may be rounded to the next number.
+        tolerance = 1e-5 if elmo._elmo_lstm._bilm[0].precision == "float32" else 1e-2
+        torch.testing.assert_close(found, representation, rtol=tolerance, atol=tolerance)
     assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
