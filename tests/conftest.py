@@ -3,8 +3,8 @@
 import os
 
 # Read by OpenMP when torch is first imported; subprocesses inherit it. More threads than cores make
-# AllenNLP's trainer crawl.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# AllenNLP's trainer crawl, and a process that has had several cannot be forked.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import logging
 from pathlib import Path
