@@ -10,29 +10,34 @@ from typing import Any, Callable, Dict, Optional
 from allennlp.common.checks import ConfigurationError
 from nltk import Tree
 
+from allennlp_elmo_plugin.data.sentence_lines import starts_as_gzip
+
 Check = Callable[[str], Optional[str]]
 """Says what is wrong with a line, or nothing."""
 
-_GZIP = b"\x1f\x8b"
 _LONGEST_WORD = 1000
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path}: a folder, where one file must be")
 
 
 def _check_lines(
     path: Path, check: Check, blank: Optional[Callable[[], Optional[str]]] = None
 ) -> None:
     """`blank` says the same at a blank line and at the end."""
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: a folder, where one file must be")
+    _refuse_folder(path)
     empty = True
     number = 0
     with path.open("rb") as lines:
+        if starts_as_gzip(lines):
+            raise ConfigurationError(f"{path}: it is compressed (gzip); unpack it")
         for number, raw in enumerate(lines, start=1):
             if number == 1 and raw.startswith(codecs.BOM_UTF8):
                 raise ConfigurationError(
                     f"{path}, line 1: it begins with a byte order mark; save it without"
                 )
-            if number == 1 and raw.startswith(_GZIP):
-                raise ConfigurationError(f"{path}: it is compressed (gzip); unpack it")
             try:
                 line = raw.decode("utf-8").strip()
             except UnicodeDecodeError as error:
@@ -86,7 +91,8 @@ class _Brackets:
                     f"the end of a document of {self._n_words} words; {self._fewest_words} are the "
                     "fewest"
                 )
-            self._n_words = 0
+            if line.startswith("#begin document"):
+                self._n_words = 0
             return self.at_end()
         columns = line.split()
         if len(columns) < 12:
@@ -117,7 +123,7 @@ class _Brackets:
 
 def check_srl(path: Path) -> None:
     if not path.is_dir():
-        raise ConfigurationError(f"{path}: AllenNLP reads a folder of *.gold_conll, not a file")
+        raise ConfigurationError(f"{path}: AllenNLP reads a folder of *gold_conll, not a file")
     if shutil.which("perl") is None:
         raise ConfigurationError("The score of SRL is that of srl-eval.pl: it needs perl")
     files = sorted(path.rglob("*gold_conll"))
@@ -185,8 +191,7 @@ def check_sentence_pairs(path: Path) -> None:
 
 
 def check_questions(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: a folder, where one file must be")
+    _refuse_folder(path)
     n_questions = 0
     try:
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]:

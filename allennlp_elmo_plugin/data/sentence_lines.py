@@ -45,7 +45,7 @@ class SentenceLines:
     def __init__(self, file: IO[Any], name: Optional[str] = None) -> None:
         self.name = str(getattr(file, "name", "the input")) if name is None else name
         self._raw: Any = file
-        self._is_gzip = not isinstance(file, io.TextIOBase) and _starts_as_gzip(file)
+        self._is_gzip = not isinstance(file, io.TextIOBase) and starts_as_gzip(file)
         self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
         self.number = 0
         """How many lines have been read."""
@@ -140,7 +140,8 @@ class SentenceLines:
             yield line
 
 
-def _starts_as_gzip(file: Any) -> bool:
+def starts_as_gzip(file: Any) -> bool:
+    """Whether a file open for bytes is compressed; nothing of it is consumed."""
     if hasattr(file, "peek"):  # also of a pipe
         return file.peek(2)[:2] == _GZIP
     try:

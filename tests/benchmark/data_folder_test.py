@@ -111,7 +111,11 @@ def test_valid_data(data: Path) -> None:
     # As the release of CoNLL-2012 calls its files
     made = data / "srl" / "dev" / "made.gold_conll"
     made.rename(made.with_name("made.v4_gold_conll"))
-    assert list(find_tasks(data, ["snli", "srl"])) == ["snli", "srl"]
+    # A comment at the end of a document
+    file = data / "coref" / "dev.gold_conll"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("#end", "# checked\n#end"), encoding="utf-8")
+    assert list(find_tasks(data, ["snli", "srl", "coref"])) == ["snli", "srl", "coref"]
 
 
 def test_srl_without_predicates(data: Path) -> None:
