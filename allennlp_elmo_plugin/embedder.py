@@ -1,6 +1,5 @@
 """Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
 
-import hashlib
 import logging
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -303,19 +302,8 @@ class ElmoEmbedder:
         return corpus_embedder.embed(SentenceLines(input_file), output_file_path, overwrite, resume)
 
     def fingerprint(self) -> Dict[str, Any]:
-        """
-        What the layers of a sentence depend on: a digest of the model, and what it starts from.
-        """
-        digest = hashlib.sha256(repr(self.elmo_bilm.options).encode("utf-8"))
-        for module in (self.elmo_bilm.token_layer, self.elmo_bilm.lstm):
-            for name, parameter in sorted(module.named_parameters()):
-                digest.update(name.encode("utf-8"))
-                digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
-        return {
-            "model": digest.hexdigest(),
-            "initial_state": self.initial_state,
-            "precision": self.precision,
-        }
+        """See `_ElmoBiLm.fingerprint`."""
+        return self.elmo_bilm.fingerprint()
 
     def _run(self, batch: List[List[str]]) -> BiLmOutput:
         """The layers of a batch, sentence boundaries included."""

@@ -1,5 +1,4 @@
-import hashlib
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -9,7 +8,7 @@ from allennlp_elmo_plugin.modules.elmo import Elmo, _ElmoBiLm
 Vectors = Dict[bytes, torch.Tensor]
 """Layers of sentences, shape `(num_layers, timesteps + 2, dim)`, by their characters."""
 
-VectorsOfModels = Dict[bytes, Vectors]
+VectorsOfModels = Dict[Tuple[str, ...], Vectors]
 """By the fingerprint of a language model."""
 
 
@@ -97,14 +96,5 @@ def keep_vectors(model: torch.nn.Module, vectors: VectorsOfModels) -> None:
         if isinstance(module, Elmo) and isinstance(module._elmo_lstm, _ElmoBiLm):
             bilm = module._elmo_lstm
             if not any(parameter.requires_grad for parameter in bilm.parameters()):
-                shared = vectors.setdefault(_fingerprint(bilm), {})
+                shared = vectors.setdefault(tuple(bilm.fingerprint().values()), {})
                 module._elmo_lstm = CachedBiLm(bilm, shared)
-
-
-def _fingerprint(bilm: _ElmoBiLm) -> bytes:
-    """What the vectors of a sentence depend on."""
-    digest = hashlib.sha256(repr((bilm.options, bilm.initial_state, bilm.precision)).encode())
-    for name, tensor in bilm.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    return digest.digest()

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Set, Tuple
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -13,7 +13,12 @@ from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
-from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
+from allennlp_elmo_plugin.common.elmo_files import (
+    OPTIONS_NAME,
+    WEIGHTS_NAME,
+    elmo_sections,
+    file_names,
+)
 from allennlp_elmo_plugin.common.jsonnet import elmo_model
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 
@@ -139,15 +144,12 @@ class Configuration:
         loaded: Set[Tuple[str, str]] = set()
         for task in tasks:
             params = self.params(task, "baseline", 0)
-            elmos, others = (
-                set(_elmo_files(each.as_dict(quiet=True)))
-                for each in (self.params(task, "elmo", 0), params)
-            )
+            elmos = _elmo_files(self.params(task, "elmo", 0))
             if not elmos:
                 raise ConfigurationError(
                     f"--configs {self._folder}: {kind_of(task)}_elmo.jsonnet has no ELMo in it"
                 )
-            for files in (elmos | others) - loaded:
+            for files in (elmos | _elmo_files(params)) - loaded:
                 _ElmoBiLm(*files)
                 loaded.add(files)
             reader = params.pop("dataset_reader")
@@ -175,15 +177,10 @@ def _first_line(error: RuntimeError) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _elmo_files(value: Any) -> Iterator[Tuple[str, str]]:
-    """The files of each ELMo in a configuration."""
-    if isinstance(value, dict):
-        if "options_file" in value and "weight_file" in value:
-            yield value["options_file"], value["weight_file"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _elmo_files(item)
+def _elmo_files(params: Params) -> Set[Tuple[str, str]]:
+    """The files of each ELMo in a configuration, as they are named there."""
+    names = [file_names(section) for _, section in elmo_sections(params.as_dict(quiet=True))]
+    return {(each["options_file"], each["weight_file"]) for each in names}
 
 
 class _Digests:

@@ -47,7 +47,7 @@ class ResultsFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """
-        Keeps other processes out.
+        Keeps other processes out, and removes what one that was killed has left of finished runs.
 
         # Raises
 
@@ -57,6 +57,8 @@ class ResultsFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(str(self.path / ".lock"), timeout=0):
+                for file in self._files():
+                    shutil.rmtree(file.with_suffix(""), ignore_errors=True)
                 yield
         except Timeout:
             raise ConfigurationError(
@@ -133,8 +135,6 @@ class ResultsFolder:
             )
         tasks = {**before["tasks"], **settings["tasks"]}
         self.write(_SETTINGS, json.dumps({**settings, "tasks": tasks}, indent=2))
-        for file in self._files():  # a folder stays if the process is killed just after the run
-            shutil.rmtree(file.with_suffix(""), ignore_errors=True)
 
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"

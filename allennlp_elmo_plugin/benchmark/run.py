@@ -27,7 +27,7 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         A whole configuration, with `test_data_path`.
     folder : `Path`
         New, for what AllenNLP writes while it trains.
-    vectors : `Dict[bytes, Dict[bytes, torch.Tensor]]`
+    vectors : `Dict[Tuple[str, ...], Dict[bytes, torch.Tensor]]`
         See `keep_vectors`.
 
     # Returns

@@ -1,5 +1,5 @@
 import os
-from typing import NamedTuple, Optional
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
@@ -114,3 +114,29 @@ def find_file(value: str, file_name: str, argument: str) -> str:
             f"{CACHE_DIRECTORY} ({type(error).__name__}: {error}). Without a connection, give the "
             "path of a file that was downloaded elsewhere"
         ) from error
+
+
+def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """
+    The parts of a config that take ELMo files, each with its place: the keys that lead there, with
+    dots between.
+    """
+    if isinstance(section, dict):
+        is_elmo = section.get("type") in ("elmo_token_embedder", "elmo_multi_token_embedder")
+        if section.get("options_file", DEFAULT_OPTIONS_FILE if is_elmo else None) is not None:
+            yield place, section
+        items: Any = section.items()
+    elif isinstance(section, list):
+        items = enumerate(section)
+    else:
+        return
+    for key, value in items:
+        yield from elmo_sections(value, f"{place}.{key}" if place else str(key))
+
+
+def file_names(section: Dict[str, Any]) -> Dict[str, str]:
+    """`options_file` and `weight_file` of such a part, also where they are the defaults."""
+    return {
+        "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
+        "weight_file": section.get("weight_file", DEFAULT_WEIGHT_FILE),
+    }

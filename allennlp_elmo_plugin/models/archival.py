@@ -3,16 +3,12 @@ import logging
 import os
 import shutil
 from os import PathLike
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Union
 
 from allennlp.common import Params
 from allennlp.models import Model, archival
 
-from allennlp_elmo_plugin.common.elmo_files import (
-    DEFAULT_OPTIONS_FILE,
-    DEFAULT_WEIGHT_FILE,
-    ElmoFiles,
-)
+from allennlp_elmo_plugin.common.elmo_files import ElmoFiles, elmo_sections, file_names
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +63,8 @@ def _collect(config_path: str, folder: str, made: List[str]) -> Dict[str, str]:
     with open(config_path, encoding="utf-8") as file:
         config = json.load(file)
     index = {}
-    for place, section in _elmo_sections(config):
-        names = _names(section)
+    for place, section in elmo_sections(config):
+        names = file_names(section)
         for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
             key = f"{place}.{argument}"
             copy = os.path.join(folder, key)
@@ -98,34 +94,9 @@ def load_model(
     if os.path.exists(index_path):
         with open(index_path, encoding="utf-8") as file:
             index = json.load(file)
-        for place, section in _elmo_sections(config.params):
-            for argument, name in _names(section).items():
+        for place, section in elmo_sections(config.params):
+            for argument, name in file_names(section).items():
                 path = os.path.join(serialization_dir, _FOLDER, f"{place}.{argument}")
                 if index.get(f"{place}.{argument}") == name and os.path.exists(path):
                     section[argument] = path
     return _load_model(config, weights_path, serialization_dir, cuda_device)
-
-
-def _names(section: Dict[str, Any]) -> Dict[str, str]:
-    return {
-        "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
-        "weight_file": section.get("weight_file", DEFAULT_WEIGHT_FILE),
-    }
-
-
-def _elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """
-    The parts of a config that take ELMo files, each with its place: the keys that lead there, with
-    dots between.
-    """
-    if isinstance(section, dict):
-        is_elmo = section.get("type") in ("elmo_token_embedder", "elmo_multi_token_embedder")
-        if section.get("options_file", DEFAULT_OPTIONS_FILE if is_elmo else None) is not None:
-            yield place, section
-        items: Any = section.items()
-    elif isinstance(section, list):
-        items = enumerate(section)
-    else:
-        return
-    for key, value in items:
-        yield from _elmo_sections(value, f"{place}.{key}" if place else str(key))

@@ -1,3 +1,4 @@
+import hashlib
 import logging
 from contextlib import contextmanager
 from dataclasses import replace
@@ -564,6 +565,21 @@ class _ElmoBiLm(BiLm):
             trainable=self._requires_grad,
             padding_index=0,
         )
+
+    def fingerprint(self) -> Dict[str, str]:
+        """
+        What the layers of a sentence depend on: a digest of the model, and what it starts from.
+        """
+        digest = hashlib.sha256(repr(self.options).encode("utf-8"))
+        for module in (self.token_layer, self.lstm):
+            for name, parameter in sorted(module.named_parameters()):
+                digest.update(name.encode("utf-8"))
+                digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
+        return {
+            "model": digest.hexdigest(),
+            "initial_state": self.initial_state,
+            "precision": self.precision,
+        }
 
     def settled_state(self) -> FixedState:
         """
