@@ -8,9 +8,12 @@ from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
+from allennlp_elmo_plugin.bilm.model_call import model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
+
+Lengths = Union[Sequence[int], torch.Tensor]
 
 
 class BiLmOutput(NamedTuple):
@@ -107,12 +110,13 @@ class BiLm(torch.nn.Module):
     def get_output_dim(self) -> int:
         return len(self.options.directions) * self.options.projection_dim
 
+    @model_call
     def forward(
         self,
         tokens: torch.Tensor,
-        lengths: Optional[torch.Tensor] = None,
+        lengths: Optional[Lengths] = None,
         tokens_reverse: Optional[torch.Tensor] = None,
-        lengths_reverse: Optional[torch.Tensor] = None,
+        lengths_reverse: Optional[Lengths] = None,
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
@@ -122,8 +126,9 @@ class BiLm(torch.nn.Module):
             Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
             embedding vocabulary ids, shape `(batch_size, timesteps)`. Sentence boundaries are
             tokens like others.
-        lengths : `torch.Tensor`, optional (default = all of `timesteps`)
-            Tokens in each row, shape `(batch_size,)`; the rest is padding.
+        lengths : `Sequence[int]` or `torch.Tensor`, optional (default = all of `timesteps`)
+            Tokens in each row, shape `(batch_size,)`; the rest is padding. From a tensor on a GPU
+            they have to be copied.
         tokens_reverse, lengths_reverse : `torch.Tensor`, optional (default = `None`)
             What the backward direction reads, in the order in which it reads it: training gives
             each direction a stream of its own. Without it, the backward direction reads `tokens`
@@ -134,15 +139,14 @@ class BiLm(torch.nn.Module):
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
         if tokens_reverse is None or not self.options.bidirectional:
-            return self.run_tokens(self.token_layer.embed_tokens(packed), packing, carried)
+            return self.run_tokens(self.embed_tokens(packed), packing, carried)
         packings = {"forward": packing, "backward": _packing(tokens_reverse, lengths_reverse)}
         # One call, so that a word that both directions read is computed once.
-        vectors = self.token_layer.embed_tokens(
-            torch.cat([packed, packings["backward"].pack(tokens_reverse)])
-        )
+        vectors = self.embed_tokens(torch.cat([packed, packings["backward"].pack(tokens_reverse)]))
         split = vectors.split([each.n_tokens for each in packings.values()])
         return self.run_layers(dict(zip(packings, split)), packings, carried)
 
+    @model_call
     def forward_words(
         self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
     ) -> BiLmOutput:
@@ -157,14 +161,29 @@ class BiLm(torch.nn.Module):
         """
         assert isinstance(self.token_layer, CharacterEncoder)
         lengths = [len(sentence) for sentence in sentences]
-        device = next(self.parameters()).device
+        device = self.token_layer.weights[0].device
         packing = PackedBatch(lengths, max(lengths, default=0), device)
-        words = [word for sentence in sentences for word in sentence]
-        vectors = self.token_layer.embed_words(words)  # (n_tokens, projection_dim), row by row
-        starts = packing.lengths.cumsum(0) - packing.lengths  # (batch_size,)
-        place = starts[packing.row] + packing.forward_step  # (n_tokens,)
-        return self.run_tokens(vectors.index_select(0, place), packing, carried)
+        # Longest sentence first, as in `packing`.
+        ordered = sorted(sentences, key=len, reverse=True)
+        words = [
+            sentence[step]
+            for step, size in enumerate(packing.batch_sizes)
+            for sentence in ordered[:size]
+        ]
+        return self.run_tokens(self.token_layer.embed_words(words), packing, carried)
 
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """
+        Return the vectors of tokens, shape `(n_tokens, projection_dim)`, without context.
+
+        # Parameters
+
+        tokens : `torch.Tensor`
+            Any tokens in any order, of the shape that the token layer takes.
+        """
+        return self.token_layer(tokens)
+
+    @model_call
     def run_tokens(
         self,
         vectors: torch.Tensor,
@@ -222,7 +241,9 @@ class BiLm(torch.nn.Module):
         return BiLmOutput({key: [vectors[key], *outputs[key]] for key in vectors}, packings)
 
 
-def _packing(tokens: torch.Tensor, lengths: Optional[torch.Tensor]) -> PackedBatch:
+def _packing(tokens: torch.Tensor, lengths: Optional[Lengths]) -> PackedBatch:
     batch_size, timesteps = tokens.shape[:2]
-    counts = [timesteps] * batch_size if lengths is None else lengths.tolist()
+    counts = lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
+    if counts is None:
+        counts = [timesteps] * batch_size
     return PackedBatch(counts, timesteps, tokens.device)

@@ -1,9 +1,11 @@
+import copy
 from typing import Dict, List, Optional, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
+from allennlp_elmo_plugin.bilm.model_call import has_hooks, needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -48,6 +50,17 @@ class BiLstm(torch.nn.Module):
     def layer(self, direction: str, index: int) -> ProjectedLstm:
         return getattr(self, f"{direction}_layer_{index}")
 
+    @property
+    def weights(self) -> List[torch.Tensor]:
+        """
+        See `ProjectedLstm.weights`.
+        """
+        return [weight for lstm in self._lstms for weight in lstm.weights]
+
+    @property
+    def _lstms(self) -> List[ProjectedLstm]:
+        return [self.layer(key, k) for key in self.directions for k in range(self.n_layers)]
+
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
         """
         Forgets the state that a `stateful` module carries from call to call.
@@ -82,17 +95,42 @@ class BiLstm(torch.nn.Module):
         `Dict[str, List[torch.Tensor]]`
             For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
+        # As of all attributes, `DataParallel` forgets what a replica writes to its states.
+        is_replica = getattr(self, "_is_replica", False)
         if carried is None and self.stateful:
-            carried = self.carried
+            carried = copy.copy(self.carried) if is_replica else self.carried
+        if carried is None:
+            return self._run(inputs, packings, None)
+        with carried.lock:
+            # A call that fails leaves the states as they were.
+            states = copy.copy(carried)
+            outputs = self._run(inputs, packings, states)
+            carried.take_over(states)
+        return outputs
+
+    def _run(
+        self,
+        inputs: Dict[str, torch.Tensor],
+        packings: Dict[str, PackedBatch],
+        carried: Optional[CarriedState],
+    ) -> Dict[str, List[torch.Tensor]]:
+        """
+        `forward` from the states of `carried`, or from zero.
+        """
         first = packings[self.directions[0]]
-        if first.n_tokens == 0:
-            return {direction: [inputs[direction]] * self.n_layers for direction in self.directions}
-        needs_grad = any(self.layer(key, 0).needs_grad(inputs[key]) for key in self.directions)
-        if not needs_grad and all(packing is first for packing in packings.values()):
+        if (
+            first.n_tokens
+            and all(packing is first for packing in packings.values())
+            and not needs_grad(*inputs.values(), *self.weights)
+            and not any(map(has_hooks, self._lstms))
+        ):
             return self._run_in_step(inputs, first, carried)
         outputs: Dict[str, List[torch.Tensor]] = {}
         for direction in self.directions:
             vectors, packing = inputs[direction], packings[direction]
+            if packing.n_tokens == 0:
+                outputs[direction] = [vectors] * self.n_layers
+                continue
             outputs[direction] = []
             for index in range(self.n_layers):
                 vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
@@ -100,7 +138,7 @@ class BiLstm(torch.nn.Module):
                 state = self._read_state(key, vectors, packing, carried)
                 output, state = self.layer(*key)(vectors, packing, state)
                 if carried is not None:
-                    carried.write(key, packing.order, state, packing.lengths.size(0))
+                    carried.write(key, packing, state)
                 vectors = self._connect(index, vectors, output)
                 outputs[direction].append(vectors)
         return outputs
@@ -127,7 +165,7 @@ class BiLstm(torch.nn.Module):
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
                 if carried is not None:
                     state = output[packing.last], memory
-                    carried.write(key, packing.order, state, packing.lengths.size(0))
+                    carried.write(key, packing, state)
                 vectors[i] = self._connect(index, vectors[i], output)
                 outputs[key[0]].append(vectors[i])
         return outputs
@@ -140,7 +178,7 @@ class BiLstm(torch.nn.Module):
         carried: Optional[CarriedState],
     ) -> LstmState:
         zero = self.layer(*key).zero_state(packing.order.size(0), vectors)
-        return zero if carried is None else carried.read(key, packing.order, zero)
+        return zero if carried is None else carried.read(key, packing, zero)
 
     def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         # The skip connection takes the input as the layer saw it, dropout included.

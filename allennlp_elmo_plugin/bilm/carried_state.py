@@ -1,8 +1,11 @@
-from typing import Dict, Hashable, Optional
+import threading
+from typing import Any, Dict, Hashable, Optional
 
 import torch
 
 from allennlp_elmo_plugin.bilm.lstm import LstmState
+from allennlp_elmo_plugin.bilm.model_call import lasting_tensors
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 
 class CarriedState:
@@ -16,6 +19,9 @@ class CarriedState:
     """
 
     def __init__(self) -> None:
+        # Held by a call from the first state it reads to the last it writes, so that calls of
+        # several threads run one after the other. (A thread may make a call within a call.)
+        self.lock = threading.RLock()
         # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
         self._states: Dict[Hashable, LstmState] = {}
 
@@ -46,14 +52,27 @@ class CarriedState:
         """
         self._states = dict(states)
 
-    def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
+    def take_over(self, other: "CarriedState") -> None:
+        """
+        Go on from the states of `other`, which is not used any more.
+        """
+        self._states = other._states
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"_states": dict(self._states)}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.RLock()
+
+    def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
         """
         # Parameters
 
         key : `Hashable`
             Which layer of which direction.
-        rows : `torch.Tensor`
-            The rows of the batch to read, shape `(n_sequences,)`.
+        packing : `PackedBatch`
+            The index of the batch, whose rows that have a token are read.
         zero : `Tuple[torch.Tensor, torch.Tensor]`
             What rows seen for the first time get; shapes `(n_sequences, projection_dim)` and
             `(n_sequences, dim)`.
@@ -61,34 +80,31 @@ class CarriedState:
         if key not in self._states:
             return zero
         n_known = self._states[key][0].size(0)
-        known = rows < n_known  # (n_sequences,)
-        if bool(known.all()):
+        if packing.batch_size <= n_known:
             return tuple(  # type: ignore[return-value]
-                kept.to(empty).index_select(0, rows) for kept, empty in zip(self._states[key], zero)
+                kept.to(empty).index_select(0, packing.order)
+                for kept, empty in zip(self._states[key], zero)
             )
+        known = (packing.order < n_known).unsqueeze(1)  # (n_sequences, 1)
+        rows = packing.order.clamp(max=n_known - 1)  # (n_sequences,)
         return tuple(  # type: ignore[return-value]
-            torch.where(
-                known.unsqueeze(1),
-                kept.to(empty).index_select(0, rows.clamp(max=n_known - 1)),
-                empty,
-            )
+            torch.where(known, kept.to(empty).index_select(0, rows), empty)
             for kept, empty in zip(self._states[key], zero)
         )
 
-    def write(self, key: Hashable, rows: torch.Tensor, state: LstmState, batch_size: int) -> None:
+    def write(self, key: Hashable, packing: PackedBatch, state: LstmState) -> None:
         """
-        Keeps `state` of the batch's `rows`, shape `(n_sequences,)`.
+        Keep `state`, that of the batch's rows that have a token.
         """
         kept = self._states.get(key)
         n_known = 0 if kept is None else kept[0].size(0)
         updated = []
-        for index, values in enumerate(state):
-            values = values.detach()
-            table = values.new_zeros(max(n_known, batch_size), values.size(1))
-            if kept is not None:
-                table[:n_known] = kept[index]
-            table[rows] = values
-            updated.append(table)
+        with lasting_tensors():
+            for index, values in enumerate(state):
+                table = values.new_zeros(max(n_known, packing.batch_size), values.size(1))
+                if kept is not None:
+                    table[:n_known] = kept[index]
+                updated.append(table.index_copy_(0, packing.order, values.detach()))
         self._states[key] = (updated[0], updated[1])
 
 
@@ -109,14 +125,14 @@ class FixedState(CarriedState):
             for key, state in carried._states.items()
         }
 
-    def read(self, key: Hashable, rows: torch.Tensor, zero: LstmState) -> LstmState:
+    def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
         """
         See `CarriedState.read`; the shapes are those of `zero`.
         """
         output, memory = self._states[key]
         return output.to(zero[0]).expand_as(zero[0]), memory.to(zero[1]).expand_as(zero[1])
 
-    def write(self, key: Hashable, rows: torch.Tensor, state: LstmState, batch_size: int) -> None:
+    def write(self, key: Hashable, packing: PackedBatch, state: LstmState) -> None:
         """
-        Does nothing.
+        Do nothing.
         """

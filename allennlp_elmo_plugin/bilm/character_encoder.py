@@ -8,6 +8,7 @@ from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, Characte
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.matrix_product import even_rows
+from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
@@ -20,6 +21,8 @@ _LENGTH_STEP = 4
 _FEW_WORDS = 64
 # Words of `keep_words` that are computed at a time.
 _KEPT_AT_ONCE = 4096
+# The golden ratio in 64 bits, whose multiples are well spread.
+_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -39,6 +42,7 @@ class _MaxOverWindows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         ids, position = ctx.saved_tensors
         width, n_characters, n_filters = ctx.shape
@@ -208,9 +212,21 @@ class CharacterEncoder(torch.nn.Module):
             normal_(self._projection.weight, math.sqrt(1.0 / n_filters))
             torch.nn.init.zeros_(self._projection.bias)
 
+    @property
+    def weights(self) -> List[torch.Tensor]:
+        """
+        The parameters, also where they are none for torch: in a replica of `DataParallel`.
+        """
+        weights: List[torch.Tensor] = [self._char_embedding_weights]
+        for module in (*self.convolutions, *self.highway_layers, self.projection):
+            if module is not None:
+                weights += [module.weight, module.bias]  # type: ignore[list-item]
+        return weights
+
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         return self.embed_tokens(character_ids)
 
+    @model_call
     def embed_tokens(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
         # Parameters
@@ -223,7 +239,8 @@ class CharacterEncoder(torch.nn.Module):
         `torch.Tensor`
             Shape `(n_words, output_dim)`.
         """
-        if self.max_cached_words and not self._needs_grad() and character_ids.device.type == "cpu":
+        is_cached = self.max_cached_words and not needs_grad(*self.weights)
+        if is_cached and character_ids.device.type == "cpu":
             rows = character_ids.to(torch.int16).numpy()  # (n_words, max_characters_per_token)
             # Each row as one string of bytes.
             words = rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist()
@@ -231,6 +248,7 @@ class CharacterEncoder(torch.nn.Module):
         distinct, index = _distinct_rows(character_ids)
         return self.encode(distinct).index_select(0, index)
 
+    @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
         """
         `embed_tokens` for words as they are written: no character ids are made for words that are
@@ -248,7 +266,7 @@ class CharacterEncoder(torch.nn.Module):
             ids = self._table.lookup([words[i] for i in new])
             return self.encode(torch.from_numpy(ids).to(device, torch.long))
 
-        if self.max_cached_words and not self._needs_grad():
+        if self.max_cached_words and not needs_grad(*self.weights):
             return self._cache().look_up(words, encode)
         if not words:
             return encode([])
@@ -276,47 +294,36 @@ class CharacterEncoder(torch.nn.Module):
         """
         self._cache().forget()
 
-    def _needs_grad(self) -> bool:
-        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
-
     def _cache(self) -> WordCache:
         return self._prepared_cache.get(
-            list(self.parameters()),
+            self.weights,
             lambda: WordCache(self.max_cached_words),
             (self.max_cached_words, self.precision),
         )
 
+    @model_call
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
         `embed_tokens` without the search for equal words.
         """
-        if character_ids.size(0) == 0:
+        n_words = character_ids.size(0)
+        if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
-        # Place of the last id that is not padding, plus 1: (n_words,)
-        places = torch.arange(1, character_ids.size(1) + 1, device=character_ids.device)
-        lengths = ((character_ids != _WORD_PADDING) * places).amax(1)
-        order = lengths.argsort()
-        sorted_ids = character_ids[order]
-        widest = max(width for width, _ in self.options.filters)
-        if self._needs_grad():
-            tables = self._tables()
-        else:
-            tables = self._prepared_tables.get(list(self.parameters()), self._tables)
+        tables = self._character_tables()
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
-        vectors = []
-        start = 0
-        steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
-        if len(steps) < _FEW_WORDS:
-            steps = steps[-1:].expand(len(steps))
-        for step, count in zip(*(x.tolist() for x in steps.unique_consecutive(return_counts=True))):
-            ids = sorted_ids[start : start + count, : step * _LENGTH_STEP + widest]
-            # (count, n_filters)
-            vectors.append(torch.cat([_MaxOverWindows.apply(table, ids) for table in tables], 1))
-            start += count
+        if character_ids.device.type == "cpu":
+            groups, order = self._by_length(character_ids)
+        else:
+            # Sizes that depend on the words would have to come from the GPU.
+            groups, order = [character_ids], None
+        vectors = [
+            # (n_words of the group, n_filters)
+            torch.cat([_MaxOverWindows.apply(table, ids) for table in tables], 1)
+            for ids in groups
+        ]
         maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        n_words = len(activated)
         # With oneDNN and as many rows, a word's vector is the same to the bit whatever other words
         # are computed with it, so that it makes no difference when it was.
         padding = even_rows(n_words) - n_words
@@ -324,7 +331,42 @@ class CharacterEncoder(torch.nn.Module):
         if self._projection is not None:
             encoded = self._projection(encoded)  # (n_words + padding, output_dim)
         encoded = encoded[:n_words]
-        return encoded[order.argsort()]
+        return encoded if order is None else encoded[order.argsort()]
+
+    def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
+        """
+        Sort words by length, so that those of nearly the same length are encoded together.
+
+        # Returns
+
+        `Tuple[List[torch.Tensor], torch.Tensor]`
+            The groups' character ids, each cut to what its longest word needs, and the order of the
+            words in all groups together, shape `(n_words,)`.
+        """
+        # Place of the last id that is not padding, plus 1: (n_words,)
+        places = torch.arange(1, character_ids.size(1) + 1, device=character_ids.device)
+        lengths = ((character_ids != _WORD_PADDING) * places).amax(1)
+        order = lengths.argsort()
+        sorted_ids = character_ids[order]
+        widest = max(width for width, _ in self.options.filters)
+        steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
+        if len(steps) < _FEW_WORDS:
+            steps = steps[-1:].expand(len(steps))
+        groups = []
+        start = 0
+        for step, count in zip(*(x.tolist() for x in steps.unique_consecutive(return_counts=True))):
+            groups.append(sorted_ids[start : start + count, : step * _LENGTH_STEP + widest])
+            start += count
+        return groups, order
+
+    def _character_tables(self) -> List[torch.Tensor]:
+        """
+        `_tables`, kept where that is possible.
+        """
+        weights = [self._char_embedding_weights, *(each.weight for each in self.convolutions)]
+        if needs_grad(*weights) or self._char_embedding_weights.device.type != "cpu":
+            return self._tables()
+        return self._prepared_tables.get(weights, self._tables)
 
     def _tables(self) -> List[torch.Tensor]:
         """
@@ -352,9 +394,10 @@ def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     `Tuple[torch.Tensor, torch.Tensor]`
         The distinct rows `(n_distinct, width)`, and for each row its place among them `(n,)`.
     """
-    generator = torch.Generator().manual_seed(0)
-    factors = torch.randint(-(2**62), 2**62, (rows.size(1),), generator=generator) * 2 + 1
-    hashes = (rows * factors.to(rows.device)).sum(1)  # (n,)
+    # Any odd numbers with no pattern will do; made where the rows are: (width,)
+    factors = torch.arange(1, rows.size(1) + 1, device=rows.device) * _HASH_FACTOR
+    factors = (factors ^ (factors >> 29)) * _HASH_FACTOR | 1
+    hashes = (rows * factors).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)
     representative = torch.empty_like(distinct)
     representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))

@@ -68,12 +68,10 @@ def word_to_character_ids(word: str, max_characters: int = MAX_CHARACTERS_PER_TO
 
 class CharacterTable:
     """
-    Remembers how words are spelled: `lookup` costs one dictionary access a word and one array
-    gather a call, however long the words are. The rows of new words are added as they come; when
-    there are more than `max_words` the table starts again from nothing, so that its memory is
-    bounded however long the text.
+    Remember how words are spelled: `lookup` costs one dictionary access a word.
 
-    A copied or pickled table starts empty: its content is only a cache.
+    Rule: a word's row depends on the arguments below alone; any thread may use the table; it starts
+    again from nothing when there would be more than `max_words`. A copy or pickle starts empty.
 
     # Parameters
 
@@ -101,20 +99,13 @@ class CharacterTable:
                     f"tokens_to_add gives {word!r} the character {character}, but a character is a "
                     f"number from 0 to {PADDING}"
                 )
-        self._restart()
+        self._rows = self._added_rows()
 
-    def _restart(self) -> None:
-        self._index: Dict[str, int] = {}
-        self._rows = np.empty((256, self.max_characters), dtype=np.int16)
-        for word, character in self._tokens_to_add.items():
-            self._append(word, _special_row(character, self.max_characters))
-
-    def _append(self, word: str, row: np.ndarray) -> None:
-        n = len(self._index)
-        if n == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[n] = row
-        self._index[word] = n
+    def _added_rows(self) -> Dict[str, bytes]:
+        return {
+            word: _special_row(character, self.max_characters).tobytes()
+            for word, character in self._tokens_to_add.items()
+        }
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """
@@ -123,19 +114,22 @@ class CharacterTable:
         `np.ndarray`
             int16, shape (len(words), max_characters), ids from 1 to 261; the caller's own copy.
         """
+        # Rows are only added to a dictionary, so that other threads can't take one away.
+        rows = self._rows
         try:
-            indices = [self._index[word] for word in words]
+            spelled = [rows[word] for word in words]
         except KeyError:
-            if len(self._index) + len(words) > self.max_words:
-                self._restart()
+            if len(rows) + len(words) > self.max_words:
+                self._rows = rows = self._added_rows()
             for word in words:
-                if word not in self._index:
-                    self._append(word, word_to_character_ids(word, self.max_characters))
-            indices = [self._index[word] for word in words]
-        return self._rows[indices]  # (len(words), max_characters)
+                if word not in rows:
+                    rows[word] = word_to_character_ids(word, self.max_characters).tobytes()
+            spelled = [rows[word] for word in words]
+        ids = np.frombuffer(bytearray().join(spelled), dtype=np.int16)
+        return ids.reshape(len(words), self.max_characters)
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._rows)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return CharacterTable, (self.max_characters, self._tokens_to_add, self.max_words)

@@ -4,6 +4,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, matrix_product
+from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 
 
@@ -26,6 +27,7 @@ class _LinearFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         rows, weight = ctx.saved_tensors
         grad_ = grad.to(rows.dtype)
@@ -53,6 +55,7 @@ class Linear(torch.nn.Linear):
         self.precision = "float32"
         self._prepared: Prepared[Tuple[PreparedMatrix, torch.Tensor]] = Prepared()
 
+    @model_call
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """
         # Parameters
@@ -65,11 +68,16 @@ class Linear(torch.nn.Linear):
         `torch.Tensor`
             Shape `(n, out_features)`.
         """
-        if torch.is_grad_enabled() and (rows.requires_grad or self.weight.requires_grad):
+        if needs_grad(rows, self.weight, self.bias):
             dtype = torch.bfloat16 if self.precision == "bfloat16" else rows.dtype
             return _LinearFunction.apply(rows, self.weight, self.bias, dtype)
-        matrix, bias = self._prepared.get([self.weight, self.bias], self._prepare, self.precision)
+        matrix, bias = self._inference_weights()
         return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
+
+    def _inference_weights(self) -> Tuple[PreparedMatrix, torch.Tensor]:
+        if self.weight.device.type != "cpu":
+            return self._prepare()  # views, for which nothing has to be kept
+        return self._prepared.get([self.weight, self.bias], self._prepare, self.precision)
 
     def _prepare(self) -> Tuple[PreparedMatrix, torch.Tensor]:
         matrix = PreparedMatrix(self.weight.t(), self.precision)

@@ -5,6 +5,7 @@ from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, even_rows, matrix_product
+from allennlp_elmo_plugin.bilm.model_call import needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 
@@ -173,11 +174,11 @@ class _Recurrence(torch.autograd.Function):
         previous_output, previous_memory = initial_output.to(dtype), initial_memory
         start = 0
         input_gates = _input_gates(
-            inputs, lambda rows: matrix_product(rows, weight_input, bias), dim, batch_sizes
+            inputs, lambda rows: matrix_product(rows, weight_input.t(), bias), dim, batch_sizes
         )
         for size, from_inputs in zip(batch_sizes, input_gates):
             step = slice(start, start + size)
-            raw = matrix_product(previous_output[:size], weight_state, add=from_inputs)
+            raw = matrix_product(previous_output[:size], weight_state.t(), add=from_inputs)
             # tanh(x) = 2 * sigmoid(2 * x) - 1, and the sigmoid is several times faster.
             raw[:, 2 * dim : 3 * dim].mul_(2)
             torch.sigmoid(raw.to(gates.dtype), out=gates[step])
@@ -191,7 +192,7 @@ class _Recurrence(torch.autograd.Function):
             tanh_memory = torch.mul(memory, 2, out=tanh_memories[step]).sigmoid_().mul_(2).sub_(1)
             hidden = (tanh_memory * out_gate).to(dtype)  # (size, dim)
             if weight_projection is not None:
-                hidden = matrix_product(hidden, weight_projection)  # (size, projection_dim)
+                hidden = matrix_product(hidden, weight_projection.t())  # (size, projection_dim)
                 if proj_clip is not None:
                     hidden.clamp_(-proj_clip, proj_clip)
             outputs[step] = hidden
@@ -215,11 +216,13 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast()
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
-        inputs, weight_input, weight_state, weight_projection = ctx.saved_tensors[:4]
-        initial_output, initial_memory, outputs, gates, memories, tanh_memories = ctx.saved_tensors[
-            4:
-        ]
+        # Read once: gradient checkpointing gives them up after that.
+        saved = ctx.saved_tensors
+        inputs, weight_input, weight_state, weight_projection = saved[:4]
+        initial_output, initial_memory, outputs, gates, memories, tanh_memories = saved[4:]
+        needs_inputs, needs_input, needs_state, _, needs_projection = ctx.needs_input_grad[:5]
         batch_sizes: List[int] = ctx.batch_sizes
         dtype, dim = inputs.dtype, initial_memory.size(1)
         # Gradient of what went into the gates: (n_tokens, 4 * dim)
@@ -227,7 +230,7 @@ class _Recurrence(torch.autograd.Function):
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
         # What each step got from the one before: (n_tokens, projection_dim)
-        previous_outputs = torch.empty_like(outputs)
+        previous_outputs = torch.empty_like(outputs) if needs_state else None
         grad_bias = gates.new_zeros(4 * dim)
         grad_state = torch.zeros_like(initial_output)
         grad_memory = torch.zeros_like(initial_memory)
@@ -237,16 +240,16 @@ class _Recurrence(torch.autograd.Function):
             start -= size
             step, before = slice(start, start + size), slice(start - batch_sizes[t - 1], start)
             previous_memory = (memories[before] if t else initial_memory)[:size]
-            previous_outputs[step] = (outputs[before] if t else initial_output)[:size]
+            if previous_outputs is not None:
+                previous_outputs[step] = (outputs[before] if t else initial_output)[:size]
             grad_hidden = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if weight_projection is not None:
                 if ctx.proj_clip is not None:
                     grad_hidden.mul_(outputs[step].abs() < ctx.proj_clip)
                 grad_projected[step] = grad_hidden
                 # (size, dim)
-                grad_hidden = matrix_product(grad_projected[step], weight_projection.t()).to(
-                    gates.dtype
-                )
+                grad_hidden = matrix_product(grad_projected[step], weight_projection)
+                grad_hidden = grad_hidden.to(gates.dtype)
             in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
             grad_step = grad_gates[step]  # (size, 4 * dim)
             if dtype != gates.dtype:
@@ -266,27 +269,20 @@ class _Recurrence(torch.autograd.Function):
             if dtype != gates.dtype:
                 grad_gates[step] = grad_step
             if t:
-                grad_state[:size] = matrix_product(grad_gates[step], weight_state.t())
-        grad_weight_projection = None
-        if weight_projection is not None:
+                grad_state[:size] = matrix_product(grad_gates[step], weight_state)
+        grads: List[Optional[torch.Tensor]] = [None] * 5
+        if needs_inputs:
+            grads[0] = matrix_product(grad_gates, weight_input)  # (n_tokens, input_dim)
+        grad_gates = grad_gates.t()  # (4 * dim, n_tokens)
+        if needs_input:
+            grads[1] = matrix_product(grad_gates, inputs)  # (4 * dim, input_dim)
+        if previous_outputs is not None:
+            grads[2] = matrix_product(grad_gates, previous_outputs)  # (4 * dim, projection_dim)
+        grads[3] = grad_bias
+        if needs_projection:
             hidden = (gates[:, 3 * dim :] * tanh_memories).to(dtype)  # (n_tokens, dim)
-            # (dim, projection_dim)
-            grad_weight_projection = matrix_product(hidden.t(), grad_projected).to(gates.dtype)
-        grad_inputs = None
-        if ctx.needs_input_grad[0]:
-            grad_inputs = matrix_product(grad_gates, weight_input.t()).to(gates.dtype)
-        return (
-            grad_inputs,
-            matrix_product(inputs.t(), grad_gates).to(gates.dtype),
-            matrix_product(previous_outputs.t(), grad_gates).to(gates.dtype),
-            grad_bias,
-            grad_weight_projection,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+            grads[4] = matrix_product(grad_projected.t(), hidden)  # (projection_dim, dim)
+        return (*(None if grad is None else grad.to(gates.dtype) for grad in grads), *[None] * 5)
 
 
 def _tanh_backward(
@@ -347,12 +343,6 @@ class ProjectedLstm(torch.nn.Module):
         self.state_projection = None
         if dim != projection_dim if project is None else project:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False)
-        for linear in (self.input_linearity, self.state_linearity, self.state_projection):
-            # The memory runs along the outputs, as a matrix product of few rows wants it. Copies,
-            # state dicts and optimizers keep these strides.
-            if linear is not None:
-                memory = torch.empty(linear.in_features, linear.out_features)
-                linear.weight = torch.nn.Parameter(memory.t())
         # Of the products, where no gradient is needed: one of `PRECISIONS`.
         self.precision = "float32"
         self._prepared: Prepared[_InferenceWeights] = Prepared()
@@ -401,14 +391,14 @@ class ProjectedLstm(torch.nn.Module):
         `Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]`
             Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        if self.needs_grad(inputs):
+        if needs_grad(inputs, *self.weights):
             projection = self.state_projection
             outputs, memories = _Recurrence.apply(
                 inputs,
-                self.input_linearity.weight.t(),
-                self.state_linearity.weight.t(),
+                self.input_linearity.weight,
+                self.state_linearity.weight,
                 self._bias(),
-                None if projection is None else projection.weight.t(),
+                None if projection is None else projection.weight,
                 state,
                 packing.batch_sizes,
                 self.cell_clip,
@@ -431,28 +421,36 @@ class ProjectedLstm(torch.nn.Module):
         offset[self.dim : 2 * self.dim] = self.forget_bias
         return bias + offset
 
-    def needs_grad(self, inputs: torch.Tensor) -> bool:
+    @property
+    def weights(self) -> List[torch.Tensor]:
         """
-        Whether a gradient would be needed of a call with these inputs.
+        The parameters, also where they are none for torch: in a replica of `DataParallel`.
         """
-        return torch.is_grad_enabled() and (
-            inputs.requires_grad or any(p.requires_grad for p in self.parameters())
-        )
+        projection = self.state_projection
+        return [
+            self.input_linearity.weight,
+            self.state_linearity.weight,
+            self.state_linearity.bias,
+            *([] if projection is None else [projection.weight]),
+        ]
 
     def inference_weights(self) -> _InferenceWeights:
         """
-        The weights for `run_in_step`, made once for as long as they don't change.
+        The weights for `run_in_step`, prepared once for as long as they don't change.
         """
-        return self._prepared.get(list(self.parameters()), self._prepare, self.precision)
+        if self.state_linearity.weight.device.type != "cpu":
+            return self._prepare()
+        return self._prepared.get(self.weights, self._prepare, self.precision)
 
     def _prepare(self) -> _InferenceWeights:
-        scales = torch.ones_like(self.state_linearity.bias)  # (4 * dim,)
+        bias = self._bias()
+        scales = torch.ones_like(bias)  # (4 * dim,)
         scales[2 * self.dim : 3 * self.dim] = 2.0
         state = PreparedMatrix(self.state_linearity.weight.t() * scales, self.precision)
         return _InferenceWeights(
             PreparedMatrix(self.input_linearity.weight.t() * scales, self.precision),
             state,
-            (self._bias() * scales).to(state.dtype),
+            (bias * scales).to(state.dtype),
             None
             if self.state_projection is None
             else PreparedMatrix(self.state_projection.weight.t(), self.precision),

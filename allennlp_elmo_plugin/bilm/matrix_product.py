@@ -7,10 +7,14 @@ public interface, so it is only used if it is there and gives the right numbers;
 """
 
 import functools
+import threading
 import warnings
-from typing import Any, Optional
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional
 
 import torch
+
+from allennlp_elmo_plugin.bilm.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -38,8 +42,17 @@ def has_onednn(dtype: torch.dtype) -> bool:
     """
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
-    left = torch.arange(6.0).view(2, 3).to(dtype)
-    right = torch.arange(12.0).view(4, 3).to(dtype)
+    # What is found holds for good, so that it must not depend on the modes of the first call.
+    left = torch.arange(6, device="cpu", dtype=dtype).view(2, 3)
+    right = torch.arange(12, device="cpu", dtype=dtype).view(4, 3)
+    with without_autocast(), lasting_tensors():
+        return _gives_right_numbers(left, right)
+
+
+def _gives_right_numbers(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """
+    Return whether oneDNN has `left @ right.t()` as torch has it.
+    """
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
         expected = left @ right.t()
@@ -126,16 +139,21 @@ class PreparedMatrix:
 
     def __init__(self, matrix: torch.Tensor, precision: str = "float32") -> None:
         self.dtype = torch.bfloat16 if precision == "bfloat16" else matrix.dtype
-        self._matrix = matrix.detach().to(self.dtype)
+        matrix = matrix.detach().to(self.dtype)
+        # Each matrix is held once, but for one so small that few rows are not worth oneDNN.
+        self._matrix: Optional[torch.Tensor] = None
         self._packed: Optional[torch.Tensor] = None
         self._quantized: Any = None
-        if matrix.device.type == "cpu":
-            if precision == "int8":
-                self._quantized = _quantize(self._matrix)
-            elif has_onednn(self.dtype):
-                weight = self._matrix.t()  # (m, k)
-                self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-                self._min_rows = min(_FEW_MULTIPLICATIONS / max(matrix.numel(), 1), MANY_ROWS)
+        on_cpu = matrix.device.type == "cpu"
+        if on_cpu and precision == "int8":
+            self._quantized = _quantize(matrix)
+        elif on_cpu and has_onednn(self.dtype):
+            weight = matrix.t()  # (m, k)
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+            if matrix.numel() * MANY_ROWS < _FEW_MULTIPLICATIONS:
+                self._matrix = matrix
+        else:
+            self._matrix = matrix
 
     def product(
         self,
@@ -160,14 +178,15 @@ class PreparedMatrix:
         `torch.Tensor`
             Shape `(n, m)`.
         """
-        if self._packed is not None and rows.size(0) >= self._min_rows:
+        if self._packed is not None and (self._matrix is None or rows.size(0) >= MANY_ROWS):
             return _linear(rows, self._packed, bias, add)
         if self._quantized is not None:
-            result = torch.ops.quantized.linear_dynamic(rows, self._quantized)  # (n, m)
+            result = _int8_product(rows, self._quantized, reduce_range=_int8_saturates())
             for summand in (bias, add):
                 if summand is not None:
                     result += summand
             return result
+        assert self._matrix is not None
         return _torch_product(rows, self._matrix, bias, add)
 
 
@@ -177,15 +196,47 @@ def _quantize(matrix: torch.Tensor) -> Any:
     """
     weight = matrix.t().contiguous()  # (m, k)
     scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
-    zeros = torch.zeros(len(scales), dtype=torch.long)
-    with warnings.catch_warnings():
+    zeros = torch.zeros_like(scales, dtype=torch.long)
+    with _quantization():
+        whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        return torch.ops.quantized.linear_prepack(whole, None)
+
+
+def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.Tensor:
+    """
+    `rows @ matrix`, shape `(n, m)`, with a matrix of `_quantize`; with `reduce_range` the rows have
+    7 bits in place of 8.
+    """
+    return torch.ops.quantized.linear_dynamic(rows, matrix, reduce_range)
+
+
+@functools.cache
+def _int8_saturates() -> bool:
+    """
+    Return whether products of 8 bits overflow: processors without VNNI add two in 16 bits.
+    """
+    with without_autocast(), lasting_tensors():
+        ones = torch.ones(64, 8, device="cpu")
+        product = _int8_product(ones.t(), _quantize(ones), reduce_range=False)  # (8, 8)
+        return bool(product.min() < 60)
+
+
+@contextmanager
+def _quantization() -> Iterator[None]:
+    """
+    Use the one library of torch's that has scales by columns, without its warnings. Both are
+    settings of the process, so one thread at a time has them.
+    """
+    with _quantization_lock, warnings.catch_warnings():
         # Deprecated in torch 2.14, without a replacement in torch itself.
         warnings.simplefilter("ignore")
-        whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-    engine = torch.backends.quantized.engine
-    try:
-        if "fbgemm" in torch.backends.quantized.supported_engines:
-            torch.backends.quantized.engine = "fbgemm"
-        return torch.ops.quantized.linear_prepack(whole, None)
-    finally:
-        torch.backends.quantized.engine = engine
+        engine = torch.backends.quantized.engine
+        try:
+            if "fbgemm" in torch.backends.quantized.supported_engines:
+                torch.backends.quantized.engine = "fbgemm"
+            yield
+        finally:
+            torch.backends.quantized.engine = engine
+
+
+_quantization_lock = threading.Lock()

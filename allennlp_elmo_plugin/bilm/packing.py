@@ -1,5 +1,6 @@
 from typing import List, Sequence
 
+import numpy as np
 import torch
 
 
@@ -26,31 +27,42 @@ class PackedBatch:
     def __init__(
         self, lengths: Sequence[int], timesteps: int, device: torch.device = torch.device("cpu")
     ) -> None:
-        lengths_tensor = torch.as_tensor(lengths, dtype=torch.long)  # (batch_size,)
-        longest = int(lengths_tensor.max()) if len(lengths_tensor) else 0
+        self.batch_size = len(lengths)
         self.timesteps = timesteps
-        self.lengths = lengths_tensor.to(device)
-        sorted_lengths, order = lengths_tensor.sort(descending=True, stable=True)
-        n_valid = int((lengths_tensor > 0).sum())
-        sorted_lengths, order = sorted_lengths[:n_valid], order[:n_valid]
-        steps = torch.arange(longest).unsqueeze(1)  # (longest, 1)
-        present = steps < sorted_lengths  # (longest, n_valid)
-        self.batch_sizes: List[int] = present.sum(1).tolist()
-        # Rows of the batch in packed order, empty ones left out.
-        self.order = order.to(device)  # (n_valid,)
-        # Packed index of each sequence's last token, in the order of `self.order`.
-        offsets = present.sum(1).cumsum(0) - present.sum(1)  # (longest,)
-        last = offsets[sorted_lengths - 1] + torch.arange(n_valid)
-        self.last = last.to(device)  # (n_valid,)
-        # For each packed token: its sequence, and its place in it for either direction.
-        row = order.expand(longest, n_valid)[present]
-        self.row = row.to(device)  # (n_tokens,)
-        self.forward_step = steps.expand(-1, n_valid)[present].to(device)  # (n_tokens,)
-        backward_step = (sorted_lengths - 1 - steps)[present]
-        self.backward_step = backward_step.to(device)  # (n_tokens,)
-        # Where the backward direction finds its tokens among those packed for the forward one.
-        rank = torch.arange(n_valid).expand(longest, n_valid)[present]
-        self.reversal = (offsets[backward_step] + rank).to(device)  # (n_tokens,)
+        counts = np.asarray(lengths, dtype=np.int64)  # (batch_size,)
+        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]  # (n_sequences,)
+        sorted_counts = counts[order]  # (n_sequences,)
+        steps = np.arange(max(lengths, default=0))[:, None]  # (longest, 1)
+        present = steps < sorted_counts  # (longest, n_sequences)
+        sizes = present.sum(1)  # (longest,)
+        self.batch_sizes: List[int] = sizes.tolist()
+        offsets = sizes.cumsum() - sizes  # (longest,)
+        forward_step, rank = present.nonzero()  # (n_tokens,) each
+        backward_step = sorted_counts[rank] - 1 - forward_step  # (n_tokens,)
+        parts = [
+            counts,
+            order,
+            offsets[sorted_counts - 1] + np.arange(len(order)),
+            order[rank],
+            forward_step,
+            backward_step,
+            offsets[backward_step] + rank,
+        ]
+        # One copy to the device.
+        index = torch.from_numpy(np.concatenate(parts)).to(device)
+        (
+            self.lengths,  # (batch_size,)
+            # Rows of the batch in packed order, empty ones left out: (n_sequences,)
+            self.order,
+            # Packed index of each sequence's last token, in the order of `self.order`.
+            self.last,  # (n_sequences,)
+            # For each packed token: its sequence, and its place in it for either direction.
+            self.row,  # (n_tokens,)
+            self.forward_step,  # (n_tokens,)
+            self.backward_step,  # (n_tokens,)
+            # Where the backward direction finds its tokens among those packed for the forward one.
+            self.reversal,  # (n_tokens,)
+        ) = index.split([len(part) for part in parts])
 
     @property
     def n_tokens(self) -> int:
@@ -90,20 +102,20 @@ class PackedBatch:
             Shape `(batch_size, max(timesteps - 2 * strip, 0), n_directions * dim)`, zero where
             there is no token.
         """
-        batch_size, dim = self.lengths.size(0), packed[0].size(1)
+        dim = packed[0].size(1)
         timesteps = max(self.timesteps - 2 * strip, 0)
-        # (batch_size * timesteps * n_directions, dim)
-        out = packed[0].new_zeros(batch_size * timesteps * len(packed), dim)
+        n_places = self.batch_size * timesteps * len(packed)
+        # One place more, for what is left out: (n_places + 1, dim)
+        out = packed[0].new_zeros(n_places + 1, dim)
         for direction, (vectors, step) in enumerate(
             zip(packed, (self.forward_step, self.backward_step))
         ):
-            row = self.row
+            place = (self.row * timesteps + step - strip) * len(packed) + direction  # (n_tokens,)
             if strip:
-                inner = (step >= strip) & (step < self.lengths[row] - strip)
-                vectors, step, row = vectors[inner], step[inner] - strip, row[inner]
-            place = (row * timesteps + step) * len(packed) + direction
+                inner = (step >= strip) & (step < self.lengths[self.row] - strip)  # (n_tokens,)
+                place = place.where(inner, place.new_full((), n_places))
             out = out.index_copy_(0, place, vectors)
-        return out.view(batch_size, timesteps, len(packed) * dim)
+        return out[:n_places].view(self.batch_size, timesteps, len(packed) * dim)
 
     def mask(self, strip: int = 0) -> torch.Tensor:
         """

@@ -1,23 +1,34 @@
-from typing import Any, Callable, Dict, Generic, Hashable, Optional, Sequence, TypeVar
+"""
+Values made from parameters for inference, such as packed weights.
+
+Rule: a prepared value is used as long as its parameters have the bytes, type and device that it was
+made from, which is checked by a checksum of all their bytes in each call of the model; any thread
+may use it; it is given up as soon as the check fails.
+"""
+
+import zlib
+from typing import Any, Callable, Dict, Generic, Hashable, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 
+from allennlp_elmo_plugin.bilm.model_call import checksums_of_call, lasting_tensors
+
 T = TypeVar("T")
 
-# Numbers of a parameter that are looked at to see whether it has changed.
-_SAMPLE = 64
+# Of smaller tensors on the CPU, zlib's checksum takes less time than torch's operations.
+_FEW_BYTES = 2**14
+# Numbers of 8 bytes whose order in a row the checksum doesn't tell.
+_ROW = 512
 
 
 class Prepared(Generic[T]):
     """
-    What is made of parameters for inference alone, such as packed weights: made once, and again
-    when a parameter has changed, be it by an optimizer, `load_state_dict`, `.to()` or assignment to
-    its `data`. It is left out of copies and pickles.
+    Keeps a value for as long as the module's rule allows. It is left out of copies and pickles.
     """
 
     def __init__(self) -> None:
-        self._value: Optional[T] = None
-        self._signature: Optional[Hashable] = None
+        # One attribute, so that a thread sees a value and what it was made from together.
+        self._kept: Optional[Tuple[Hashable, T]] = None
 
     def get(
         self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Hashable = None
@@ -26,28 +37,58 @@ class Prepared(Generic[T]):
         # Parameters
 
         parameters : `Sequence[torch.Tensor]`
-            What the result depends on.
+            What the value is made from.
         make : `Callable[[], T]`
             Makes it.
         key : `Hashable`, optional (default = `None`)
-            What else the result depends on.
+            What else the value depends on.
         """
-        signature = (key, *map(_signature, parameters))
-        if self._value is None or signature != self._signature:
-            self._value = None  # before the new one is made: both may not fit
-            with torch.no_grad():
-                self._value = make()
-            self._signature = signature
-        return self._value
+        signature = key, checksums(parameters)
+        kept = self._kept
+        if kept is None or kept[0] != signature:
+            kept = self._kept = None  # before the new one is made: both may not fit
+            with lasting_tensors():
+                kept = self._kept = signature, make()
+        return kept[1]
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"_value": None, "_signature": None}
+        return {"_kept": None}
 
 
-def _signature(parameter: torch.Tensor) -> Hashable:
-    values = parameter.detach()
-    # The version does not count what is done to `data`: (at most 64,), wherever they lie in memory
-    step = max(1, values.numel() // _SAMPLE)
-    sample = values.as_strided((min(_SAMPLE, values.numel()),), (step,))
-    version = 0 if parameter.is_inference() else parameter._version
-    return (values.data_ptr(), version, values.dtype, values.device, float(sample.sum()))
+def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
+    """
+    Return a checksum of each parameter's bytes, with its type, shape and device. A call of the
+    model reads each parameter once. Those on a GPU cost one synchronisation together.
+    """
+    known = checksums_of_call()
+    pending: List[torch.Tensor] = []
+    with lasting_tensors():
+        for parameter in parameters:
+            if id(parameter) not in known:
+                total = _checksum(parameter)
+                if isinstance(total, torch.Tensor):
+                    pending.append(parameter)
+                known[id(parameter)] = parameter, total
+        if pending:
+            totals = torch.stack([known[id(parameter)][1] for parameter in pending]).tolist()
+            known.update((id(each), (each, total)) for each, total in zip(pending, totals))
+    return tuple((known[id(each)][1], each.dtype, each.shape, each.device) for each in parameters)
+
+
+def _checksum(parameter: torch.Tensor) -> Any:
+    """
+    Return an integer, or on a GPU a tensor of one, that changes with any number of the parameter.
+    """
+    values = parameter.detach().contiguous().view(-1)
+    on_cpu = values.device.type == "cpu"
+    if on_cpu and values.numel() * values.element_size() <= _FEW_BYTES:
+        return zlib.crc32(values.view(torch.uint8).numpy().data)
+    size = values.element_size()
+    aligned = values.numel() * size % 8 == 0 and values.storage_offset() * size % 8 == 0
+    numbers = values.view(torch.int64 if aligned else torch.uint8)  # (n,)
+    n_rows = numbers.numel() // _ROW
+    # Each row's sum has a weight of its own, so that rows in another order are noticed.
+    sums = numbers[: n_rows * _ROW].view(n_rows, _ROW).sum(1)  # (n_rows,)
+    weights = torch.arange(1, 2 * n_rows, 2, device=sums.device)  # (n_rows,)
+    total = sums.mul_(weights).sum() + numbers[n_rows * _ROW :].sum()
+    return int(total) if on_cpu else total

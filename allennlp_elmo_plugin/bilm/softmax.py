@@ -7,6 +7,7 @@ from torch.autograd.function import once_differentiable
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 from allennlp_elmo_plugin.bilm.matrix_product import matrix_product
+from allennlp_elmo_plugin.bilm.model_call import model_call, without_autocast
 
 # Logits that are held at a time, unless they are of very few rows.
 _CHUNK_BYTES = 2**24
@@ -58,6 +59,7 @@ class _FullLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return (*(tensor * grad for tensor in ctx.saved_tensors), None)
 
@@ -107,8 +109,10 @@ class _SampledLoss(torch.autograd.Function):
             logits = matrix_product(hidden_[rows], sample_weight.t(), sample_bias.to(dtype))
             logits = logits.to(hidden.dtype)
             if remove_accidental_hits:
-                hits = is_hit[rows].nonzero().squeeze(1)
-                logits[hits, place[rows][hits]] = -math.inf
+                hit_place = place[rows].unsqueeze(1)  # (n, 1)
+                hit_logits = logits.gather(1, hit_place)  # (n, 1)
+                hit_logits.masked_fill_(is_hit[rows].unsqueeze(1), -math.inf)
+                logits.scatter_(1, hit_place, hit_logits)
             highest = torch.maximum(logits.amax(1), target_logits[rows])  # (n,)
             target_logit = target_logits[rows] - highest  # (n,)
             exponentials = logits.sub_(highest.unsqueeze(1)).exp_()  # (n, n_samples)
@@ -137,6 +141,7 @@ class _SampledLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
         weight_shape, bias_shape = ctx.shapes
@@ -186,6 +191,7 @@ class Softmax(torch.nn.Module):
             normal_(weight, 1.0 / math.sqrt(dim))
         self.weight = weight
 
+    @model_call
     def loss(
         self,
         hidden: torch.Tensor,
@@ -233,6 +239,7 @@ class Softmax(torch.nn.Module):
         )
 
     @torch.no_grad()
+    @model_call
     def log_probabilities(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """
         Log probabilities under the full softmax, without gradient. Memory is bounded by a chunk of

@@ -1,3 +1,5 @@
+from typing import List
+
 import torch
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
@@ -19,6 +21,13 @@ class TokenEmbedding(torch.nn.Module):
         self.output_dim = output_dim
         self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim))
         glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
+
+    @property
+    def weights(self) -> List[torch.Tensor]:
+        """
+        The parameters, also where they are none for torch: in a replica of `DataParallel`.
+        """
+        return [self.weight]
 
     def get_output_dim(self) -> int:
         return self.output_dim

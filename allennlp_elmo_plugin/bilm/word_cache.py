@@ -1,9 +1,63 @@
+"""
+Vectors of words, kept from batch to batch.
+
+Rule: the vectors belong to one state of the encoder, whose `Prepared` value a cache is; any thread
+may use it; a word is given up when another would be one too many, or on `forget`.
+"""
+
 import itertools
+import threading
 from typing import Callable, Dict, Hashable, List, Optional, Sequence
 
 import torch
 
+from allennlp_elmo_plugin.bilm.model_call import lasting_tensors
+
 _FEW_ROWS = 1024
+
+
+class _Table:
+    """
+    Words with their vectors. Words are only added, so that whoever has found a word in a table
+    finds its vector there, whatever other threads do.
+    """
+
+    def __init__(self) -> None:
+        self.places: Dict[Hashable, int] = {}
+        self.n_staying = 0
+        # In the order of the words, with room for more: (at least len(places), dim)
+        self.vectors: Optional[torch.Tensor] = None
+        self._lock = threading.Lock()
+
+    def staying(self) -> "_Table":
+        """
+        Return a new table of the words that stay.
+        """
+        table = _Table()
+        n_staying = table.n_staying = self.n_staying
+        table.places = dict(itertools.islice(self.places.items(), n_staying))
+        if n_staying and self.vectors is not None:
+            table.vectors = self.vectors[:n_staying].clone()
+        return table
+
+    def add(self, words: Sequence[Hashable], vectors: torch.Tensor) -> None:
+        """
+        Add words, but for those that another thread has added by now, with their vectors, shape
+        `(len(words), dim)`.
+        """
+        with self._lock, lasting_tensors():
+            new = [i for i, word in enumerate(words) if word not in self.places]
+            if len(new) < len(words):
+                vectors = vectors[torch.tensor(new, dtype=torch.long, device=vectors.device)]
+            start, end = len(self.places), len(self.places) + len(new)
+            if self.vectors is None or end > self.vectors.size(0):
+                larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
+                if self.vectors is not None:
+                    larger[:start] = self.vectors[:start]
+                self.vectors = larger
+            self.vectors[start:end] = vectors
+            # Last, when the vectors are there.
+            self.places.update(zip((words[i] for i in new), range(start, end)))
 
 
 class WordCache:
@@ -19,25 +73,23 @@ class WordCache:
 
     def __init__(self, max_words: int) -> None:
         self.max_words = max_words
-        self._places: Dict[Hashable, int] = {}
-        self._n_staying = 0
-        # In the order of the words, with room for more: (at least len(self), dim)
-        self._vectors: Optional[torch.Tensor] = None
+        self._table = _Table()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._table.places)
 
     def stay(self) -> None:
         """
-        Lets the words that are here now stay for good.
+        Let the words that are here now stay for good.
         """
-        self._n_staying = len(self)
+        self._table.n_staying = len(self)
 
     def forget(self) -> None:
         """
-        Forgets all words but those that stay.
+        Forget all words but those that stay.
         """
-        self._places = dict(itertools.islice(self._places.items(), self._n_staying))
+        if len(self) > self._table.n_staying:
+            self._table = self._table.staying()
 
     def look_up(
         self, words: Sequence[Hashable], encode: Callable[[List[int]], torch.Tensor]
@@ -57,24 +109,17 @@ class WordCache:
         """
         if not words:
             return encode([])
-        places = list(map(self._places.get, words))
+        table = self._table
+        places = list(map(table.places.get, words))
         if None in places:
             first_use = {word: i for i, word in reversed(list(enumerate(words)))}
-            new = {word: i for word, i in first_use.items() if word not in self._places}
-            if len(self) + len(new) > self.max_words:
-                self.forget()
-                new = {word: i for word, i in first_use.items() if word not in self._places}
-            self._add(list(new), encode(list(new.values())))
-            places = list(map(self._places.get, words))
-        assert self._vectors is not None
-        return self._vectors.index_select(0, torch.tensor(places))  # (len(words), dim)
-
-    def _add(self, words: List[Hashable], vectors: torch.Tensor) -> None:
-        start, end = len(self), len(self) + len(words)
-        if self._vectors is None or end > self._vectors.size(0):
-            larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
-            if self._vectors is not None:
-                larger[:start] = self._vectors[:start]
-            self._vectors = larger
-        self._vectors[start:end] = vectors
-        self._places.update(zip(words, range(start, end)))
+            new = {word: i for word, i in first_use.items() if word not in table.places}
+            if len(table.places) + len(new) > self.max_words:
+                self._table = table = table.staying()
+                new = {word: i for word, i in first_use.items() if word not in table.places}
+            table.add(list(new), encode(list(new.values())))
+            places = list(map(table.places.get, words))
+        vectors = table.vectors
+        assert vectors is not None
+        index = torch.tensor(places, device=vectors.device)
+        return vectors.index_select(0, index)  # (len(words), dim)

@@ -1,3 +1,4 @@
+import copy
 import hashlib
 import logging
 from contextlib import contextmanager
@@ -15,7 +16,10 @@ from allennlp_elmo_plugin.bilm.bilm import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE,
     BEGIN_SENTENCE_WORD,
+    BEGIN_WORD,
+    END_SENTENCE,
     END_SENTENCE_WORD,
     END_WORD,
     MAX_CHARACTERS_PER_TOKEN,
@@ -23,8 +27,8 @@ from allennlp_elmo_plugin.bilm.characters import (
     PADDING,
     CharacterTable,
     sentences_to_character_ids,
-    word_to_character_ids,
 )
+from allennlp_elmo_plugin.bilm.model_call import has_hooks, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
@@ -93,47 +97,83 @@ def check_sentences(batch: Any) -> None:
 
 
 def _add_boundaries(
-    tokens: torch.Tensor, mask: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor]:
+    tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
+) -> torch.Tensor:
     """
-    Sets `begin` and `end` around every sentence, also around one without a token: AllenNLP runs
-    the LSTMs over such rows too.
+    Set `begin` and `end` around every sentence, also around one without a token: AllenNLP runs the
+    LSTMs over such rows too.
 
     # Parameters
 
-    tokens, mask : `torch.Tensor`
-        Shapes `(batch_size, timesteps, dim)` and `(batch_size, timesteps)`.
+    tokens, lengths : `torch.Tensor`
+        Shapes `(batch_size, timesteps, dim)` and `(batch_size,)`.
     begin, end : `torch.Tensor`
         Shape `(dim,)`.
 
     # Returns
 
-    `Tuple[torch.Tensor, torch.Tensor]`
-        The sentences, shape `(batch_size, timesteps + 2, dim)`, and their lengths, boundaries
-        counted, shape `(batch_size,)`.
+    `torch.Tensor`
+        Shape `(batch_size, timesteps + 2, dim)`.
     """
-    lengths = mask.sum(-1)  # (batch_size,)
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
-    bounded[:, 0] = begin.to(bounded)
-    bounded[torch.arange(len(lengths), device=lengths.device), lengths + 1] = end.to(bounded)
-    return bounded, lengths + 2
+    bounded[:, 0] = begin
+    place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
+    return bounded.scatter(1, place, end.expand_as(place))
 
 
-def _add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+def _boundary_characters(like: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    `_add_boundaries` for character ids of shape `(batch_size, timesteps, max_characters)`.
+    Return the character ids of `<S>` and `</S>`, shape `(max_characters,)` each, made on the device
+    of `like`, whose last dimension is as long.
     """
-    begin, end = (
-        torch.as_tensor(word_to_character_ids(word, inputs.size(-1)), dtype=torch.long)
-        for word in (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)
-    )
-    return _add_boundaries(inputs, (inputs > 0).any(-1), begin, end)
+    boundaries = []
+    for character in (BEGIN_SENTENCE, END_SENTENCE):
+        ids = like.new_full((like.size(-1),), PADDING + 1)
+        for place, value in enumerate((BEGIN_WORD, character, END_WORD)):
+            ids[place] = value + 1
+        boundaries.append(ids)
+    return boundaries[0], boundaries[1]
+
+
+def _add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:
+    """
+    Check character ids and set sentence boundaries around every sentence.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Character ids, shape `(batch_size, timesteps, max_characters)`.
+
+    # Returns
+
+    `Tuple[torch.Tensor, List[int]]`
+        The sentences, shape `(batch_size, timesteps + 2, max_characters)`, and their lengths,
+        boundaries counted.
+
+    # Raises
+
+    `ConfigurationError`
+        An id is not one of a character.
+    """
+    lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
+    facts = lengths
+    if inputs.numel():
+        # All that the host has to know, in one transfer.
+        facts = torch.cat([lengths, torch.stack(torch.aminmax(inputs))])  # (batch_size + 2,)
+    *counts, low, high = facts.tolist() if inputs.numel() else [*facts.tolist(), 0, 0]
+    if low < 0 or high >= N_CHARACTERS:
+        raise ConfigurationError(
+            f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+            f"{N_CHARACTERS - 1}: are these word ids?"
+        )
+    bounded = _add_boundaries(inputs, lengths, *_boundary_characters(inputs))
+    return bounded, [count + 2 for count in counts]
 
 
 def _check_characters(inputs: torch.Tensor, max_characters: int) -> None:
     """
-    Raises a `ConfigurationError` unless `inputs` are character ids that a model can read, which has
-    words of `max_characters`.
+    Raises a `ConfigurationError` unless `inputs` have the type and shape of character ids for a
+    model whose words have `max_characters`.
     """
     if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
         raise ConfigurationError(
@@ -155,13 +195,6 @@ def _check_characters(inputs: torch.Tensor, max_characters: int) -> None:
             f"(max_characters_per_token), or the first of {MAX_CHARACTERS_PER_TOKEN}: are these "
             "the ids of another model?"
         )
-    if inputs.numel():
-        low, high = (int(bound) for bound in torch.stack(torch.aminmax(inputs)).tolist())
-        if low < 0 or high >= N_CHARACTERS:
-            raise ConfigurationError(
-                f"got character ids from {low} to {high}, but they go from 0 (no word) to "
-                f"{N_CHARACTERS - 1}: are these word ids?"
-            )
 
 
 def _fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
@@ -189,7 +222,7 @@ def _fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
         return inputs
     cut = inputs[..., :max_characters].clone()
     last = cut[..., -1]  # (batch_size, timesteps)
-    last[(last != 0) & (last != PADDING + 1)] = END_WORD + 1
+    last.masked_fill_((last != 0) & (last != PADDING + 1), END_WORD + 1)
     return cut
 
 
@@ -290,7 +323,7 @@ class Elmo(torch.nn.Module, FromParams):
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
-        self._scalar_mixes: List[ScalarMix] = []
+        self._num_output_representations = num_output_representations
         for k in range(num_output_representations):
             scalar_mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
@@ -299,7 +332,6 @@ class Elmo(torch.nn.Module, FromParams):
                 trainable=scalar_mix_parameters is None,
             )
             self.add_module(f"scalar_mix_{k}", scalar_mix)
-            self._scalar_mixes.append(scalar_mix)
 
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
@@ -333,10 +365,12 @@ class Elmo(torch.nn.Module, FromParams):
             if word_inputs.dim() > 2:
                 word_inputs = word_inputs.flatten(0, -2)
 
-        if isinstance(self._elmo_lstm, _ElmoBiLm):
-            representations, mask = self._mix(self._elmo_lstm.run(inputs, word_inputs))
+        # Packed layers unless someone else is to see the padded ones.
+        bilm = self._elmo_lstm
+        if isinstance(bilm, _ElmoBiLm) and not has_hooks(bilm):
+            representations, mask = self._mix(bilm.run(inputs, word_inputs))
         else:
-            representations, mask = self._mix_padded(self._elmo_lstm(inputs, word_inputs))
+            representations, mask = self._mix_padded(bilm(inputs, word_inputs))
         representations = [self._dropout(representation) for representation in representations]
         return {
             "elmo_representations": [
@@ -363,15 +397,26 @@ class Elmo(torch.nn.Module, FromParams):
         `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
             As `forward`.
         """
-        if not isinstance(self._elmo_lstm, _ElmoBiLm):
+        bilm = self._elmo_lstm
+        if not isinstance(bilm, _ElmoBiLm):
             raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
-        representations, mask = self._mix(self._elmo_lstm.run_words(sentences))
+        check_sentences(sentences)
+        representations, mask = self._mix(bilm.run_words(sentences))
         return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
 
+    @property
+    def _scalar_mixes(self) -> List[torch.nn.Module]:
+        # By their names, since each may be replaced.
+        return [getattr(self, f"scalar_mix_{k}") for k in range(self._num_output_representations)]
+
     def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
-        return (
-            self._mix_padded(_padded(output)) if self._do_layer_norm else self._mix_packed(output)
+        # AllenNLP's scalar mix treats each vector by itself, unless there is a layer norm; what
+        # another module or a hook does with the padded layers is not known.
+        is_packed = all(
+            type(mix) is ScalarMix and not mix.do_layer_norm and not has_hooks(mix)
+            for mix in self._scalar_mixes
         )
+        return self._mix_packed(output) if is_packed else self._mix_padded(_padded(output))
 
     def _mix_packed(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
@@ -470,7 +515,7 @@ class _ElmoCharacterEncoder(CharacterEncoder):
         vectors = self.embed_tokens(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
         return {
             "token_embedding": vectors.view(batch_size, timesteps, -1),
-            "mask": torch.arange(timesteps, device=lengths.device) < lengths.unsqueeze(1),
+            "mask": PackedBatch(lengths, timesteps, inputs.device).mask(),
         }
 
 
@@ -528,6 +573,8 @@ class _ElmoBiLm(BiLm):
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: Prepared[FixedState] = Prepared()
+        # Where the search for it starts in training.
+        self._last_settled: Optional[CarriedState] = None
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[Embedding] = None
@@ -581,22 +628,31 @@ class _ElmoBiLm(BiLm):
             "precision": self.precision,
         }
 
+    @model_call
     def settled_state(self) -> FixedState:
         """
-        The state for `initial_state` `"settled"`: what is left, in either direction, when the
-        sentence without a word, `<S> </S>`, is read again and again from zero until no state
+        Return the state for `initial_state` `"settled"`: what is left, in either direction, when
+        the sentence without a word, `<S> </S>`, is read again and again from zero until no state
         changes by more than 1e-6, at most 100 times. It is found once, and again when a parameter
-        has changed.
+        has changed. In training, where that is at each step, the search goes on from the last such
+        state in place of zero: it ends after a few times, at the same numbers but for rounding.
         """
-        return self._settled.get(list(self.parameters()), self._settle, self.precision)
+        weights = [*self.token_layer.weights, *self.lstm.weights]
+        is_training = self.training and needs_grad(*weights)
+        if not is_training:
+            self._last_settled = None
+        key = self.precision, is_training
+        return self._settled.get(weights, lambda: self._settle(is_training), key)
 
-    def _settle(self) -> FixedState:
+    def _settle(self, is_training: bool) -> FixedState:
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
         # Shape: (2, projection_dim)
         vectors = self._token_embedder.embed_words(words)  # type: ignore[operator]
         packing = PackedBatch([2], 2, vectors.device)
         state = CarriedState()
         previous = None
+        if is_training and self._last_settled is not None:
+            state = copy.copy(self._last_settled)
         for _ in range(_SETTLED_PASSES):
             self.run_tokens(vectors, packing, state)
             # All outputs and memories: (n_layers * n_directions * (projection_dim + dim),)
@@ -604,6 +660,8 @@ class _ElmoBiLm(BiLm):
             if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
                 break
             previous = values
+        if is_training:
+            self._last_settled = state
         return FixedState(state)
 
     def run_layers(
@@ -620,6 +678,13 @@ class _ElmoBiLm(BiLm):
             carried = self.settled_state()
         return super().run_layers(vectors, packings, carried)
 
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        """
+        See `BiLm.embed_tokens`. (Called as a module, the encoder takes sentences.)
+        """
+        return self.token_layer.embed_tokens(tokens)
+
+    @model_call
     def run(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None) -> BiLmOutput:
         """
         `forward` with the layers left packed.
@@ -633,13 +698,12 @@ class _ElmoBiLm(BiLm):
             # As in AllenNLP, a word that is not in the cache sends the batch to the characters.
             n_cached = self._word_embedding.num_embeddings
             if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
-                vectors, lengths = _add_boundaries(
-                    self._word_embedding(word_inputs),
-                    word_inputs > 0,
-                    self._bos_embedding,  # type: ignore[arg-type]
-                    self._eos_embedding,  # type: ignore[arg-type]
-                )
-                packing = PackedBatch(lengths.tolist(), vectors.size(1), vectors.device)
+                lengths = (word_inputs > 0).sum(1)  # (batch_size,)
+                vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
+                assert self._bos_embedding is not None and self._eos_embedding is not None
+                boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
+                vectors = _add_boundaries(vectors, lengths, *boundaries)
+                packing = PackedBatch((lengths + 2).tolist(), vectors.size(1), vectors.device)
                 return self.run_tokens(packing.pack(vectors), packing)
             if inputs.shape[:-1] != word_inputs.shape:
                 raise ConfigurationError(
@@ -649,12 +713,20 @@ class _ElmoBiLm(BiLm):
                     f"word_inputs of shape {tuple(word_inputs.shape)}"
                 )
         inputs = _fit_width(inputs, self._max_characters)
+        if has_hooks(self._token_embedder):
+            output = self._token_embedder(inputs)
+            packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
+            return self.run_tokens(packing.pack(output["token_embedding"]), packing)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 
     def run_words(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
         """
         `run` for words as they are written.
         """
+        if has_hooks(self._token_embedder):
+            table = CharacterTable(self._max_characters)
+            ids = torch.from_numpy(sentences_to_character_ids(sentences, table))
+            return self.run(ids.to(self.token_layer.weights[0].device))
         return self.forward_words(
             [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
         )

@@ -1,0 +1,129 @@
+"""
+What surrounds a call of the language model: the modes of torch that don't reach into it, and hooks.
+"""
+
+import functools
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, TypeVar, cast
+
+import torch
+from torch.nn.modules import module as torch_module
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# False before torch 2.1, which has no such function.
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+class _Call(threading.local):
+    """
+    The outermost call of a model in this thread.
+    """
+
+    def __init__(self) -> None:
+        # Parameters with their checksums, by the ids of the parameters.
+        self.checksums: Dict[int, Tuple[torch.Tensor, Any]] = {}
+        self.is_active = False
+
+
+_call = _Call()
+
+
+def model_call(function: Function) -> Function:
+    """
+    Mark a function as one that computes with a model's parameters.
+
+    It computes in the model's own precision under `torch.autocast`, runs as it is under
+    `torch.compile`, and takes each parameter's checksum at most once (see `Prepared`).
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_compiling():
+            return torch._dynamo.disable(call)(*args, **kwargs)
+        if _call.is_active:
+            return function(*args, **kwargs)
+        _call.is_active = True
+        try:
+            with without_autocast():
+                return function(*args, **kwargs)
+        finally:
+            _call.is_active = False
+            _call.checksums.clear()
+
+    return cast(Function, call)
+
+
+def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
+    """
+    Return the parameters whose checksums the current call has taken, and these, by the ids of the
+    parameters. Outside a call it is a new dictionary.
+    """
+    return _call.checksums if _call.is_active else {}
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """
+    Compute in the types that tensors have, whatever `torch.autocast` says.
+    """
+    with ExitStack() as stack:
+        for device_type in _autocast_devices():
+            stack.enter_context(torch.autocast(device_type, enabled=False))
+        yield
+
+
+@contextmanager
+def lasting_tensors() -> Iterator[None]:
+    """
+    Make tensors that outlive the call: without a gradient, and of use in any mode even if the call
+    is under `torch.inference_mode`.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def needs_grad(*tensors: Optional[torch.Tensor]) -> bool:
+    """
+    Return whether a function of these inputs and parameters needs a gradient.
+    """
+    return torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """
+    Return whether a call of this module runs hooks, so that it must not be bypassed.
+    """
+    return any(
+        getattr(owner, prefix + name, None)
+        for owner, prefix in ((module, ""), (torch_module, "_global"))
+        for name in _HOOKS
+    )
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _autocast_devices() -> Iterator[str]:
+    if _AUTOCAST_BY_DEVICE:
+        yield from filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu"))
+    else:
+        if torch.is_autocast_enabled():
+            yield "cuda"
+        if torch.is_autocast_cpu_enabled():
+            yield "cpu"
+
+
+def _has_autocast_by_device() -> bool:
+    try:
+        torch.is_autocast_enabled("cpu")
+    except TypeError:  # torch before 2.4
+        return False
+    return True
+
+
+_AUTOCAST_BY_DEVICE = _has_autocast_by_device()
