@@ -3,7 +3,11 @@ from typing import Any, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, matrix_product
+from allennlp_elmo_plugin.bilm.matrix_product import (
+    PreparedMatrix,
+    matrix_product,
+    weight_gradient,
+)
 from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 
@@ -33,7 +37,7 @@ class _LinearFunction(torch.autograd.Function):
         grad_ = grad.to(rows.dtype)
         return (
             matrix_product(grad_, weight).to(grad.dtype) if ctx.needs_input_grad[0] else None,
-            matrix_product(grad_.t(), rows).to(grad.dtype) if ctx.needs_input_grad[1] else None,
+            weight_gradient(grad_, rows).to(grad.dtype) if ctx.needs_input_grad[1] else None,
             grad.sum(0) if ctx.needs_input_grad[2] else None,
             None,
         )

@@ -4,7 +4,12 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.matrix_product import PreparedMatrix, even_rows, matrix_product
+from allennlp_elmo_plugin.bilm.matrix_product import (
+    PreparedMatrix,
+    even_rows,
+    matrix_product,
+    weight_gradient,
+)
 from allennlp_elmo_plugin.bilm.model_call import needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
@@ -273,15 +278,14 @@ class _Recurrence(torch.autograd.Function):
         grads: List[Optional[torch.Tensor]] = [None] * 5
         if needs_inputs:
             grads[0] = matrix_product(grad_gates, weight_input)  # (n_tokens, input_dim)
-        grad_gates = grad_gates.t()  # (4 * dim, n_tokens)
         if needs_input:
-            grads[1] = matrix_product(grad_gates, inputs)  # (4 * dim, input_dim)
+            grads[1] = weight_gradient(grad_gates, inputs)  # (4 * dim, input_dim)
         if previous_outputs is not None:
-            grads[2] = matrix_product(grad_gates, previous_outputs)  # (4 * dim, projection_dim)
+            grads[2] = weight_gradient(grad_gates, previous_outputs)  # (4 * dim, projection_dim)
         grads[3] = grad_bias
         if needs_projection:
             hidden = (gates[:, 3 * dim :] * tanh_memories).to(dtype)  # (n_tokens, dim)
-            grads[4] = matrix_product(grad_projected.t(), hidden)  # (projection_dim, dim)
+            grads[4] = weight_gradient(grad_projected, hidden)  # (projection_dim, dim)
         return (*(None if grad is None else grad.to(gates.dtype) for grad in grads), *[None] * 5)
 
 

@@ -112,6 +112,17 @@ def matrix_product(
     return _torch_product(left, right, bias, add)
 
 
+def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """
+    Return `grad.t() @ rows`, contiguous: the gradient of a weight, shape `(m, k)`, from shapes
+    `(n, m)` and `(n, k)`.
+    """
+    # oneDNN copies what it gets transposed on the left: the smaller of the two.
+    if grad.size(1) > rows.size(1):
+        return matrix_product(rows.t(), grad).t().contiguous()
+    return matrix_product(grad.t(), rows)
+
+
 def _torch_product(
     left: torch.Tensor,
     right: torch.Tensor,

@@ -130,7 +130,7 @@ def _boundary_characters(like: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor
     for character in (BEGIN_SENTENCE, END_SENTENCE):
         ids = like.new_full((like.size(-1),), PADDING + 1)
         for place, value in enumerate((BEGIN_WORD, character, END_WORD)):
-            ids[place] = value + 1
+            ids[place : place + 1] = value + 1  # of a slice, this fills without a copy
         boundaries.append(ids)
     return boundaries[0], boundaries[1]
 

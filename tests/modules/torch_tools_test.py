@@ -255,6 +255,8 @@ class TestModes:
 
     @pytest.mark.parametrize("convert", [torch.nn.Module.double, torch.nn.Module.bfloat16])
     def test_other_types(self, files, convert):
+        if convert is torch.nn.Module.bfloat16 and not hasattr(torch, "compile"):
+            pytest.skip("torch 1.12 has no embedding_bag of this type")
         ours, theirs = both(files)
         embed(ours)
         convert(ours), convert(theirs)
