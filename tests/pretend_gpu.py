@@ -382,23 +382,25 @@ class PretendGpu:
         for name, value in kwargs.items():
             inputs.extend(self._inputs(name, info.written.get(name, False), value))
         here = self._check(info, inputs)
+        on_cpu = any(each.place == _CPU and each.tensor.dim() for each in inputs)
+        there = here or (_CPU if on_cpu else None)
         for each in inputs:
-            if each.place is None:
-                self._put(each.tensor, here or _CPU)
+            if each.place is None and there is not None:
+                self._put(each.tensor, there)
         if here is not None:
             self._count_syncs(info.name, args, kwargs, inputs)
         outputs = operator(*args, **kwargs)
 
         if making_on is None:
-            making_on = here or (_CPU if inputs else None)
+            making_on = there or (_CPU if any(each.place == _CPU for each in inputs) else None)
         known = {address for each in inputs for address in self._storages(each.tensor)}
         changes = info.writes
         for i, output in enumerate(_tensors(outputs)):
             fresh = {k: v for k, v in self._storages(output).items() if k not in known}
             changes = changes or bool(fresh)
-            on_cpu = info.name == "_pack_padded_sequence" and i == 1  # the sizes of the steps
+            is_sizes = info.name == "_pack_padded_sequence" and i == 1  # of the steps, for the host
             for address, storage in fresh.items():
-                self._put_storage(address, storage, _CPU if on_cpu else making_on)
+                self._put_storage(address, storage, _CPU if is_sizes else making_on)
         if changes and info.name not in _ALLOCATING:
             on_gpu = (making_on or _CPU).type == "cuda" or here is not None
             empty = all(output.numel() == 0 for output in _tensors(outputs))

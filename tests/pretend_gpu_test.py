@@ -223,7 +223,6 @@ _NO_SYNCS: Dict[str, Callable[[], Any]] = {
     "index": lambda: _gpu(3)[_gpu(3).long() - 1],
     "sort": lambda: _gpu(3).sort(),
     "repeat_interleave": lambda: torch.repeat_interleave(_gpu(3).long(), output_size=3),
-    "repeat_interleave by a number": lambda: torch.repeat_interleave(_gpu(3), 2),
     "the CPU's numbers": lambda: (
         torch.ones(1).item(),
         torch.ones(3).tolist(),
@@ -271,7 +270,7 @@ def test_counts_copies_to_the_gpu(name: str, pretend_gpu: Any) -> None:
 
 _LAUNCHES: Dict[str, Any] = {
     "nothing": (lambda x: x, 0),
-    "views": (lambda x: (x.t(), x[0], x.view(-1), x.split(1), x.detach(), x.unsqueeze(0).expand(5, 2, 2)), 0),
+    "views": (lambda x: (x.t(), x[0], x.view(-1), x.split(1), x.detach(), x[None].expand(5, 2, 2)), 0),
     "no copy": (lambda x: (x.contiguous(), x.to("cuda:0"), x.float(), x.reshape(4)), 0),
     "memory": (lambda x: (torch.empty_like(x), x.new_empty(3), torch.empty(3, device=x.device)), 0),
     "zeros": (lambda x: x.new_zeros(3), 1),
@@ -374,8 +373,7 @@ def test_modules_train_as_on_the_cpu(optimizer: str, pretend_gpu: Any) -> None:
 
         for _ in range(3):
             optimizer_.step(loss)
-        for parameter in model.parameters():
-            assert parameter.device.type == device[:4].rstrip(":").replace("cuda", "cuda")
+        assert {str(parameter.device) for parameter in model.parameters()} == {device}
         return {name: value.cpu() for name, value in model.state_dict().items()}
 
     expected, found = train("cpu"), train("cuda:0")
