@@ -394,6 +394,9 @@ class PretendGpu:
         if making_on is None:
             making_on = there or (_CPU if any(each.place == _CPU for each in inputs) else None)
         known = {address for each in inputs for address in self._storages(each.tensor)}
+        for each in inputs:
+            if each.written and each.tensor.layout != torch.strided:
+                self._put(each.tensor, each.place)  # it may have new parts
         changes = info.writes
         for i, output in enumerate(_tensors(outputs)):
             fresh = {k: v for k, v in self._storages(output).items() if k not in known}
