@@ -795,6 +795,7 @@ class PretendGpu:
         replacements: Dict[str, Any] = {
             "_lazy_init": nothing,
             "is_available": lambda: True,
+            "is_initialized": lambda: True,
             "device_count": lambda: self.device_count,
             "current_device": self._current_device,
             "set_device": self._set_device,

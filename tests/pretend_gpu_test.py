@@ -270,7 +270,7 @@ def test_counts_copies_to_the_gpu(name: str, pretend_gpu: Any) -> None:
 
 _LAUNCHES: Dict[str, Any] = {
     "nothing": (lambda x: x, 0),
-    "views": (lambda x: (x.t(), x[0], x.view(-1), x.split(1), x.detach(), x[None].expand(5, 2, 2)), 0),
+    "views": (lambda x: (x.t(), x[0], x.view(-1), x.split(1), x.detach(), x.expand(5, 2, 2)), 0),
     "no copy": (lambda x: (x.contiguous(), x.to("cuda:0"), x.float(), x.reshape(4)), 0),
     "memory": (lambda x: (torch.empty_like(x), x.new_empty(3), torch.empty(3, device=x.device)), 0),
     "zeros": (lambda x: x.new_zeros(3), 1),
