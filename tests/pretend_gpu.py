@@ -136,6 +136,10 @@ _FACTORIES = """
 _LIKE_FACTORIES = """
     empty_like full_like ones_like rand_like randint_like randn_like zeros_like
 """.split()
+_RANDOM = """
+    rand randn randint randperm bernoulli multinomial normal
+    bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_
+""".split()
 _NEW_FACTORIES = "new new_empty new_empty_strided new_full new_ones new_zeros".split()
 
 
@@ -222,6 +226,8 @@ class PretendGpu:
             exits.enter_context(self._mode())
             self._patch_tensor(exits)
             self._patch_factories(exits)
+            if _OLD_TORCH:
+                self._patch_generators(exits)
             self._patch_cuda(exits)
             self._patch_storages(exits)
             self._patch_threads(exits)
@@ -642,6 +648,36 @@ class PretendGpu:
         patch("new_tensor", lambda old: self._from_data(old, like=True))
 
     # Functions of torch
+
+    def _patch_generators(self, exits: contextlib.ExitStack) -> None:
+        """
+        Before torch 2, no dispatch mode can see an operator with a generator.
+        """
+        for owner in (torch, torch.Tensor):
+            for name in _RANDOM:
+                if hasattr(owner, name):
+                    _patch(exits, owner, name, self._with_generator(getattr(owner, name)))
+
+    def _with_generator(self, old: Any) -> Any:
+        @functools.wraps(old)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("generator") is None:
+                return old(*args, **kwargs)
+            device = kwargs.pop("device", None)
+            target = self._known(args[0]) if isinstance(args[0], torch.Tensor) else _CPU
+            target = target if device is None else self._resolve(device)
+            mode = torch._C._get_torch_dispatch_mode()  # type: ignore[attr-defined]
+            torch._C._set_torch_dispatch_mode(None)  # type: ignore[attr-defined]
+            try:
+                result = old(*args, **kwargs)
+            finally:
+                torch._C._set_torch_dispatch_mode(mode)  # type: ignore[attr-defined]
+            self._put(result, target)
+            if target.type == "cuda":
+                self._happened("launch", old.__name__)
+            return result
+
+        return wrapper
 
     def _factory(self, old: Any, like: bool) -> Any:
         @functools.wraps(old)

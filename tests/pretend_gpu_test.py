@@ -481,6 +481,15 @@ def test_randomness_is_kept_and_restored(pretend_gpu: Any) -> None:
     assert torch.equal(torch.rand(3, device=GPU), first)
 
 
+def test_generators(pretend_gpu: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    assert not torch.randn(3, generator=generator).is_cuda
+    assert not torch.randperm(3, generator=generator).is_cuda
+    assert not torch.zeros(3).uniform_(generator=generator).is_cuda
+    if not pretend_gpu.is_real:  # these have generators of their own
+        assert torch.zeros(3, device=GPU).normal_(generator=generator).is_cuda
+
+
 @pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="new in torch 2.0")
 def test_default_device(pretend_gpu: Any) -> None:
     torch.set_default_device("cuda:0")
