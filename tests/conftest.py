@@ -8,11 +8,12 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import logging
 from pathlib import Path
-from typing import Dict
+from typing import Any, Dict, Iterator
 
 import pytest
 
 import allennlp_elmo_plugin  # noqa: F401
+from tests.pretend_gpu import gpu_for_tests
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,3 +35,10 @@ def subprocess_environment() -> Dict[str, str]:
     """An environment in which subprocesses find this package from any folder, installed or not."""
     python_path = [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)}
+
+
+@pytest.fixture
+def pretend_gpu() -> Iterator[Any]:
+    """A GPU: the machine's own, or where there is none, one that is only pretended."""
+    with gpu_for_tests() as gpu:
+        yield gpu
