@@ -90,5 +90,6 @@ def _checksum(parameter: torch.Tensor) -> Any:
     # Each row's sum has a weight of its own, so that rows in another order are noticed.
     sums = numbers[: n_rows * _ROW].view(n_rows, _ROW).sum(1)  # (n_rows,)
     weights = torch.arange(n_rows, device=sums.device) * 2 + 1  # (n_rows,)
-    total = sums.mul_(weights).sum() + numbers[n_rows * _ROW :].sum()
+    rest = numbers[n_rows * _ROW :].sum()
+    total = sums.mul_(weights).sum() + rest * (2 * n_rows + 1)
     return int(total) if on_cpu else total

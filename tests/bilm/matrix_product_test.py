@@ -77,3 +77,37 @@ def test_few_different_numbers_of_rows():
     for n in range(1, 20_000):
         assert max(n, MANY_ROWS) <= even_rows(n) <= max(n + MANY_ROWS - 1, n * 17 / 16)
     assert len({even_rows(n) for n in range(1, 20_000)}) < 150
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_a_large_matrix_is_held_once(precision):
+    prepared = PreparedMatrix(torch.randn(300, 400), precision)
+    held = [each for each in vars(prepared).values() if each is not None]
+    assert len(held) == 2  # the type and one matrix
+
+
+def test_rows_of_int8_have_7_bits_where_products_would_saturate(monkeypatch):
+    reduced = []
+    original = module._int8_product
+
+    def product(rows, matrix, reduce_range):
+        reduced.append(reduce_range)
+        return original(rows, matrix, reduce_range)
+
+    rows, matrix, *_ = tensors(20, 300, 200)
+    monkeypatch.setattr(module, "_int8_product", product)
+    for saturates in (False, True):
+        monkeypatch.setattr(module, "_int8_saturates", lambda saturates=saturates: saturates)
+        assert_product(PreparedMatrix(matrix, "int8").product(rows), rows, matrix, rtol=2e-2)
+    assert reduced == [False, True]
+
+
+def test_saturation_is_found_by_a_product(monkeypatch):
+    module._int8_saturates.cache_clear()
+    expected = module._int8_saturates()
+    monkeypatch.setattr(module, "_int8_product", lambda rows, *_, **__: 40 * torch.ones(8, 8))
+    module._int8_saturates.cache_clear()
+    assert module._int8_saturates()
+    module._int8_saturates.cache_clear()
+    monkeypatch.undo()
+    assert module._int8_saturates() == expected
