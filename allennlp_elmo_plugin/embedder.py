@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.bilm.time_windows import run_in_windows
 from allennlp_elmo_plugin.compat import is_out_of_memory
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLines
-from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, _ElmoBiLm, check_sentences
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -135,6 +135,7 @@ class ElmoEmbedder:
             of the tokens, shape `(batch_size, timesteps)`; without gradients, on the embedder's
             device.
         """
+        check_sentences(batch)
         with torch.no_grad():
             output = self._run(batch)
             # (batch_size, timesteps, 2 * projection size) each
@@ -154,6 +155,11 @@ class ElmoEmbedder:
         `numpy.ndarray`
             Its layers, float32 of shape `(layers, tokens, 2 * projection size)`.
         """
+        if isinstance(sentence, str):
+            raise ConfigurationError(
+                f"got the text {sentence[:40]!r}, but a sentence is a list of words: "
+                f"{sentence[:40].split()}"
+            )
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
@@ -171,6 +177,7 @@ class ElmoEmbedder:
         `List[numpy.ndarray]`
             The layers of each sentence, float32 of shape `(layers, tokens, 2 * projection size)`.
         """
+        check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":
             shape = (self.elmo_bilm.num_layers, *shape)
@@ -202,6 +209,8 @@ class ElmoEmbedder:
             The layers of each sentence, in order: float32 of shape
             `(layers, tokens, 2 * projection size)`.
         """
+        if isinstance(sentences, str):
+            check_sentences(sentences)
         for batch in lazy_groups_of(sentences, batch_size):
             yield from self.embed_batch(batch)
 

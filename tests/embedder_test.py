@@ -287,3 +287,17 @@ class TestFile:
     def test_empty_input(self, embedder, tmp_path):
         with self.embed(embedder, tmp_path / "o", "") as file:
             assert set(file) == {"sentence_to_index"}
+
+
+def test_strings_for_sentences_are_refused(embedder):
+    for call in (
+        lambda: embedder.embed_sentence("A cat"),
+        lambda: embedder.embed_batch("A cat"),
+        lambda: embedder.embed_batch(["A cat", "sat"]),
+        lambda: embedder.batch_to_embeddings(["A cat"]),
+        lambda: list(embedder.embed_sentences("A cat")),
+        lambda: list(embedder.embed_sentences(["A cat", "sat"])),
+        lambda: embedder.embed_batch([["a", 1]]),
+    ):
+        with pytest.raises(ConfigurationError, match="list of words|words are strings"):
+            call()

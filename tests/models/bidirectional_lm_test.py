@@ -370,6 +370,31 @@ class TestTraining:
         assert evaluation == exact_evaluation
 
 
+@pytest.mark.parametrize("exhausted", ["forward", "backward"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_stream_that_ends_before_the_other(vocab, exhausted, training):
+    """The last window of shuffled sentences may have words for one direction alone."""
+    options, _ = load_run("train_charcnn")
+    model = BidirectionalLanguageModel(vocab, options={**options, "dropout": 0.0}).train(training)
+    *_, batch = _batches(vocab)
+    other = "backward" if exhausted == "forward" else "forward"
+    expected = model(**batch)
+    expected_perplexity = model.get_metrics(reset=True)[f"{other}_perplexity"]
+    state = model._carried[training]._states[other, 0][0]
+    model._carried[training].reset()
+    model._last_window[training] = None
+    targets = "targets" if exhausted == "forward" else "targets_reverse"
+    output = model(**{**batch, targets: torch.full_like(batch[targets], -100)})
+    assert output[f"{other}_loss"] == expected[f"{other}_loss"]
+    assert output[f"{exhausted}_loss"] == 0
+    assert model.get_metrics()[f"{other}_perplexity"] == expected_perplexity
+    assert torch.equal(model._carried[training]._states[other, 0][0], state)
+    if training:
+        output["loss"].backward()
+        layer = getattr(model.bilm.lstm, f"{other}_layer_0")
+        assert layer.input_linearity.weight.grad.abs().sum() > 0
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         "kwargs, message",
