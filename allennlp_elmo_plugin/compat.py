@@ -17,7 +17,7 @@ import tempfile
 import types
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Callable, Iterable, Iterator, List, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Set, Tuple, Union
 
 import numpy
 import torch
@@ -43,6 +43,7 @@ def apply() -> None:
     patch_device_of_index()
     patch_worker_lock()
     patch_archive_extraction()
+    patch_checkpoint_search()
     patch_checkpoint_removal()
     silence_sparse_invariants()
 
@@ -367,7 +368,24 @@ def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
     return all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in paths)
 
 
-# Old checkpoints
+# Checkpoints
+
+
+def patch_checkpoint_search() -> None:
+    """
+    `allennlp/training/checkpointer.py`, all versions.
+
+    Checkpoints are found by a glob that begins with the folder of the run. In a folder with `[`, `*`
+    or `?` in its name it finds none: training failed after the first epoch, and a recovered run
+    started from its beginning.
+    """
+    checkpointer.Checkpointer._find_all_checkpoints = _find_all_checkpoints  # type: ignore[method-assign]
+
+
+def _find_all_checkpoints(self: checkpointer.Checkpointer) -> Set[Tuple[int, int]]:
+    ending = f"_w{self._rank}.th" if self.state_is_sharded else ".th"
+    names = [name for name in os.listdir(self._serialization_dir) if name.endswith(ending)]
+    return {point for point in map(self._parse_model_state_path, names) if point is not None}
 
 
 def patch_checkpoint_removal() -> None:

@@ -1,19 +1,22 @@
 """
 Our ELMo under AllenNLP's names. What is registered is replaced by being registered again; but
 models such as `bcn` import the class itself, from `allennlp.modules.elmo`. And archives are made
-and loaded with their ELMo files.
+and loaded with their ELMo files, and `train_model` keeps the folder of its run.
 """
 
 import sys
 from typing import Any
 
+from allennlp.commands import train
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
+from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.models import archival as our_archival
 from allennlp_elmo_plugin.modules import elmo as our_elmo
 from allennlp_elmo_plugin.modules.token_embedders import elmo_token_embedder as our_token_embedder
+from allennlp_elmo_plugin.training import run_folder
 
 _ELMO_NAMES = ("Elmo", "batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder")
 
@@ -27,6 +30,8 @@ def apply() -> None:
     originals[id(elmo_token_embedder.ElmoTokenEmbedder)] = our_token_embedder.ElmoTokenEmbedder
     originals[id(archival.archive_model)] = our_archival.archive_model
     originals[id(archival._load_model)] = our_archival.load_model
+    originals[id(train.train_model)] = run_folder.train_model
+    originals[id(training_util.create_serialization_dir)] = run_folder.create_serialization_dir
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),

@@ -1,12 +1,14 @@
+import glob
 import json
 import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
-from filelock import FileLock, Timeout
+
+from allennlp_elmo_plugin.common.folder_lock import locked_folder
 
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 """By task and model (`baseline` or `elmo`), the results of its seeds."""
@@ -55,16 +57,14 @@ class ResultsFolder:
             Another one is at work.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(str(self.path / ".lock"), timeout=0):
-                for file in self._files():
-                    shutil.rmtree(file.with_suffix(""), ignore_errors=True)
-                yield
-        except Timeout:
-            raise ConfigurationError(
-                f"--output {self.path}: another elmo-benchmark works there; wait for its end, or "
-                "choose another folder"
-            ) from None
+        refusal = (
+            f"--output {self.path}: another elmo-benchmark works there; wait for its end, or "
+            "choose another folder"
+        )
+        with locked_folder(self.path, refusal):
+            for file in self._files():
+                shutil.rmtree(file.with_suffix(""), ignore_errors=True)
+            yield
 
     def has_run(self, task: str, model: str, seed: int) -> bool:
         return self._file_of(task, model, seed).exists()
@@ -139,8 +139,9 @@ class ResultsFolder:
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"
 
-    def _files(self, task: str = "**", model: str = "*") -> List[Path]:
-        return sorted((self.path / "runs").glob(f"{task}/{model}-*.json"))
+    def _files(self, task: Optional[str] = None, model: str = "*") -> List[Path]:
+        tasks = "**" if task is None else glob.escape(task)
+        return sorted((self.path / "runs").glob(f"{tasks}/{model}-*.json"))
 
 
 def _read(path: Path, keys: List[str]) -> Any:

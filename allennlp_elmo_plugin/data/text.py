@@ -55,7 +55,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
             if not found:
                 raise ConfigurationError(
                     f"The folder {name} has no files; give a folder that holds the shards of a "
-                    f"corpus, or a glob such as {os.path.join(name, '**', '*.txt')}"
+                    f"corpus, or a glob such as {os.path.join(glob.escape(name), '**', '*.txt')}"
                 )
         elif glob.has_magic(name):
             found = [Path(f) for f in sorted(glob.glob(name, recursive=True)) if os.path.isfile(f)]
@@ -272,32 +272,71 @@ def read_sentences(
     return SentenceStream(files, encoding_errors=encoding_errors, shuffle=shuffle)
 
 
-def describe_files(files: Iterable[Path]) -> Dict[str, int]:
-    """
-    The sizes of files, by name, for `check_files`.
-    """
-    return {os.fspath(file): file.stat().st_size for file in files}
+FileDescription = Dict[str, List[int]]
+"""By the name of each file of a corpus: its size, what changes with its content, its checksum."""
 
 
-def check_files(described: Dict[str, int], files: Iterable[Path]) -> None:
+def describe_files(
+    files: Iterable[Path], known: Optional[FileDescription] = None
+) -> FileDescription:
     """
-    Checks that a corpus consists of the files that `describe_files` saw, in the same sizes.
+    Describe files for `check_files`.
+
+    # Parameters
+
+    files : `Iterable[Path]`
+    known : `Dict[str, List[int]]`, optional (default = `None`)
+        An earlier description. A file that has the size, times and inode of then has not been
+        written to, and is not read again.
+    """
+    known = known or {}
+    described = {}
+    for file in files:
+        name, status = os.fspath(file), file.stat()
+        state = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        before = known.get(name, [])
+        described[name] = before if before[:-1] == state else [*state, _checksum(file)]
+    return described
+
+
+def _checksum(file: Path) -> int:
+    """Of the bytes of a file as it is stored."""
+    checksum = 0
+    with open(file, "rb") as stored:
+        while True:
+            block = stored.read(UNSHUFFLED_BLOCK_BYTES)
+            if not block:
+                return checksum
+            checksum = zlib.crc32(block, checksum)
+
+
+def check_files(described: FileDescription, files: Iterable[Path]) -> FileDescription:
+    """
+    Check that a corpus consists of the files that `describe_files` saw, each with the same bytes.
+
+    # Returns
+
+    `Dict[str, List[int]]`
+        The description of the files as they are now.
 
     # Raises
 
     `ConfigurationError`
         Names the first file that differs.
     """
-    found = describe_files(files)
+    found = describe_files(files, described)
     for name in sorted({*described, *found}):
-        if described.get(name) == found.get(name):
-            continue
         if name not in found:
             change = "is not there any more"
         elif name not in described:
             change = "is new"
+        elif described[name][0] != found[name][0]:
+            change = f"had {described[name][0]} bytes and now has {found[name][0]}"
+        elif described[name][-1] != found[name][-1]:
+            change = "has other text of the same length"
         else:
-            change = f"had {described[name]} bytes and now has {found[name]}"
+            continue
         raise ConfigurationError(
             f"The text has changed since the checkpoint was saved: {name} {change}. {PUT_BACK}"
         )
+    return found

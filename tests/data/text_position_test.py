@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import os
 import random
 
 import pytest
@@ -142,6 +143,34 @@ def test_checked_files(corpus):
         check_files(described, find_files(corpus))
 
 
+def test_files_of_the_same_size(corpus):
+    described = describe_files(find_files(corpus))
+    file = corpus / "2.txt"
+    content, status = file.read_bytes(), file.stat()
+    assert check_files(described, find_files(corpus)) == described
+
+    # A copy with other times: the same text.
+    os.utime(file, (1, 1))
+    again = check_files(described, find_files(corpus))
+    assert again != described
+    assert [again[str(file)][i] for i in (0, -1)] == [described[str(file)][i] for i in (0, -1)]
+
+    # Other text, even with the time of before.
+    file.write_bytes(content[:-3] + b"x" + content[-2:])
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert file.stat().st_size == status.st_size
+    for before in (described, again):
+        with pytest.raises(ConfigurationError, match="2.txt has other text of the same length"):
+            check_files(before, find_files(corpus))
+
+
+def test_unchanged_files_are_not_read_again(corpus, monkeypatch):
+    described = describe_files(find_files(corpus))
+    monkeypatch.setattr(text, "_checksum", None)
+    assert describe_files(find_files(corpus), described) == described
+    assert check_files(described, find_files(corpus)) == described
+
+
 class TestLoader:
     @pytest.fixture
     def make(self, corpus):
@@ -223,6 +252,59 @@ class TestLoader:
                     self.equal(list(resumed), expected[epoch][n_read:])
                     assert len(resumed) == 7
                     self.equal(list(resumed), expected[epoch + 1])
+
+    def test_an_abandoned_pass(self, make):
+        expected = make()
+        passes = [list(expected), list(expected)]
+        loader = make()
+        list(itertools.islice(loader, 3))
+        self.equal(list(loader), passes[1])
+
+    @pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 7}])
+    def test_two_loaders_of_a_reader_and_a_text(self, make, settings):
+        """As where training and validation have one path: each keeps its own place."""
+        alone, other = make(**settings), make()
+        expected = [list(alone) for _ in range(4)]
+        expected_other = [list(other) for _ in range(4)]
+
+        loader = make(**settings)
+        others = TruncatedBpttDataLoader(loader.reader, loader.data_path)
+        others.index_with(loader._vocab)
+        for epoch in range(3):
+            batches = []
+            for batch in loader:
+                batches.append(batch)
+                if len(batches) == 5:
+                    states = loader.state_dict(), others.state_dict()
+            self.equal(batches, expected[epoch])
+            self.equal(list(others), expected_other[epoch])
+
+            loader = make(**settings)
+            others = TruncatedBpttDataLoader(loader.reader, loader.data_path)
+            others.index_with(loader._vocab)
+            loader.load_state_dict(states[0])
+            others.load_state_dict(states[1])
+            self.equal(list(loader), expected[epoch][5:])
+            self.equal(list(others), expected_other[epoch])
+
+    @pytest.mark.parametrize("file", ["0.txt", "2.txt"])
+    def test_other_text_of_the_same_length(self, make, corpus, file):
+        """A file that has been read to its end, and one that is read later."""
+        loader = make({"shuffle_sentences": False})
+        for _ in itertools.islice(loader, 12):
+            pass
+        state = loader.state_dict()
+        assert state["position"]["streams"][0]["sentences"]["file"] == 1
+        content = (corpus / file).read_bytes()
+        (corpus / file).write_bytes(content.replace(b"7", b"8"))
+        with pytest.raises(ConfigurationError, match=f"{file} has other text of the same length"):
+            make({"shuffle_sentences": False}).load_state_dict(state)
+
+    def test_other_text_before_the_first_pass(self, make, corpus):
+        state = make().state_dict()
+        (corpus / "0.txt").write_bytes((corpus / "0.txt").read_bytes().replace(b"7", b"8"))
+        with pytest.raises(ConfigurationError, match="0.txt has other text"):
+            make().load_state_dict(state)
 
     def test_other_text(self, make, corpus):
         loader = make()

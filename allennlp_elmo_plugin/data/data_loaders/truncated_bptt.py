@@ -11,7 +11,12 @@ from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
 
 from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import TruncatedBpttLmReader
-from allennlp_elmo_plugin.data.text import check_files, describe_files, find_files
+from allennlp_elmo_plugin.data.text import (
+    FileDescription,
+    check_files,
+    describe_files,
+    find_files,
+)
 from allennlp_elmo_plugin.data.text_position import TextPosition
 
 _BATCHES_IN_MEMORY = 8
@@ -28,7 +33,11 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     corpora, estimated (`TruncatedBpttLmReader.count_batches`).
 
     `state_dict` and `load_state_dict` let a recovered run go on in the middle of a pass without
-    reading what it has read before (`allennlp_elmo_plugin.training.ResumableTrainer`).
+    reading what it has read before (`allennlp_elmo_plugin.training.ResumableTrainer`). It goes on
+    only if every file of the text has the bytes that it had when the pass began; a file with the
+    size, times and inode of then is not read for that.
+
+    The loader counts its own passes, so that two of them can share a reader and a text.
 
     # Parameters
 
@@ -80,12 +89,16 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self.data_path: DatasetReaderInput
         self.batches_per_epoch: Optional[int]
         self._n_batches: Optional[int] = None
+        # The number of the next pass or, in the middle of one, of the pass after it.
+        self._epoch = 0
         # Where the text is after the last batch; `None` between two passes.
         self._position: Optional[TextPosition] = None
+        # Where the next pass goes on for that of another loader.
+        self._start: Optional[TextPosition] = None
         # Batches given in this epoch, and how many of them by the loader that this one goes on for.
         self._n_given = 0
         self._n_given_before = 0
-        self._files: Dict[str, int] = {}
+        self._files: FileDescription = {}
 
     def __len__(self) -> int:
         if self.batches_per_epoch is not None:
@@ -117,17 +130,18 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
 
     def _iter_batches(self) -> Iterator[TensorDict]:
         """One pass, or the rest of one."""
-        epoch = self.reader.get_epoch(self.data_path)
-        self._files = describe_files(find_files(self.data_path))
-        n_windows = 0 if self._position is None else self._position.n_windows
+        self._files = describe_files(find_files(self.data_path), self._files)
+        start = self._start or TextPosition(self._epoch, 0, [])
+        self._start = None
+        self.reader.set_position(self.data_path, start)
+        n_windows = start.n_windows
         batches: Iterator[Any] = super()._iter_batches()
         for batch, position in batches:
-            # A worker counts passes in its own copy of the reader only.
-            self.reader.set_epoch(self.data_path, epoch + 1)
+            self._epoch = start.epoch + 1
             self._position = position
             n_windows = position.n_windows
             yield batch
-        self.reader.set_epoch(self.data_path, epoch + 1)
+        self._epoch = start.epoch + 1
         self._position = None
         self._n_batches = n_windows
 
@@ -157,8 +171,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         Where the loader is after the batch that it gave last, however far it has read ahead. Plain
         Python values.
         """
+        if not self._files:
+            self._files = describe_files(find_files(self.data_path))
         return {
-            "epoch": self.reader.get_epoch(self.data_path),
+            "epoch": self._epoch,
             "position": None if self._position is None else self._position.to_dict(),
             "n_given": self._n_given,
             "n_batches": self._n_batches,
@@ -175,17 +191,15 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         `ConfigurationError`
             The text has changed.
         """
-        if state["files"]:
-            check_files(state["files"], find_files(self.data_path))
+        self._files = check_files(state["files"], find_files(self.data_path))
         self._batch_generator = None
+        self._epoch = state["epoch"]
         self._position = None
-        self.reader.set_epoch(self.data_path, state["epoch"])
         if state["position"] is not None:
             self._position = TextPosition(**state["position"])
-            self.reader.set_position(self.data_path, self._position)
+        self._start = self._position
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]
-        self._files = state["files"]
 
 
 def _end_with_parent() -> None:

@@ -1,0 +1,144 @@
+"""
+The folder of a training run: one process at a time works in it, and a run is recovered only with
+the vocabulary that it has been trained with.
+"""
+
+import functools
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Union
+
+from allennlp.commands import train
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models.archival import CONFIG_NAME
+from allennlp.training import util as training_util
+
+from allennlp_elmo_plugin.common.folder_lock import LOCK_NAME, locked_folder
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
+
+# AllenNLP's own, whatever the plugin makes of their names.
+_train_model = train.train_model
+_create_serialization_dir = training_util.create_serialization_dir
+
+_TRAINED = re.compile(r"(model_state_.*|best)\.th")
+
+
+@functools.wraps(_train_model)
+def train_model(
+    params: Params,
+    serialization_dir: Union[str, "os.PathLike[str]"],
+    recover: bool = False,
+    force: bool = False,
+    node_rank: int = 0,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """
+    AllenNLP's function of this name. It locks the folder, and before a run is recovered checks that
+    its vocabulary is the one in `params`: AllenNLP replaces the vocabulary first, and nothing shows
+    that the rows of embeddings and softmax then belong to other words. Nothing has been written to
+    the folder when it is refused, but for its lock.
+
+    # Raises
+
+    `ConfigurationError`
+        Another process is training in the folder, or the vocabulary of the run is another one.
+    """
+    folder = Path(serialization_dir)
+    names = set(os.listdir(folder)) - {LOCK_NAME} if folder.is_dir() else set()
+    refused_by_allennlp = (
+        (recover and force)
+        or (recover and CONFIG_NAME not in names)
+        or (names and not recover and not force)
+    )
+    # Other nodes train with the first one, and may share its folder.
+    if refused_by_allennlp or node_rank > 0:
+        return _train_model(params, serialization_dir, recover, force, node_rank, *args, **kwargs)
+    folder.mkdir(parents=True, exist_ok=True)
+    refusal = (
+        f"{folder}: another process is training in this folder; wait for its end, or choose "
+        "another folder"
+    )
+    with locked_folder(folder, refusal):
+        if force:
+            _remove_contents(folder)
+        if recover:
+            _check_params(params, folder)
+        return _train_model(params, serialization_dir, recover, False, node_rank, *args, **kwargs)
+
+
+def create_serialization_dir(
+    params: Params,
+    serialization_dir: Union[str, "os.PathLike[str]"],
+    recover: bool,
+    force: bool,
+) -> None:
+    """AllenNLP's function of this name, for which a folder with nothing but a lock is new."""
+    is_new = os.path.isdir(serialization_dir) and os.listdir(serialization_dir) == [LOCK_NAME]
+    if recover or not is_new:
+        _create_serialization_dir(params, serialization_dir, recover, force)
+
+
+def _remove_contents(folder: Path) -> None:
+    """Of the whole folder but its lock."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK_NAME:
+            path.unlink()
+
+
+def _check_params(params: Params, folder: Path) -> None:
+    """`check_vocabulary_of_run` for the vocabulary that a configuration reads from files."""
+    section: Dict[str, Any] = params.as_dict(quiet=True).get("vocabulary") or {}
+    if section.get("type") in ("from_files", "extend") and _has_vocabulary(folder):
+        vocab = Vocabulary.from_params(Params(section), instances=[])
+        # In distributed training AllenNLP reads it from the folder, however much of it is there.
+        check_vocabulary_of_run(vocab, folder, "distributed" in params)
+
+
+def check_vocabulary_of_run(
+    vocab: Vocabulary, folder: Union[str, "os.PathLike[str]"], before_training: bool = False
+) -> None:
+    """
+    Check that the vocabulary of a language model is the one that a run has been trained with.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        What the model is to go on with.
+    folder : `str`
+        The folder of the run. Nothing is checked if it has no vocabulary of a language model.
+    before_training : `bool`, optional (default = `False`)
+        Whether a run without any weights counts, too.
+
+    # Raises
+
+    `ConfigurationError`
+        Names the first word that differs.
+    """
+    if not _has_vocabulary(folder):
+        return
+    if not before_training and not any(map(_TRAINED.fullmatch, os.listdir(folder))):
+        return
+    path = os.path.join(folder, VOCABULARY_FOLDER)
+    trained = Vocabulary.from_files(path, vocab._padding_token, vocab._oov_token)
+    before, now = (each.get_index_to_token_vocabulary(LM_NAMESPACE) for each in (trained, vocab))
+    if before == now:
+        return
+    index = next(index for index in range(len(before) + 1) if before.get(index) != now.get(index))
+    words = [f"{each[index]!r}" if index in each else "none" for each in (before, now)]
+    raise ConfigurationError(
+        f"{folder}: the run was trained with another vocabulary than the configuration's: "
+        f"{len(before)} words against {len(now)}, and word {index} is {words[0]} in {path}, but "
+        f"{words[1]} in the configuration's. Set vocabulary.directory to the vocabulary of the run "
+        "(a copy of that folder), or start a new run in another folder"
+    )
+
+
+def _has_vocabulary(folder: Union[str, "os.PathLike[str]"]) -> bool:
+    return os.path.exists(os.path.join(folder, VOCABULARY_FOLDER, f"{LM_NAMESPACE}.txt"))
