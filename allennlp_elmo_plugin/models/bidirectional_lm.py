@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.models.pretrained import (
 )
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.metrics import TokenPerplexity
+from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,8 @@ class BidirectionalLanguageModel(Model):
     ) -> None:
         super().__init__(vocab, **kwargs)
         n_words = check_vocabulary(vocab)
+        if self.serialization_dir is not None:
+            check_vocabulary_of_run(vocab, self.serialization_dir)
         pretrained = None if pretrained_file is None else _read_pretrained(pretrained_file)
         values, source = _read_options(options, options_file, pretrained, self.serialization_dir)
         overrides = {

@@ -3,6 +3,7 @@ import os
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import dist_reduce_sum
@@ -14,6 +15,8 @@ from allennlp.training.trainer import TrainerCheckpoint
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)
+
+_SET_ASIDE = ".incomplete"
 
 
 @Trainer.register("gradient_descent", constructor="from_partial_objects", exist_ok=True)
@@ -32,10 +35,14 @@ class ResumableTrainer(GradientDescentTrainer):
     carried LSTM states and metrics (`training_state` of the model), the position in the text
     (`state_dict` of the data loaders), the random number generators, and the sums of the losses of
     the epoch. AllenNLP recovers by reading again all that was read before; here reading starts from
-    the position. Checkpoints that the kill left half written are removed, so that the one before
-    is taken.
+    the position. Checkpoints that the kill left half written are removed, and weights or training
+    states without their other half are set aside, so that the checkpoint before is taken.
 
-    In distributed training each process saves and gets back its own state.
+    A run that had ended, or was stopped early, is not trained any further when it is recovered: it
+    gets the metrics and the archive that a kill may have prevented.
+
+    In distributed training each process saves and gets back its own state, and draws other random
+    numbers than the others.
 
     A trainer, not a callback, since a callback has no part in how a trainer skips what is done, in
     the metrics of an epoch, and in what processes other than the first save.
@@ -45,11 +52,22 @@ class ResumableTrainer(GradientDescentTrainer):
     Those of `GradientDescentTrainer`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, model: Any, *args: Any, use_amp: bool = False, **kwargs: Any) -> None:
+        if use_amp and hasattr(model, "training_state"):
+            raise ConfigurationError(
+                "use_amp is not for language models: AllenNLP forgets to divide their gradients by "
+                'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
+                "the model"
+            )
+        super().__init__(model, *args, use_amp=use_amp, **kwargs)
         self.model: Any
         self.data_loader: Any
         self._serialization_dir: str
+        # `_rank` is that among the processes of one machine.
+        self._global_rank = dist.get_rank() if self._distributed else 0
+        if self._distributed and hasattr(model, "training_state"):
+            # All have the seed of the configuration, and the weights of the first by now.
+            torch.manual_seed(torch.initial_seed() + self._global_rank)
         self._progress: Optional[_Progress] = None
         if hasattr(self.model, "training_state") and hasattr(self.data_loader, "state_dict"):
             self._progress = _Progress(self._serialization_dir)
@@ -104,7 +122,7 @@ class ResumableTrainer(GradientDescentTrainer):
             return
         if self._checkpointer is not None and self._primary:
             n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
-            _remove_incomplete_checkpoints(self._checkpointer, n_shards)
+            _drop_incomplete_checkpoints(self._checkpointer, n_shards)
         if self._distributed:
             dist.barrier()
         parameters = None if self._moving_average is None else self._moving_average._parameters
@@ -116,7 +134,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"The checkpoint in {self._serialization_dir} is of {len(self._progress.states)} "
                 f"processes, but this run has {self._world_size}"
             )
-        state = self._progress.states[self._rank]
+        state = self._progress.states[self._global_rank]
         self.model.load_training_state(state["model"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
@@ -134,13 +152,23 @@ class ResumableTrainer(GradientDescentTrainer):
     def _restore_best_model(self) -> None:
         """
         AllenNLP copies the best model after the checkpoint at the end of an epoch, and a kill
-        in between would lose it.
+        in between would lose it. And it keeps the place of the folder when it was saved.
         """
+        is_sharded = self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded
         if (
-            self._start_after_batches_in_epoch_completed > 0
+            is_sharded
+            or self._start_after_batches_in_epoch_completed > 0
             or not self._metric_tracker.is_best_so_far()
-            or (self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded)
         ):
+            if self._best_model_filename is not None:
+                name = os.path.basename(self._best_model_filename)
+                self._best_model_filename = os.path.join(self._serialization_dir, name)
+                if not os.path.exists(self._best_model_filename):
+                    raise ConfigurationError(
+                        f"{self._best_model_filename} is missing: the weights of epoch "
+                        f"{self._metric_tracker.best_epoch}, the best so far. Put the file back; "
+                        "or, to go on without them, copy any other weights of the run there"
+                    )
             return
         self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
         if not self._primary:
@@ -169,10 +197,31 @@ class ResumableTrainer(GradientDescentTrainer):
         self._progress.sums = {}
         return metrics
 
+    def _try_train(self) -> Tuple[Dict[str, Any], int]:
+        n_completed = self._start_after_epochs_completed
+        if self._progress is None or not self._progress.recovered or not self._has_ended:
+            return super()._try_train()
+        logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
+        self._go_on()
+        n_epochs, self._num_epochs = self._num_epochs, n_completed
+        try:
+            super()._try_train()  # skips all epochs, and loads the best weights
+        finally:
+            self._num_epochs = n_epochs
+        return self._progress.metrics, n_completed - 1
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the recovered run trained for all its epochs, or was stopped early."""
+        return self._start_after_batches_in_epoch_completed == 0 and (
+            self._start_after_epochs_completed >= self._num_epochs
+            or self._metric_tracker.should_stop_early()
+        )
+
     def _go_on(self) -> None:
         """Goes on in the middle, or at the beginning, of the epoch to be trained next."""
         assert self._progress is not None
-        state = self._progress.states[self._rank]
+        state = self._progress.states[self._global_rank]
         self._progress.recovered = False
         self._progress.sums = state["sums"]
         self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
@@ -189,14 +238,16 @@ class ResumableTrainer(GradientDescentTrainer):
 
 class _Progress(TrainerCallback):
     """
-    The part of the checkpoints that `ResumableTrainer` adds, and the sums of the losses in the
-    current epoch, from which the losses that AllenNLP reports are corrected.
+    The part of the checkpoints that `ResumableTrainer` adds: the states of the processes, the
+    metrics of the last epoch, and the sums of the losses in the current one, from which the losses
+    that AllenNLP reports are corrected.
     """
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
         self.sums: Dict[str, float] = {}
         self.states: List[Any] = []
+        self.metrics: Dict[str, Any] = {}
         self.recovered = False
 
     def on_batch(
@@ -220,8 +271,21 @@ class _Progress(TrainerCallback):
                 self.sums[name] = total
                 batch_metrics[name] = float(total / batch_number)
 
+    def on_epoch(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        # Those that an earlier epoch added stay, whether or not there was a kill in between.
+        for name, value in self.metrics.items():
+            metrics.setdefault(name, value)
+        self.metrics = metrics  # other callbacks may add to them
+
     def state_dict(self) -> Dict[str, Any]:
-        return {"processes": self.states}
+        return {"processes": self.states, "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         if "processes" not in state_dict:
@@ -231,13 +295,18 @@ class _Progress(TrainerCallback):
                 "from its model"
             )
         self.states = state_dict["processes"]
+        self.metrics = state_dict["metrics"]
         self.recovered = True
 
 
-def _remove_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:
+def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:
     """
-    AllenNLP writes the model's state and then the trainer's under their final names. After a kill
-    in between it would take what is there for the last checkpoint, and not write over it either.
+    Make the newest complete checkpoint the last one. AllenNLP writes the model's state and then the
+    trainer's under their final names: after a kill in between it would take what is there for the
+    last checkpoint, and not write over it either.
+
+    Files that were not written to the end are removed. Others keep their content, under a name that
+    AllenNLP doesn't know.
     """
     files: Dict[Tuple[int, int], List[str]] = {}
     for name in os.listdir(checkpointer._serialization_dir):
@@ -246,12 +315,28 @@ def _remove_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) ->
         if point is not None:
             path = os.path.join(checkpointer._serialization_dir, name)
             files.setdefault(point, []).append(path)
-    for point, paths in files.items():
-        if len(paths) < 2 * n_shards or not all(map(_is_whole, paths)):
-            logger.warning(
-                "Removing the checkpoint of epoch %d, batch %d: it was not saved to the end", *point
-            )
-            checkpointer._remove_checkpoint(*point)
+    for point in sorted(files, reverse=True):
+        paths = files[point]
+        if len(paths) == 2 * n_shards and all(map(_is_whole, paths)):
+            return
+        aside = []
+        for path in paths:
+            if zipfile.is_zipfile(path):
+                os.replace(path, f"{path}{_SET_ASIDE}")
+                aside.append(f"{path}{_SET_ASIDE}")
+            else:
+                os.remove(path)
+        logger.warning(
+            "Removing the checkpoint of epoch %d, batch %d: it is damaged, or was not saved to the "
+            "end. What there is of it is kept as %s",
+            *point,
+            aside or "nothing",
+        )
+    if files:
+        logger.warning(
+            "There is no complete checkpoint in %s: the run starts from its beginning",
+            checkpointer._serialization_dir,
+        )
 
 
 def _follow_parameters(moving_average: MovingAverage, parameters: Any) -> None:
@@ -266,9 +351,14 @@ def _follow_parameters(moving_average: MovingAverage, parameters: Any) -> None:
 
 
 def _is_whole(path: str) -> bool:
-    """Whether `torch.save` wrote all of a file: the table of contents comes last."""
+    """
+    Whether a file is as `torch.save` wrote it: the table of contents comes last, and has a checksum
+    of each part.
+    """
     try:
-        zipfile.ZipFile(path).close()
-    except zipfile.BadZipFile:
+        with zipfile.ZipFile(path) as parts:
+            return parts.testzip() is None
+    except OSError:
+        raise  # it can't be read
+    except Exception:  # of whatever stands where the table of contents should be
         return False
-    return True

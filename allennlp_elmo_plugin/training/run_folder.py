@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Union
+from typing import Any, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -94,9 +94,9 @@ def _remove_contents(folder: Path) -> None:
 
 def _check_params(params: Params, folder: Path) -> None:
     """`check_vocabulary_of_run` for the vocabulary that a configuration reads from files."""
-    section: Dict[str, Any] = params.as_dict(quiet=True).get("vocabulary") or {}
+    section = params.duplicate().pop("vocabulary", {})
     if section.get("type") in ("from_files", "extend") and _has_vocabulary(folder):
-        vocab = Vocabulary.from_params(Params(section), instances=[])
+        vocab = Vocabulary.from_params(section, instances=[])
         # In distributed training AllenNLP reads it from the folder, however much of it is there.
         check_vocabulary_of_run(vocab, folder, "distributed" in params)
 

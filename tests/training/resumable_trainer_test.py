@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ import pytest
 import torch
 from allennlp.commands import main
 from allennlp.common import Params
+from allennlp.models import load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
 from allennlp.training.callbacks import TrainerCallback
 
@@ -73,7 +75,25 @@ def _kill_in_save(n_saves: int, share: float) -> None:
     checkpointer.torch = type("torch", (), {"save": staticmethod(killing), "load": torch.load})
 
 
-def _train(arguments: List[str], output: str, kill_at: int, kill_in_save: Any) -> None:
+def _fill_disk_in_save(n_saves: int) -> None:
+    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` meet a full disk."""
+    save = torch.save
+    calls = itertools.count(1)
+
+    def failing(state: Any, path: str) -> None:
+        if next(calls) == n_saves:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+        try:
+            save(state, path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+    checkpointer.torch = type("torch", (), {"save": staticmethod(failing), "load": torch.load})
+
+
+def _train(
+    arguments: List[str], output: str, kill_at: int, kill_in_save: Any, full_disk_in_save: int
+) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -81,6 +101,8 @@ def _train(arguments: List[str], output: str, kill_at: int, kill_in_save: Any) -
     WriteLosses.kill_at = kill_at
     if kill_in_save:
         _kill_in_save(*kill_in_save)
+    if full_disk_in_save:
+        _fill_disk_in_save(full_disk_in_save)
     sys.argv = ["allennlp", "train", *arguments]
     main()
 
@@ -90,24 +112,36 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["allennlp_elmo_plugin", "allennlp.commands", __name__])
 
 
-def start(config: Path, folder: Path, kill_at: int = 0, kill_in_save: Any = None) -> Any:
+def start(
+    config: Path,
+    folder: Path,
+    kill_at: int = 0,
+    kill_in_save: Any = None,
+    full_disk_in_save: int = 0,
+    force: bool = False,
+) -> Any:
     """`allennlp train`, with `--recover` if there is something to recover."""
-    arguments = [str(config), "-s", str(folder)] + ["--recover"] * folder.exists()
+    arguments = [str(config), "-s", str(folder)]
+    if folder.exists():
+        arguments.append("--force" if force else "--recover")
     output = str(folder.with_name("output"))
-    process = processes.Process(target=_train, args=(arguments, output, kill_at, kill_in_save))
+    process = processes.Process(
+        target=_train, args=(arguments, output, kill_at, kill_in_save, full_disk_in_save)
+    )
     process.start()
     return process
 
 
-def train(config: Path, folder: Path, fails: bool = False, **kill: Any) -> str:
+def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> str:
     """
     Waits for what `start` starts, which has to end as it should: well, killed, or with an error.
     What it printed is given.
     """
-    process = start(config, folder, **kill)
+    process = start(config, folder, **settings)
     process.join()
     printed = folder.with_name("output").read_text(encoding="utf-8")
-    assert process.exitcode == (-signal.SIGKILL if kill else int(fails)), printed
+    killed = "kill_at" in settings or "kill_in_save" in settings
+    assert process.exitcode == (-signal.SIGKILL if killed else int(fails)), printed
     return printed
 
 
@@ -271,19 +305,225 @@ def test_killed_before_the_best_model_is_copied(whole: Path, tmp_path: Path) -> 
     recover(whole / "config.json", tmp_path / "run", whole / "run", [])
 
 
-def test_other_text(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard, change", [("2.txt", b" w1\n"), ("0.txt", b""), ("2.txt", b"")])
+def test_other_text(data: Path, tmp_path: Path, shard: str, change: bytes) -> None:
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     train(config, tmp_path / "run", kill_at=10)
-    with open(tmp_path / "data" / "shards" / "2.txt", "a", encoding="utf-8") as shard:
-        shard.write("more\n")
+    before = contents(tmp_path / "run")
+    path = tmp_path / "data" / "shards" / shard
+    path.write_bytes((path.read_bytes() if change else path.read_bytes()[::-1]) + change)
     printed = train(config, tmp_path / "run", fails=True)
-    assert "2.txt had " in printed and "put the files back" in printed
+    found = " had " if change else " has other text of the same length"
+    assert f"{shard}{found}" in printed and "put the files back" in printed
+    assert_unchanged(tmp_path / "run", before)
+
+
+def contents(folder: Path) -> Dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def assert_unchanged(folder: Path, before: Dict[str, bytes], *others: str) -> None:
+    """But for the log, and `others`."""
+    after = contents(folder)
+    assert {name for name in {*before, *after} if before.get(name) != after.get(name)} <= {
+        "out.log",
+        *others,
+    }
+
+
+def replace_vocabulary(data: Path, words: List[str]) -> None:
+    path = data / "vocabulary" / "vocabulary" / "lm_tokens.txt"
+    path.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", ["order", "longer", "shorter"])
+def test_other_vocabulary(data: Path, tmp_path: Path, change: str) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    config = write_config(tmp_path, tmp_path / "data", {})
+    train(config, tmp_path / "run", kill_at=10)
+    before = contents(tmp_path / "run")
+    words = before["vocabulary/lm_tokens.txt"].decode().split()
+    others = {
+        "order": [*words[:-2], words[-1], words[-2]],
+        "longer": [*words, "more"],
+        "shorter": words[:-1],
+    }
+    replace_vocabulary(tmp_path / "data", others[change])
+    printed = train(config, tmp_path / "run", fails=True)
+    error = printed.splitlines()[-1]
+    assert f"{tmp_path / 'run'}: the run was trained with another vocabulary" in error
+    word = {"order": 61, "longer": 63, "shorter": 62}[change]
+    assert f"word {word} is " in error and "start a new run" in error
+    assert contents(tmp_path / "run") == before
+
+    replace_vocabulary(tmp_path / "data", words)
+    train(config, tmp_path / "run")
+
+
+def test_vocabulary_half_written(whole: Path, tmp_path: Path) -> None:
+    """A run that was killed before it trained has nothing that belongs to its vocabulary."""
+    train(whole / "config.json", tmp_path / "run", kill_at=1)
+    vocabulary = tmp_path / "run" / "vocabulary" / "lm_tokens.txt"
+    vocabulary.write_bytes(vocabulary.read_bytes()[:100])
+    recover(whole / "config.json", tmp_path / "run", whole / "run", [])
+
+
+# Later epochs are worse, by this measure: the second is the last, and the first the best.
+STOPS_EARLY = {"trainer.validation_metric": "+perplexity", "trainer.patience": 1}
+
+
+@pytest.fixture(scope="module")
+def stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `whole`, of a run that stops early, and evaluates."""
+    folder = tmp_path_factory.mktemp("stopped")
+    test = {"test_data_path": str(data / "heldout.txt"), "evaluate_on_test": True}
+    train(write_config(folder, data, {**STOPS_EARLY, **test}), folder / "run")
+    assert metrics(folder / "run")["epoch"] == 1 and metrics(folder / "run")["best_epoch"] == 0
+    return folder
+
+
+@pytest.mark.parametrize("run", ["whole", "stopped"])
+@pytest.mark.parametrize("lost", [[], ["metrics.json", "model.tar.gz"]])
+def test_a_run_that_has_ended(
+    run: str, lost: List[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It ends again as it did, also after a kill between the last epoch and its metrics."""
+    ended = request.getfixturevalue(run)
+    # A copy, which has nothing of its original.
+    shutil.copytree(ended / "run", tmp_path / "moved")
+    for name in lost:
+        (tmp_path / "moved" / name).unlink()
+    before = contents(tmp_path / "moved")
+    (ended / "run").rename(ended / "away")
+    try:
+        for _ in range(2):
+            printed = train(ended / "config.json", tmp_path / "moved")
+    finally:
+        (ended / "away").rename(ended / "run")
+    assert "there is nothing to train" in printed
+    assert_equal_runs(tmp_path / "moved", ended / "run")
+    assert_unchanged(tmp_path / "moved", before, "metrics.json", "model.tar.gz", "meta.json")
+    weights = [load_archive(path / "model.tar.gz").model for path in (ended / "run", tmp_path / "moved")]
+    states = [model.state_dict() for model in weights]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_copied_in_the_middle(data: Path, tmp_path: Path) -> None:
+    """A copy goes on by itself: it has nothing of its original, and takes nothing from it."""
+    config = write_config(tmp_path, data, {"trainer.validation_metric": "+perplexity"})
+    n_batches = 30
+    train(config, tmp_path / "run", kill_at=n_batches)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    train(config, tmp_path / "run")
+    (tmp_path / "run" / "best.th").write_bytes(b"not these")
+    train(config, tmp_path / "copy")
+    assert losses(tmp_path / "copy") == losses(tmp_path / "run")
+    assert metrics(tmp_path / "copy") == metrics(tmp_path / "run")
+    assert metrics(tmp_path / "copy")["best_epoch"] == 0
+
+
+def test_one_text_for_training_and_validation(data: Path, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path,
+        data,
+        {"validation_data_path": str(data / "shards"), "validation_dataset_reader": None},
+    )
+    train(config, tmp_path / "whole")
+    n_batches = len(losses(tmp_path / "whole"))
+    kills = [{"kill_at": n_batches // 2}, {"kill_at": n_batches // 4}]
+    recover(config, tmp_path / "run", tmp_path / "whole", kills)
+
+
+def newest(folder: Path, kind: str) -> Path:
+    return max(folder.glob(f"{kind}_state_*.th"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("kind", ["training", "model"])
+def test_half_of_a_checkpoint_is_lost(whole: Path, tmp_path: Path, kind: str) -> None:
+    train(whole / "config.json", tmp_path / "run", kill_at=24)
+    newest(tmp_path / "run", kind).unlink()
+    other = newest(tmp_path / "run", {"training": "model", "model": "training"}[kind])
+    content = other.read_bytes()
+    recover(whole / "config.json", tmp_path / "run", whole / "run", [])
+    assert (tmp_path / "run" / f"{other.name}.incomplete").read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["training", "model"])
+def test_a_checkpoint_is_damaged(whole: Path, tmp_path: Path, kind: str) -> None:
+    train(whole / "config.json", tmp_path / "run", kill_at=24)
+    path = newest(tmp_path / "run", kind)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    recover(whole / "config.json", tmp_path / "run", whole / "run", [])
+
+
+def test_all_training_states_are_lost(whole: Path, tmp_path: Path) -> None:
+    train(whole / "config.json", tmp_path / "run", kill_at=24)
+    for path in (tmp_path / "run").glob("training_state_*.th"):
+        path.unlink()
+    printed = recover(whole / "config.json", tmp_path / "run", whole / "run", [])
+    assert "no complete checkpoint" in printed and "the run starts from its beginning" in printed
+    assert len(list((tmp_path / "run").glob("model_state_*.th.incomplete"))) == 2
+
+
+def test_the_best_model_is_lost(whole: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped / "run", tmp_path / "run")
+    best = tmp_path / "run" / "best.th"
+    content = best.read_bytes()
+    best.unlink()
+    printed = train(stopped / "config.json", tmp_path / "run", fails=True)
+    assert f"{best} is missing: the weights of epoch 0" in printed
+    best.write_bytes(content)
+    recover(stopped / "config.json", tmp_path / "run", stopped / "run", [])
+
+
+@pytest.mark.parametrize("n_saves", [1, 3, 4])
+def test_full_disk(whole: Path, tmp_path: Path, n_saves: int) -> None:
+    printed = train(
+        whole / "config.json", tmp_path / "run", fails=True, full_disk_in_save=n_saves
+    )
+    assert "File too large" in printed or "PytorchStreamWriter" in printed
+    recover(whole / "config.json", tmp_path / "run", whole / "run", [])
+
+
+def test_more_epochs(data: Path, whole: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, data, {"trainer.num_epochs": 1})
+    train(config, tmp_path / "run")
+    for path in (config, tmp_path / "run" / "config.json"):
+        path.write_text(path.read_text().replace('"num_epochs": 1', '"num_epochs": 3'))
+    recover(config, tmp_path / "run", whole / "run", [])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_one_process_at_a_time(whole: Path, tmp_path: Path, force: bool) -> None:
+    process = start(whole / "config.json", tmp_path / "run")
+    while not (tmp_path / "run" / "losses.jsonl").exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGSTOP)
+    before = contents(tmp_path / "run")
+    printed = train(whole / "config.json", tmp_path / "run", fails=True, force=force)
+    error = printed.splitlines()[-1]
+    assert f"{tmp_path / 'run'}: another process is training in this folder" in error
+    assert contents(tmp_path / "run") == before
+    process.kill()
+    process.join()
+    if force:  # everything is new
+        train(whole / "config.json", tmp_path / "run", force=True)
+        assert_equal_runs(tmp_path / "run", whole / "run")
+    else:
+        recover(whole / "config.json", tmp_path / "run", whole / "run", [])
 
 
 def test_killed_from_outside(whole: Path, tmp_path: Path) -> None:
-    # At no point in particular: the machine's load decides.
-    folder = tmp_path / "run"
+    # At no point in particular: the machine's load decides. The name has what a glob reads.
+    folder = tmp_path / "run[1]*"
     for n_batches in (10, 30):
         process = start(whole / "config.json", folder)
         while not (folder / "losses.jsonl").exists() or len(losses(folder)) < n_batches:
