@@ -124,3 +124,13 @@ def read_arrays(path: Union[str, "PathLike[str]"]) -> Dict[str, "np.ndarray[Any,
     with h5py.File(path, "r") as file:
         file.visititems(add)
     return arrays
+
+
+def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> Dict[str, bytes]:
+    """The bytes of all files in a folder, by their paths there, but for some."""
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
+    return {name: content for name, content in files.items() if name not in leave_out}

@@ -1,24 +1,36 @@
+import glob
+import io
 import json
 import logging
 import os
-import shutil
+import tarfile
 from os import PathLike
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, NamedTuple, Optional, Union
 
 from allennlp.common import Params
+from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.common.elmo_files import ElmoFiles, elmo_sections, file_names
+from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 
 logger = logging.getLogger(__name__)
 
-# AllenNLP's own, whatever the plugin makes of their names.
-_archive_model = archival.archive_model
+# AllenNLP's own, whatever the plugin makes of its name.
 _load_model = archival._load_model
+
+_ARCHIVE = "model.tar.gz"
 
 # The layout of AllenNLP 0.9: the names of the archived files by their places in the config.
 _INDEX = "files_to_archive.json"
 _FOLDER = "fta"
+
+
+class _ElmoFile(NamedTuple):
+    """A file of an ELMo: its name in the config, and where it is on this machine."""
+
+    name: str
+    path: str
 
 
 def archive_model(
@@ -28,56 +40,104 @@ def archive_model(
     include_in_archive: Optional[List[str]] = None,
 ) -> str:
     """
-    AllenNLP's function of this name, with the ELMo files that the config names in the archive, so
-    that it loads where they are not: as AllenNLP 0.9 had it, and in its layout. Files that cannot
-    be had are left out with a warning. AllenNLP without this package loads such an archive too, but
-    wants the files where the config says.
+    Write what AllenNLP's function of this name writes, and the ELMo files that the config names, so
+    that the archive loads where they are not: as AllenNLP 0.9 had it, and in its layout. Files that
+    cannot be had are left out with a warning. AllenNLP without this package loads such an archive
+    too, but wants the files where the config says.
+
+    The archive takes the place of an earlier one when it is complete. Nothing else in
+    `serialization_dir` changes.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The folder of a training run.
+    weights : `str`, optional (default = `"best.th"`)
+        Relative to `serialization_dir`, or absolute.
+    archive_path : `str`, optional (default = `"model.tar.gz"` in `serialization_dir`)
+        A file, or an existing folder for `model.tar.gz`.
+    include_in_archive : `List[str]`, optional (default = `None`)
+        Paths, or globs, relative to `serialization_dir`.
+
+    # Returns
+
+    `str`
+        The path of the archive.
+
+    # Raises
+
+    `RuntimeError`
+        There are no weights, or no config.
     """
-    folder = os.path.join(serialization_dir, _FOLDER)
-    index_path = os.path.join(serialization_dir, _INDEX)
-    made: List[str] = []
+    folder = os.fspath(serialization_dir)
+    weights_path = os.path.join(folder, weights)
+    config_path = os.path.join(folder, archival.CONFIG_NAME)
+    for kind, path in (("weights", weights_path), ("config", config_path)):
+        if not os.path.exists(path):
+            raise RuntimeError(f"{kind} file '{path}' does not exist, unable to archive model")
+    target = os.path.join(folder, _ARCHIVE) if archive_path is None else os.fspath(archive_path)
+    if os.path.isdir(target):
+        target = os.path.join(target, _ARCHIVE)
+    logger.info("archiving weights and vocabulary to %s", target)
+
+    partial = f"{target}.partial"
     try:
-        try:
-            index = _collect(os.path.join(serialization_dir, archival.CONFIG_NAME), folder, made)
-            if index:
-                made.append(index_path)
-                with open(index_path, "w", encoding="utf-8") as file:
-                    json.dump(index, file, indent=2)
-                include_in_archive = [*(include_in_archive or []), _INDEX, _FOLDER]
-        except Exception as error:  # of a config, download or disk: no reason to lose the model
-            logger.warning("The archive is made without its ELMo files: %s", error)
-        return _archive_model(serialization_dir, weights, archive_path, include_in_archive)
+        with tarfile.open(partial, "w:gz") as archive:
+            archive.add(config_path, archival.CONFIG_NAME)
+            archive.add(weights_path, archival._WEIGHTS_NAME)
+            archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)
+            if os.path.exists(os.path.join(folder, META_NAME)):
+                archive.add(os.path.join(folder, META_NAME), META_NAME)
+            else:
+                logger.warning("meta file %s does not exist", os.path.join(folder, META_NAME))
+            for pattern in include_in_archive or []:
+                for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+                    archive.add(path, os.path.relpath(path, folder))
+            _add_elmo_files(archive, _find_elmo_files(config_path))
+        os.replace(partial, target)
     finally:
-        for path in made:
-            if os.path.exists(path):
-                os.remove(path)
-        if made and os.path.isdir(folder) and not os.listdir(folder):
-            os.rmdir(folder)
+        if os.path.exists(partial):
+            os.remove(partial)
+    return target
 
 
-def _collect(config_path: str, folder: str, made: List[str]) -> Dict[str, str]:
+def _find_elmo_files(config_path: str) -> Dict[str, _ElmoFile]:
     """
-    Gathers the ELMo files of a config in `folder`, adds their paths to `made`, and gives their
-    names in the config by their places there.
+    The ELMo files of a config by their places there; none if one of them cannot be had.
     """
-    with open(config_path, encoding="utf-8") as file:
-        config = json.load(file)
-    index = {}
-    for place, section in elmo_sections(config):
-        names = file_names(section)
-        for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
-            key = f"{place}.{argument}"
-            copy = os.path.join(folder, key)
-            os.makedirs(folder, exist_ok=True)
-            if os.path.exists(copy):
-                os.remove(copy)
-            made.append(copy)
-            try:
-                os.link(os.path.realpath(path), copy)
-            except OSError:
-                shutil.copyfile(path, copy)
-            index[key] = name
-    return index
+    files: Dict[str, _ElmoFile] = {}
+    try:
+        with open(config_path, encoding="utf-8") as file:
+            config = json.load(file)
+        for place, section in elmo_sections(config):
+            names = file_names(section)
+            for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
+                files[f"{place}.{argument}"] = _ElmoFile(name, os.path.realpath(path))
+    except Exception as error:  # of a config or download: no reason to lose the model
+        logger.warning("The archive is made without its ELMo files: %s", error)
+        return {}
+    return files
+
+
+def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, _ElmoFile]) -> None:
+    if not files:
+        return
+    index = json.dumps({key: file.name for key, file in files.items()}, indent=2).encode()
+    member = tarfile.TarInfo(_INDEX)
+    member.size = len(index)
+    archive.addfile(member, io.BytesIO(index))
+    member = tarfile.TarInfo(_FOLDER)
+    member.type, member.mode = tarfile.DIRTYPE, 0o755
+    archive.addfile(member)
+    members: Dict[str, str] = {}
+    for key, file in files.items():
+        name = f"{_FOLDER}/{key}"
+        if members.setdefault(file.path, name) == name:
+            archive.add(file.path, name)
+        else:  # an ELMo in several places of the config
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.LNKTYPE, members[file.path]
+            archive.addfile(member)
 
 
 def load_model(

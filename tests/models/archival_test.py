@@ -2,17 +2,18 @@ import json
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import pytest
+import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Token
 from allennlp.models import Model, archival, load_archive
 
 from allennlp_elmo_plugin.models import archival as our_archival
-from tests.testing import write_random_elmo
+from tests.testing import read_files, write_random_elmo
 
 SENTENCE = "Alice counted the naïve ﬁsh".split()
 OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
@@ -44,9 +45,17 @@ def config(options_file: str, weight_file: str) -> Dict[str, Any]:
     }
 
 
-def train(folder: Path, *files: str) -> Model:
+def train(folder: Path, *files: str, name: str = "model", elmo: Optional[Path] = None) -> Model:
+    """With `elmo`, its files are copied to `files` in the folder of the run."""
     (folder / "train.tsv").write_text("Alice###N counted###V\nthe###D\n", encoding="utf-8")
-    return train_model(Params(config(*files)), str(folder / "model"))
+    if elmo is None:
+        return train_model(Params(config(*files)), str(folder / name))
+    # A run that was killed before it began, so that there may be files in its folder.
+    (folder / files[0]).parent.mkdir(parents=True)
+    for file, original in zip(files, ("options.json", "weights.hdf5")):
+        shutil.copy(elmo / original, folder / file)
+    Params(config(*files)).to_file(str(folder / name / "config.json"))
+    return train_model(Params(config(*files)), str(folder / name), recover=True)
 
 
 def logits(model: Model, reader: Any) -> Any:
@@ -160,6 +169,71 @@ def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyP
     # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
     (elmo / "weights.hdf5").write_bytes(kept)
     assert load_archive(path).model is not None
+
+
+@pytest.mark.parametrize("names", [("options.json", "weights.hdf5"), None], ids=["own", "0.9"])
+def test_elmo_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path, names: Any) -> None:
+    """The run's own `fta` and index, under whatever names, are the user's: they stay."""
+    if names is None:
+        names = OPTIONS_KEY, OPTIONS_KEY.replace("options_file", "weight_file")
+    train(here, "model/fta/" + names[0], "model/fta/" + names[1], elmo=elmo)
+    before = read_files(here / "model", "model.tar.gz", "out.log")
+    assert f"fta/{names[1]}" in before
+    archival.archive_model(here / "model")
+    assert read_files(here / "model", "model.tar.gz", "out.log") == before
+    expected = load_archive(here / "model" / "model.tar.gz").model.state_dict()
+    shutil.move(str(here / "model" / "model.tar.gz"), str(tmp_path / "moved.tar.gz"))
+    shutil.rmtree(here / "model")
+    found = load_archive(tmp_path / "moved.tar.gz").model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_elmo_in_two_places_is_stored_once(here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo))
+    path = here / "model" / "config.json"
+    params = json.loads(path.read_text(encoding="utf-8"))
+    embedders = params["model"]["text_field_embedder"]["token_embedders"]
+    embedders["again"] = embedders["elmo"]
+    path.write_text(json.dumps(params), encoding="utf-8")
+    with tarfile.open(archival.archive_model(here / "model")) as archive:
+        files = [member for member in archive if member.name.startswith("fta/")]
+        assert [member.islnk() for member in files] == [False, False, True, True]
+        texts = [archive.extractfile(member).read() for member in files]
+    assert texts[0] == texts[2] and texts[1] == texts[3] == (elmo / "weights.hdf5").read_bytes()
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_an_archive_is_whole_or_stays_as_it_was(
+    here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    train(here, str(elmo), str(elmo))
+    before = read_files(here / "model", "out.log")
+
+    def failing(archive: tarfile.TarFile, name: str, *args: Any, **kwargs: Any) -> None:
+        if "weights" in str(name):
+            raise error
+        add(archive, name, *args, **kwargs)
+
+    add = tarfile.TarFile.add
+    monkeypatch.setattr(tarfile.TarFile, "add", failing)
+    with pytest.raises(type(error)):
+        archival.archive_model(here / "model")
+    assert read_files(here / "model", "out.log") == before
+
+
+def test_folder_with_what_a_glob_reads(here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo), name="model[1]*")
+    (here / "model[1]*" / "note.txt").write_text("note", encoding="utf-8")
+    path = archival.archive_model(here / "model[1]*", include_in_archive=["no*.txt"])
+    assert {"note.txt", "files_to_archive.json", f"fta/{OPTIONS_KEY}"} <= set(members(Path(path)))
+
+
+@pytest.mark.parametrize("name", ["best.th", "config.json"])
+def test_nothing_to_archive(here: Path, elmo: Path, name: str) -> None:
+    train(here, str(elmo), str(elmo))
+    (here / "model" / name).unlink()
+    with pytest.raises(RuntimeError, match=f"{name}' does not exist, unable to archive"):
+        archival.archive_model(here / "model")
 
 
 def test_arguments_of_archive_model(tmp_path: Path, here: Path, elmo: Path) -> None:

@@ -26,6 +26,7 @@ from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training import ResumableTrainer
+from tests.testing import read_files
 
 
 @TrainerCallback.register("write_losses")
@@ -310,30 +311,13 @@ def test_other_text(data: Path, tmp_path: Path, shard: str, change: bytes) -> No
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     train(config, tmp_path / "run", kill_at=10)
-    before = contents(tmp_path / "run")
+    before = read_files(tmp_path / "run", "out.log")
     path = tmp_path / "data" / "shards" / shard
     path.write_bytes((path.read_bytes() if change else path.read_bytes()[::-1]) + change)
     printed = train(config, tmp_path / "run", fails=True)
     found = " had " if change else " has other text of the same length"
     assert f"{shard}{found}" in printed and "put the files back" in printed
-    assert_unchanged(tmp_path / "run", before)
-
-
-def contents(folder: Path) -> Dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def assert_unchanged(folder: Path, before: Dict[str, bytes], *others: str) -> None:
-    """But for the log, and `others`."""
-    after = contents(folder)
-    assert {name for name in {*before, *after} if before.get(name) != after.get(name)} <= {
-        "out.log",
-        *others,
-    }
+    assert read_files(tmp_path / "run", "out.log") == before
 
 
 def replace_vocabulary(data: Path, words: List[str]) -> None:
@@ -346,7 +330,7 @@ def test_other_vocabulary(data: Path, tmp_path: Path, change: str) -> None:
     shutil.copytree(data, tmp_path / "data")
     config = write_config(tmp_path, tmp_path / "data", {})
     train(config, tmp_path / "run", kill_at=10)
-    before = contents(tmp_path / "run")
+    before = read_files(tmp_path / "run")
     words = before["vocabulary/lm_tokens.txt"].decode().split()
     others = {
         "order": [*words[:-2], words[-1], words[-2]],
@@ -359,7 +343,7 @@ def test_other_vocabulary(data: Path, tmp_path: Path, change: str) -> None:
     assert f"{tmp_path / 'run'}: the run was trained with another vocabulary" in error
     word = {"order": 61, "longer": 63, "shorter": 62}[change]
     assert f"word {word} is " in error and "start a new run" in error
-    assert contents(tmp_path / "run") == before
+    assert read_files(tmp_path / "run") == before
 
     replace_vocabulary(tmp_path / "data", words)
     train(config, tmp_path / "run")
@@ -398,7 +382,8 @@ def test_a_run_that_has_ended(
     shutil.copytree(ended / "run", tmp_path / "moved")
     for name in lost:
         (tmp_path / "moved" / name).unlink()
-    before = contents(tmp_path / "moved")
+    written = ("out.log", "meta.json", "metrics.json", "model.tar.gz")
+    before = read_files(tmp_path / "moved", *written)
     (ended / "run").rename(ended / "away")
     try:
         for _ in range(2):
@@ -407,9 +392,9 @@ def test_a_run_that_has_ended(
         (ended / "away").rename(ended / "run")
     assert "there is nothing to train" in printed
     assert_equal_runs(tmp_path / "moved", ended / "run")
-    assert_unchanged(tmp_path / "moved", before, "metrics.json", "model.tar.gz", "meta.json")
-    weights = [load_archive(path / "model.tar.gz").model for path in (ended / "run", tmp_path / "moved")]
-    states = [model.state_dict() for model in weights]
+    assert read_files(tmp_path / "moved", *written) == before
+    folders = ended / "run", tmp_path / "moved"
+    states = [load_archive(path / "model.tar.gz").model.state_dict() for path in folders]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -485,10 +470,8 @@ def test_the_best_model_is_lost(whole: Path, stopped: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("n_saves", [1, 3, 4])
 def test_full_disk(whole: Path, tmp_path: Path, n_saves: int) -> None:
-    printed = train(
-        whole / "config.json", tmp_path / "run", fails=True, full_disk_in_save=n_saves
-    )
-    assert "File too large" in printed or "PytorchStreamWriter" in printed
+    printed = train(whole / "config.json", tmp_path / "run", fails=True, full_disk_in_save=n_saves)
+    assert "inline_container.cc" in printed  # torch's error
     recover(whole / "config.json", tmp_path / "run", whole / "run", [])
 
 
@@ -507,11 +490,11 @@ def test_one_process_at_a_time(whole: Path, tmp_path: Path, force: bool) -> None
         assert process.is_alive()
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGSTOP)
-    before = contents(tmp_path / "run")
+    before = read_files(tmp_path / "run")
     printed = train(whole / "config.json", tmp_path / "run", fails=True, force=force)
     error = printed.splitlines()[-1]
     assert f"{tmp_path / 'run'}: another process is training in this folder" in error
-    assert contents(tmp_path / "run") == before
+    assert read_files(tmp_path / "run") == before
     process.kill()
     process.join()
     if force:  # everything is new
