@@ -375,7 +375,7 @@ def patch_checkpoint_search() -> None:
     """
     `allennlp/training/checkpointer.py`, all versions.
 
-    Checkpoints are found by a glob that begins with the folder of the run. In a folder with `[`, `*`
+    Checkpoints are found by a glob that begins with the folder of the run. In one with `[`, `*`
     or `?` in its name it finds none: training failed after the first epoch, and a recovered run
     started from its beginning.
     """
