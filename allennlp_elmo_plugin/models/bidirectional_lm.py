@@ -5,14 +5,17 @@ from dataclasses import replace
 from typing import Any, Dict, Optional, Tuple
 
 import torch
+import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.common.util import is_distributed, is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.model_call import model_call
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import IGNORED_TARGET
@@ -57,7 +60,8 @@ class BidirectionalLanguageModel(Model):
 
     `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
     Its gradient is that of `num_steps * loss`, which bilm-tf takes and which its learning rate and
-    gradient norm (`all_clip_norm_val`) are made for.
+    gradient norm (`all_clip_norm_val`) are made for. In distributed training each process weighs
+    its loss by its share of the words, so that the mean of the processes is that of all words.
 
     In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
     always that of the full one: the two are not to be compared, nor are the perplexities that
@@ -94,7 +98,8 @@ class BidirectionalLanguageModel(Model):
     precision : `str`, optional (default = `"float32"`)
         Of the matrix products in training: "float32", or "bfloat16", which is faster on hardware
         that has it. Parameters and the LSTMs' memories are float32 in any case, and evaluation is
-        all float32.
+        all float32. `torch.autocast` changes nothing of that, and the trainer's `use_amp` is
+        refused.
     """
 
     default_predictor = "bidirectional_lm"
@@ -178,6 +183,7 @@ class BidirectionalLanguageModel(Model):
         if self.serialization_dir is not None and is_global_primary():
             self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
 
+    @model_call
     def forward(
         self,
         tokens: torch.Tensor,
@@ -232,6 +238,10 @@ class BidirectionalLanguageModel(Model):
             top = self.bilm.lstm.dropout(layers[-1])  # (n_tokens, projection_dim)
             losses[direction] = self._loss(direction, top, packed_targets)
         loss = torch.stack(list(losses.values())).mean()
+        n_tokens = [packing.n_tokens for packing in output.packings.values()]
+        if self.training and is_distributed() and 0 in n_tokens:
+            # Every process must have a gradient, if only zero, for every parameter.
+            loss = loss + sum(p.reshape(-1)[:0].sum() for p in self.parameters() if p.requires_grad)
         outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
         outputs["loss"] = _ScaleGradient.apply(loss, targets.size(1)) if self.training else loss
         return outputs
@@ -239,17 +249,19 @@ class BidirectionalLanguageModel(Model):
     def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         n_tokens = targets.size(0)
         if n_tokens == 0:
-            # The other processes of distributed training may have some, and wait for this one.
-            self._perplexities[direction](torch.zeros(()), 0)
-            return top.sum()
-        if self.training:
+            # The text of a direction, or in distributed training of a process, may end before.
+            loss = top.sum()
+        elif self.training:
             loss = self.softmax.loss(top, targets)
             if self.softmax.sampler is not None:
                 self._warn_of_samples(self.softmax.sampler.n_samples)
                 self._check_order(targets)
         else:
             loss = -self.softmax.log_probabilities(top, targets).mean()
+        # All processes come here for each direction, and wait for each other.
         self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
+        if is_distributed():
+            loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
         return loss
 
     def _warn_of_samples(self, n_samples: int) -> None:

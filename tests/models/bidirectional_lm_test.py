@@ -369,6 +369,30 @@ class TestTraining:
         assert abs(near - exact) < 0.01 * exact
         assert evaluation == exact_evaluation
 
+    @pytest.mark.parametrize("num_samples", [0, 20])
+    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+    def test_autocast_changes_nothing(self, vocab, num_samples, precision):
+        batches = _batches(vocab)[:2]
+        runs = []
+        for autocast in (False, True):
+            torch.manual_seed(1)
+            model = BidirectionalLanguageModel(
+                vocab, options=SMALL, num_samples=num_samples, precision=precision
+            )
+            losses = []
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                for batch in batches:
+                    losses.append(model(**batch)["loss"])
+                    losses[-1].backward()
+                losses.append(model.eval()(**batches[0])["loss"])
+            assert all(loss.dtype == torch.float32 for loss in losses)
+            gradients = [p.grad.to_dense() for p in model.parameters()]
+            runs.append((losses, gradients, model.get_metrics()))
+        (losses, gradients, metrics), (same_losses, same_gradients, same_metrics) = runs
+        assert losses == same_losses and metrics == same_metrics
+        for gradient, same in zip(gradients, same_gradients):
+            assert torch.equal(gradient, same)
+
 
 @pytest.mark.parametrize("exhausted", ["forward", "backward"])
 @pytest.mark.parametrize("training", [True, False])

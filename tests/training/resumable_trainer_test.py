@@ -1,5 +1,6 @@
 """Runs that are killed and recovered against runs that were never stopped."""
 
+import functools
 import gzip
 import io
 import itertools
@@ -12,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import MagicMock
@@ -19,7 +21,9 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from allennlp.commands import main
+from allennlp.commands import train as train_command
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
 from allennlp.training.callbacks import TrainerCallback
@@ -50,11 +54,14 @@ class WriteLosses(TrainerCallback):
         if not is_training:
             return
         losses = [output["loss"].item().hex() for output in batch_outputs]
-        with open(Path(self.serialization_dir) / "losses.jsonl", "a", encoding="utf-8") as log:
+        name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
+        with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
             entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
-            log.write(json.dumps(entry) + "\n")
+            log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
         WriteLosses.kill_at -= 1
         if WriteLosses.kill_at == 0:
+            if trainer._distributed:
+                os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -99,6 +106,9 @@ def _train(
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     torch.set_num_threads(1)
+    # The processes of distributed training need not import everything again.
+    spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+    train_command.mp = types.SimpleNamespace(spawn=spawn)
     WriteLosses.kill_at = kill_at
     if kill_in_save:
         _kill_in_save(*kill_in_save)
@@ -146,10 +156,10 @@ def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> s
     return printed
 
 
-def losses(folder: Path) -> Dict[Any, Any]:
+def losses(folder: Path, name: str = "losses.jsonl") -> Dict[Any, Any]:
     """The losses of each batch; those of a batch trained twice have to be the same."""
     seen: Dict[Any, Any] = {}
-    for line in (folder / "losses.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (folder / name).read_text(encoding="utf-8").splitlines():
         epoch, *others = json.loads(line)
         assert seen.setdefault((epoch, others[0]), others) == others
     return seen
@@ -517,7 +527,72 @@ def test_killed_from_outside(whole: Path, tmp_path: Path) -> None:
     recover(whole / "config.json", folder, whole / "run", [])
 
 
+# Without dropout, and in training too with windows in which some rows have no words left.
+EVEN = {
+    "model.options.dropout": 0.0,
+    "model.num_samples": 0,
+    "dataset_reader.drop_last": False,
+    "trainer.num_epochs": 2,
+    "trainer.callbacks": ["write_losses", "initial_validation"],
+    "evaluate_on_test": True,
+}
+
+
+def test_two_processes_are_as_one(data: Path, tmp_path: Path) -> None:
+    """Two processes of two rows train and evaluate as one of four rows; at the end one has none."""
+    text = data / "heldout.txt"
+    test = tmp_path / "test.txt"
+    test.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:12]))
+    config = write_config(tmp_path, data, {**EVEN, "test_data_path": str(test)})
+    train(config, tmp_path / "one")
+    rows = {"dataset_reader.batch_size": 2, "validation_dataset_reader.batch_size": 2}
+    changes = {**EVEN, **rows, "distributed": {"cuda_devices": [-1, -1]}, "test_data_path": str(test)}
+    train(write_config(tmp_path, data, changes), tmp_path / "two")
+    one, two = (metrics(tmp_path / name) for name in ("one", "two"))
+    assert {key for key in one if key.startswith(("initial", "test"))}
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        assert two[key] == pytest.approx(value, rel=1e-4), key
+    seeds = [
+        {entry[-1] for entry in losses(tmp_path / "two", name).values()}
+        for name in ("losses.jsonl", "losses_1.jsonl")
+    ]
+    # So their dropout differs.
+    assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
+
+
+def test_two_processes_killed(data: Path, tmp_path: Path) -> None:
+    changes = {
+        "model.num_samples": 0,
+        "trainer.num_epochs": 2,
+        "distributed": {"cuda_devices": [-1, -1]},
+        "dataset_reader.batch_size": 2,
+        "validation_dataset_reader.batch_size": 2,
+    }
+    config = write_config(tmp_path, data, changes)
+    train(config, tmp_path / "whole")
+    kills = [{"kill_at": int(0.6 * len(losses(tmp_path / "whole")))}]
+    recover(config, tmp_path / "run", tmp_path / "whole", kills)
+    others = [losses(tmp_path / name, "losses_1.jsonl") for name in ("run", "whole")]
+    assert others[0] == others[1]
+
+
 class TestTrainer:
+    @pytest.mark.parametrize("cuda_device", [-1, 0])
+    def test_amp_is_refused(self, tmp_path: Path, cuda_device: int) -> None:
+        model = torch.nn.Linear(1, 1)
+        model.training_state = dict
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ConfigurationError, match='"precision": "bfloat16" in the model'):
+            ResumableTrainer(
+                model,
+                optimizer,
+                MagicMock(),
+                serialization_dir=str(tmp_path),
+                cuda_device=cuda_device,
+                use_amp=True,
+            )
+
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects
         assert Trainer.by_name(Trainer.default_implementation)

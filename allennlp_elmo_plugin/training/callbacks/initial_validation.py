@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, Dict
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
 from allennlp.training.callbacks import TrainerCallback
-from allennlp.training.util import evaluate
+
+from allennlp_elmo_plugin.training.training_loop import evaluate_together
 
 if TYPE_CHECKING:
     from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
@@ -45,7 +46,9 @@ class InitialValidationCallback(TrainerCallback):
             return  # recovered
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
-        metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
+        metrics = evaluate_together(
+            trainer.model, trainer._validation_data_loader, trainer.cuda_device
+        )
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():
