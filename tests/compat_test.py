@@ -16,7 +16,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import archival
 from allennlp.nn.parallel import ddp_accelerator
-from allennlp.training import gradient_descent_trainer, trainer
+from allennlp.training import checkpointer, gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin import compat, embedder
@@ -265,6 +265,21 @@ class TestGradientNorm:
     def test_is_what_the_trainer_calls(self) -> None:
         is_ours = gradient_descent_trainer.clip_grad_norm_ is compat.clip_grad_norm_
         assert is_ours == (compat.TORCH_VERSION >= (2, 0))
+
+
+@pytest.mark.parametrize("name", ["run", "run[1]", "run*", "?"])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_checkpoints_are_found_whatever_the_name_of_the_folder(
+    tmp_path: Path, name: str, sharded: bool
+) -> None:
+    saver = checkpointer.Checkpointer(tmp_path / name)
+    saver.state_is_sharded = sharded
+    ending = "_w0.th" if sharded else ".th"
+    (tmp_path / name).mkdir()
+    others = ["best.th", "model_state_e2_b0.th.incomplete"] + ["model_state_e3_b0_w1.th"] * sharded
+    for file in [f"model_state_e0_b5{ending}", f"model_state_e1_b0{ending}", *others]:
+        (tmp_path / name / file).touch()
+    assert saver._find_all_checkpoints() == {(0, 5), (1, 0)}
 
 
 class TestDeviceOfIndex:

@@ -52,14 +52,14 @@ class ResumableTrainer(GradientDescentTrainer):
     Those of `GradientDescentTrainer`.
     """
 
-    def __init__(self, model: Any, *args: Any, use_amp: bool = False, **kwargs: Any) -> None:
-        if use_amp and hasattr(model, "training_state"):
+    def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("use_amp") and hasattr(model, "training_state"):
             raise ConfigurationError(
                 "use_amp is not for language models: AllenNLP forgets to divide their gradients by "
                 'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
                 "the model"
             )
-        super().__init__(model, *args, use_amp=use_amp, **kwargs)
+        super().__init__(model, *args, **kwargs)
         self.model: Any
         self.data_loader: Any
         self._serialization_dir: str

@@ -379,11 +379,11 @@ class TestTraining:
             model = BidirectionalLanguageModel(
                 vocab, options=SMALL, num_samples=num_samples, precision=precision
             )
-            losses = []
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-                for batch in batches:
-                    losses.append(model(**batch)["loss"])
-                    losses[-1].backward()
+                losses = [model(**batch)["loss"] for batch in batches]
+            # Outside, as torch's documentation asks for.
+            torch.stack(losses).sum().backward()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
                 losses.append(model.eval()(**batches[0])["loss"])
             assert all(loss.dtype == torch.float32 for loss in losses)
             gradients = [p.grad.to_dense() for p in model.parameters()]

@@ -546,7 +546,12 @@ def test_two_processes_are_as_one(data: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, data, {**EVEN, "test_data_path": str(test)})
     train(config, tmp_path / "one")
     rows = {"dataset_reader.batch_size": 2, "validation_dataset_reader.batch_size": 2}
-    changes = {**EVEN, **rows, "distributed": {"cuda_devices": [-1, -1]}, "test_data_path": str(test)}
+    changes = {
+        **EVEN,
+        **rows,
+        "distributed": {"cuda_devices": [-1, -1]},
+        "test_data_path": str(test),
+    }
     train(write_config(tmp_path, data, changes), tmp_path / "two")
     one, two = (metrics(tmp_path / name) for name in ("one", "two"))
     assert {key for key in one if key.startswith(("initial", "test"))}
