@@ -288,11 +288,11 @@ class _Progress(TrainerCallback):
         return {"processes": self.states, "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        if "processes" not in state_dict:
+        if not {"processes", "metrics"} <= state_dict.keys():
             raise ConfigurationError(
                 f"The checkpoint in {self.serialization_dir} lacks what an exact continuation "
-                "needs: it was not saved with allennlp_elmo_plugin's trainer. Start a new run, "
-                "from its model"
+                "needs: it was not saved with this version of allennlp_elmo_plugin. Start a new "
+                "run, from its model"
             )
         self.states = state_dict["processes"]
         self.metrics = state_dict["metrics"]
