@@ -21,9 +21,11 @@ from typing import Any, Callable, Iterable, Iterator, List, Set, Tuple, Union
 
 import numpy
 import torch
-from allennlp.common import Tqdm
+from allennlp.common import Params, Tqdm, file_utils
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.meta import Meta
+from allennlp.data import Vocabulary
 from allennlp.data.data_loaders import multiprocess_data_loader
 from allennlp.models import archival
 from allennlp.training import checkpointer
@@ -43,6 +45,7 @@ def apply() -> None:
     patch_device_of_index()
     patch_worker_lock()
     patch_archive_extraction()
+    patch_files_of_runs()
     patch_checkpoint_search()
     patch_checkpoint_removal()
     silence_sparse_invariants()
@@ -366,6 +369,66 @@ def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
         return False
     root = os.path.realpath(folder)
     return all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in paths)
+
+
+# The other files of a run
+
+
+# AllenNLP's own.
+_params_to_file = Params.to_file
+_meta_to_file = Meta.to_file
+_vocabulary_to_files = Vocabulary.save_to_files
+
+
+def patch_files_of_runs() -> None:
+    """
+    `allennlp/common/params.py`, `allennlp/common/meta.py`, `allennlp/data/vocabulary.py`, all
+    versions.
+
+    When a run is recovered, its config, its meta data and its vocabulary are written again, over
+    those that are there: a kill in between left the run with truncated ones. Now a file is replaced
+    when the new one is complete.
+    """
+    Params.to_file = _save_params  # type: ignore[method-assign]
+    Meta.to_file = _save_meta  # type: ignore[method-assign]
+    Vocabulary.save_to_files = _save_vocabulary  # type: ignore[method-assign]
+
+
+def _save_params(self: Params, params_file: str, *args: Any, **kwargs: Any) -> None:
+    with _replacing(params_file) as new:
+        _params_to_file(self, new, *args, **kwargs)
+
+
+def _save_meta(self: Meta, path: Union[str, "PathLike[str]"]) -> None:
+    with _replacing(path) as new:
+        _meta_to_file(self, new)
+
+
+def _save_vocabulary(self: Vocabulary, directory: str) -> None:
+    os.makedirs(directory, exist_ok=True)
+    with file_utils.FileLock(os.path.join(directory, ".lock")):
+        new = os.path.join(directory, ".partial")  # a vocabulary has no hidden files
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            _vocabulary_to_files(self, new)
+            for name in os.listdir(new):
+                if not name.startswith("."):
+                    os.replace(os.path.join(new, name), os.path.join(directory, name))
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _replacing(path: Union[str, "PathLike[str]"]) -> Iterator[str]:
+    """A path to write to, which takes the place of `path` when the block ends without an error."""
+    folder, name = os.path.split(os.fspath(path))
+    new = os.path.join(folder, f".{name}.partial")
+    try:
+        yield new
+        os.replace(new, path)
+    finally:
+        if os.path.exists(new):
+            os.remove(new)
 
 
 # Checkpoints

@@ -11,8 +11,11 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.meta import Meta
+from allennlp.data import Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import archival
 from allennlp.nn.parallel import ddp_accelerator
@@ -20,6 +23,7 @@ from allennlp.training import checkpointer, gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin import compat, embedder
+from tests.testing import read_files
 
 PLUGIN = "allennlp_elmo_plugin"
 
@@ -265,6 +269,50 @@ class TestGradientNorm:
     def test_is_what_the_trainer_calls(self) -> None:
         is_ours = gradient_descent_trainer.clip_grad_norm_ is compat.clip_grad_norm_
         assert is_ours == (compat.TORCH_VERSION >= (2, 0))
+
+
+class TestFilesOfRuns:
+    """A recovered run writes them again: what is there stays until the new ones are complete."""
+
+    @staticmethod
+    def _save(folder: Path, word: str) -> None:
+        Params({"word": word}).to_file(str(folder / "config.json"))
+        Meta(word).to_file(folder / "meta.json")
+        vocab = Vocabulary(tokens_to_add={"tokens": [word], "labels": [word]})
+        vocab.save_to_files(str(folder / "vocabulary"))
+
+    def test_saved(self, tmp_path: Path) -> None:
+        for word in ("one", "another"):
+            self._save(tmp_path, word)
+            assert Params.from_file(tmp_path / "config.json").params == {"word": word}
+            assert Meta.from_path(tmp_path / "meta.json").version == word
+            vocab = Vocabulary.from_files(str(tmp_path / "vocabulary"))
+            assert vocab.get_token_index(word, "tokens") == 2
+            assert vocab.get_token_index(word, "labels") == 0
+        assert {name for name in read_files(tmp_path) if Path(name).name != ".lock"} == {
+            "config.json",
+            "meta.json",
+            *(f"vocabulary/{name}.txt" for name in ("labels", "tokens", "non_padded_namespaces")),
+        }
+
+    def test_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._save(tmp_path, "one")
+        before = read_files(tmp_path)
+
+        def fail(*args: Any, **kwargs: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("json.dump", fail)
+        monkeypatch.setattr("allennlp.data.vocabulary.print", fail, raising=False)
+        vocab = Vocabulary(tokens_to_add={"tokens": ["another"]})
+        for save in (
+            lambda: Params({}).to_file(str(tmp_path / "config.json")),
+            lambda: Meta("another").to_file(tmp_path / "meta.json"),
+            lambda: vocab.save_to_files(str(tmp_path / "vocabulary")),
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                save()
+        assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["run", "run[1]", "run*", "?"])

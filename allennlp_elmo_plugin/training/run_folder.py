@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Set, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -49,7 +49,9 @@ def train_model(
         Another process is training in the folder, or the vocabulary of the run is another one.
     """
     folder = Path(serialization_dir)
-    names = set(os.listdir(folder)) - {LOCK_NAME} if folder.is_dir() else set()
+    names = _names(folder)
+    # A run that was killed before anything was written has nothing but its lock.
+    recover = recover and (bool(names) or not (folder / LOCK_NAME).exists())
     refused_by_allennlp = (
         (recover and force)
         or (recover and CONFIG_NAME not in names)
@@ -78,9 +80,17 @@ def create_serialization_dir(
     force: bool,
 ) -> None:
     """AllenNLP's function of this name, for which a folder with nothing but a lock is new."""
-    is_new = os.path.isdir(serialization_dir) and os.listdir(serialization_dir) == [LOCK_NAME]
-    if recover or not is_new:
+    folder = Path(serialization_dir)
+    if recover or _names(folder) or not (folder / LOCK_NAME).exists():
         _create_serialization_dir(params, serialization_dir, recover, force)
+
+
+def _names(folder: Path) -> Set[str]:
+    """What is in a folder; once it has its lock, without hidden files, which a kill may leave."""
+    names = set(os.listdir(folder)) if folder.is_dir() else set()
+    if LOCK_NAME in names:
+        names = {name for name in names if not name.startswith(".")}
+    return names
 
 
 def _remove_contents(folder: Path) -> None:

@@ -84,6 +84,13 @@ def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:
+    for name in (".lock", ".config.json.partial"):
+        (tmp_path / name).touch()
+    run_folder.train_model(Params({}), tmp_path, recover=True)
+    assert calls == [(False, False, 0, [".config.json.partial", ".lock"])]
+
+
 def test_another_node_shares_the_folder(tmp_path: Path, calls: List[Any]) -> None:
     with run_folder.locked_folder(tmp_path, "in use"):
         run_folder.train_model(Params({}), tmp_path, node_rank=1)
