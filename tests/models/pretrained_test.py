@@ -226,7 +226,7 @@ class TestBadInput:
         words.unlink()
         self.fails(folder, "a model of 50 words, but not the vocabulary")
         (folder / "options.json").unlink()
-        self.fails(folder, "no options.json")
+        self.fails(folder, "options.json: there is no such file")
 
     def test_nothing_given(self, tmp_path):
         vocab = vocabulary(tmp_path / "vocabulary", WORDS)
