@@ -284,8 +284,7 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
             if os.path.isfile(os.path.join(path, f"{name}.index")):
                 return os.path.join(path, name)
         raise FileNotFoundError(
-            f"{choice}: names {named!r}, but the file {os.path.basename(named)}.index is not "
-            f"there; of checkpoints there are {[os.path.basename(prefix) for prefix in found]}"
+            f"{choice}: names {named!r}, but there is no {os.path.basename(named) + '.index'!r}; of checkpoints there are {[os.path.basename(prefix) for prefix in found]}"
         )
     if not found:
         raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")

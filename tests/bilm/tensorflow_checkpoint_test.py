@@ -106,7 +106,7 @@ class TestWhichCheckpoint:
         with pytest.raises(ValueError, match=r"\['model.ckpt-1', 'model.ckpt-2'\], and no file"):
             find_checkpoint(two)
         (two / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
-        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*model.ckpt-3.index"):
+        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*'model.ckpt-3.index'"):
             find_checkpoint(two)
         (two / "checkpoint").write_text("nonsense")
         with pytest.raises(ValueError, match="checkpoint: has no line `model_checkpoint_path"):
