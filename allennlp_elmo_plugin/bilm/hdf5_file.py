@@ -10,6 +10,8 @@ from typing import Any, Iterator, List, Optional, Union
 
 import numpy
 
+from allennlp_elmo_plugin.bilm.json_file import shown
+
 Path = Union[str, "os.PathLike[str]"]
 
 MAX_EXPANSION = 100
@@ -51,7 +53,9 @@ def open_weight_file(path: Path) -> Iterator[Any]:
             _check(weight_file, path)
             yield weight_file
     except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+        raise ValueError(
+            f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
+        ) from error
 
 
 def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
@@ -80,7 +84,7 @@ def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -
             dataset.read_direct(out)
     except Exception as error:  # h5py has no class of its own for what HDF5 reports
         raise ValueError(
-            f"{path}: the dataset {dataset.name!r} can't be read, the file is damaged ({error})"
+            f"{path}: the dataset {dataset.name!r} can't be read, the file is damaged ({shown(error, 200)})"
         ) from error
     return out
 
@@ -121,7 +125,9 @@ def _check(weight_file: Any, path: Path) -> None:
     except _Refused:
         raise
     except Exception as error:  # as above
-        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+        raise ValueError(
+            f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
+        ) from error
     if total > allowance(file_size):
         raise ValueError(
             f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "

@@ -14,7 +14,6 @@ MAX_BYTES = 16 * 2**20
 
 _MAX_DEPTH = 64
 _MAX_DIGITS = 19  # of an integer of 64 bits
-_MAX_SHOWN = 60
 
 
 def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict[str, Any]:
@@ -81,13 +80,13 @@ def parse_json(text: bytes, source: str) -> Any:
     return values
 
 
-def shown(text: str) -> str:
+def shown(text: object, length: int = 60) -> str:
     """
-    Return a key or a string of a file as an error shows it: control characters escaped, and cut off
-    where it is long.
+    Return a string of a file, or a library's error about the file, as our errors show it: control
+    characters escaped, and cut off after `length` characters.
     """
-    escaped = json.dumps(text)[1:-1]
-    return escaped if len(escaped) <= _MAX_SHOWN else f"{escaped[:_MAX_SHOWN]}..."
+    escaped = json.dumps(str(text))[1:-1]
+    return escaped if len(escaped) <= length else f"{escaped[:length]}..."
 
 
 class _NamedError(ValueError):

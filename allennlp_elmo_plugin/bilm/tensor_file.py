@@ -85,9 +85,9 @@ class TensorFile:
 
     # Parameters
 
-    path : `str` or `os.PathLike`
-        Written by torch 1.6 or later.
-    source : `str`, optional (default = `path`)
+    file : `str`, `os.PathLike` or `BinaryIO`
+        Written by torch 1.6 or later; a path, or open for bytes.
+    source : `str`, optional (default = the path)
         What errors call it.
 
     # Raises
@@ -96,13 +96,16 @@ class TensorFile:
     in it but tensors of floating-point numbers by their names.
     """
 
-    def __init__(self, path: Union[str, "os.PathLike[str]"], source: str = "") -> None:
-        self.source = source or os.fspath(path)
-        if not os.path.isfile(path):
-            raise ValueError(f"{self.source}: not a file of weights")
-        self._file: BinaryIO = open(path, "rb")
+    def __init__(self, file: Union[str, "os.PathLike[str]", BinaryIO], source: str = "") -> None:
+        if isinstance(file, (str, os.PathLike)):
+            self.source = source or os.fspath(file)
+            if not os.path.isfile(file):
+                raise ValueError(f"{self.source}: not a file of weights")
+            self._file: BinaryIO = open(file, "rb")
+        else:
+            self.source, self._file = source, file
         try:
-            self._open(os.path.getsize(path))
+            self._open(self._file.seek(0, os.SEEK_END))
         except BaseException:
             self._file.close()
             raise
@@ -119,7 +122,7 @@ class TensorFile:
         except _ZIP_ERRORS as error:
             raise ValueError(
                 f"{self.source}: not a file of weights that torch 1.6 or later saved, or one cut "
-                f"off ({error})"
+                f"off ({shown(error, 200)})"
             ) from None
         entries = self._archive.infolist()
         self._entries = {entry.filename: entry for entry in entries}
@@ -154,7 +157,9 @@ class TensorFile:
                     data[place : place + len(chunk)] = chunk
                     place += len(chunk)
         except _ZIP_ERRORS as error:
-            raise ValueError(f"{self.source}: '{shown(name)}' in it is damaged ({error})") from None
+            raise ValueError(
+                f"{self.source}: '{shown(name)}' in it is damaged ({shown(error, 200)})"
+            ) from None
         if place != size:
             raise ValueError(f"{self.source}: '{shown(name)}' in it is cut off")
         return data

@@ -283,8 +283,10 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
         for name in ([named] if inside else []) + [os.path.basename(named)]:
             if os.path.isfile(os.path.join(path, f"{name}.index")):
                 return os.path.join(path, name)
+        there = [os.path.basename(prefix) for prefix in found]
         raise FileNotFoundError(
-            f"{choice}: names {named!r}, but there is no {os.path.basename(named) + '.index'!r}; of checkpoints there are {[os.path.basename(prefix) for prefix in found]}"
+            f"{choice}: names {named!r}, but there is no {f'{os.path.basename(named)}.index'!r}; "
+            f"of checkpoints there are {there}"
         )
     if not found:
         raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Collection, Iterator
 
 from allennlp_elmo_plugin.bilm.hdf5_file import MAX_EXPANSION, allowance
+from allennlp_elmo_plugin.bilm.json_file import shown
 
 # Files of an archive, and bytes of what tar says of a file beyond its name of 100 bytes.
 _MAX_MEMBERS = 10_000
@@ -99,6 +100,8 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
                 stream: Any = _Decompressed(file, source)
                 with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
                     _unpack(archive, Path(folder), source, names)
+                while stream.read(_CHUNK_BYTES):
+                    pass  # to the checksum at the end
         except _Refused:
             raise
         except (
@@ -110,7 +113,9 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
             ValueError,
             OverflowError,
         ) as error:
-            raise ValueError(f"{source} is not a model.tar.gz, or one cut off ({error})") from error
+            raise ValueError(
+                f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})"
+            ) from error
         yield Path(folder)
 
 
