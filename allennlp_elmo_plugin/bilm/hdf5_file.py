@@ -84,7 +84,8 @@ def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -
             dataset.read_direct(out)
     except Exception as error:  # h5py has no class of its own for what HDF5 reports
         raise ValueError(
-            f"{path}: the dataset {dataset.name!r} can't be read, the file is damaged ({shown(error, 200)})"
+            f"{path}: the dataset {dataset.name!r} can't be read, the file is damaged "
+            f"({shown(error, 200)})"
         ) from error
     return out
 

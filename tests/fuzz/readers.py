@@ -1,6 +1,6 @@
 """
 Mutated files for the readers: each must be read or refused with an error of ours that names the
-file, in ten seconds and half a gigabyte.
+file, in ten seconds of the processor's time and half a gigabyte.
 
     python -m tests.fuzz.readers --cases 1000000 --folder fuzz
 
@@ -458,7 +458,8 @@ class Fuzzer:
             start, read_by_child = struct.unpack("<qq", shared[:])
             n_read += read_by_child
             if os.WIFSIGNALED(status) or os.WEXITSTATUS(status):
-                died = "hangs" if status == signal.SIGALRM else f"dies (status {status})"
+                hangs = status in (signal.SIGPROF, signal.SIGALRM)
+                died = "hangs" if hangs else f"dies (status {status})"
                 failures.append({"reader": reader, "case": start, "error": died})
                 start += 1
         return Outcome(end, n_read, failures)
@@ -474,8 +475,11 @@ class Fuzzer:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             for number in range(start, end):
                 shared[:] = struct.pack("<qq", number, n_read)
-                signal.alarm(SECONDS)
+                # Of the processor's time, as others may use it, and of the clock's.
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                signal.alarm(20 * SECONDS)
                 was_read, error = self.run_case(reader, number)
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.alarm(0)
                 n_read += was_read
                 if error is not None:
