@@ -225,8 +225,8 @@ def _write_archive(model: BidirectionalLanguageModel, folder: Path, path: Path) 
 def _config(options: BiLmOptions) -> Dict[str, Any]:
     reader = {
         "type": "truncated_bptt_lm",
-        "batch_size": options.training.get("batch_size", _DEFAULT_BATCH_SIZE),
-        "num_steps": options.training.get("unroll_steps", _DEFAULT_NUM_STEPS),
+        "batch_size": int(options.training.get("batch_size") or _DEFAULT_BATCH_SIZE),
+        "num_steps": int(options.training.get("unroll_steps") or _DEFAULT_NUM_STEPS),
         "max_characters_per_token": (
             options.char_cnn.max_characters_per_token if options.char_cnn else None
         ),
