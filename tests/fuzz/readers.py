@@ -34,7 +34,11 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.saved_variables import complete_options, find_variables
+from allennlp_elmo_plugin.bilm.saved_variables import (
+    Hdf5Variables,
+    complete_options,
+    find_variables,
+)
 from allennlp_elmo_plugin.bilm.tensor_file import TensorFile
 from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
@@ -357,7 +361,9 @@ class Seeds:
 def _read_variables(folder: Path) -> None:
     variables = find_variables(folder)
     complete_options({"char_cnn": {}}, variables.shapes)
-    for name in variables.shapes:
+    # Of an HDF5 file, all are read as weights.
+    n_read = 2 if isinstance(variables, Hdf5Variables) else None
+    for name in list(variables.shapes)[:n_read]:
         variables.read(name)
     variables.accumulators()
     variables.n_updates()
