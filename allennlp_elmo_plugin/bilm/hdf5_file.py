@@ -84,7 +84,7 @@ def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -
             dataset.read_direct(out)
     except Exception as error:  # h5py has no class of its own for what HDF5 reports
         raise ValueError(
-            f"{path}: the dataset {dataset.name!r} can't be read, the file is damaged "
+            f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is damaged "
             f"({shown(error, 200)})"
         ) from error
     return out
@@ -116,13 +116,13 @@ def _check(weight_file: Any, path: Path) -> None:
         weight_file.id.links.visit(visit, info=True)
         if foreign:
             raise _Refused(
-                f"{path}: {foreign[0].decode('utf-8', 'replace')!r} is a link to another place or "
-                "file, which is not followed; write the file with the datasets themselves"
+                f"{path}: {_quoted(foreign[0])} is a link to another place or file, which is not "
+                "followed; write the file with the datasets themselves"
             )
         for name in names:
             item = h5py.h5o.open(weight_file.id, name)
             if isinstance(item, h5py.h5d.DatasetID):
-                total += _n_bytes(item, name.decode("utf-8", "replace"), file_size, path)
+                total += _n_bytes(item, _quoted(name), file_size, path)
     except _Refused:
         raise
     except Exception as error:  # as above
@@ -134,6 +134,10 @@ def _check(weight_file: Any, path: Path) -> None:
             f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
             f"file's {file_size:,}; write the file without compression"
         )
+
+
+def _quoted(name: bytes) -> str:
+    return f"'{shown(name.decode('utf-8', 'replace'), 200)}'"
 
 
 class _Refused(ValueError):
@@ -155,13 +159,13 @@ def _n_bytes(dataset: Any, name: str, file_size: int, path: Path) -> int:
     layout = properties.get_layout()
     if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
         raise _Refused(
-            f"{path}: the dataset {name!r} has its data in other files, which are not read; write "
+            f"{path}: the dataset {name} has its data in other files, which are not read; write "
             "the file with the data in it"
         )
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     if not _FILTERS.issuperset(filters):
         raise _Refused(
-            f"{path}: the dataset {name!r} has filters {filters} of HDF5, of which only "
+            f"{path}: the dataset {name} has filters {filters} of HDF5, of which only "
             f"{sorted(_FILTERS)} are read; write the file without compression"
         )
     item_size = dataset.get_type().get_size()
@@ -170,7 +174,7 @@ def _n_bytes(dataset: Any, name: str, file_size: int, path: Path) -> int:
     stored = dataset.get_storage_size()
     if stored > file_size or stored < (1 if filters and n_bytes else n_bytes):
         raise _Refused(
-            f"{path}: the dataset {name!r} takes {n_bytes:,} bytes, of which {stored:,} are stored "
+            f"{path}: the dataset {name} takes {n_bytes:,} bytes, of which {stored:,} are stored "
             f"in the file of {file_size:,}; get the file again, or export the model again"
         )
     if layout == h5py.h5d.CHUNKED:

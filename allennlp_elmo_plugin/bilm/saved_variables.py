@@ -11,7 +11,7 @@ import torch
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file, read_floats
-from allennlp_elmo_plugin.bilm.json_file import read_json_object
+from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
@@ -185,7 +185,8 @@ class Hdf5Variables(SavedVariables):
 
 
 def _twice(source: str, name: str, other: str) -> str:
-    return f"{source}: {name!r} and {other!r} are two names of one variable; remove one"
+    names = f"'{shown(name, 200)}' and '{shown(other, 200)}'"
+    return f"{source}: {names} are two names of one variable; remove one"
 
 
 def find_variables(folder: Path) -> SavedVariables:
@@ -366,8 +367,8 @@ def _check_shapes(expected: Mapping[str, Tuple[int, ...]], variables: SavedVaria
     left_over = sorted(set(variables.shapes) - set(expected) - {SOFTMAX_WEIGHT})
     if left_over:
         raise ValueError(
-            f"{variables.source}: the options say nothing of the variable {left_over[0]!r} "
-            f"({len(left_over)} such); are they those of this model?"
+            f"{variables.source}: the options say nothing of the variable "
+            f"'{shown(left_over[0], 200)}' ({len(left_over)} such); are they those of this model?"
         )
 
 

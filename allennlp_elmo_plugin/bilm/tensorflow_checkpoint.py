@@ -158,10 +158,11 @@ class TensorFlowCheckpoint:
             raise KeyError(f"{self._index_file}: there is no variable {name!r}") from None
 
     def _read_index(self) -> None:
-        if os.path.getsize(self._index_file) > _MAX_INDEX_BYTES:
+        is_file = os.path.isfile(self._index_file)
+        if not is_file or os.path.getsize(self._index_file) > _MAX_INDEX_BYTES:
             raise ValueError(
-                f"{self._index_file}: not the index of a TensorFlow checkpoint, which has at most "
-                f"{_MAX_INDEX_BYTES:,} bytes here"
+                f"{self._index_file}: not the index of a TensorFlow checkpoint, which is a file of "
+                f"at most {_MAX_INDEX_BYTES:,} bytes here"
             )
         table = Path(self._index_file).read_bytes()
         if len(table) < _FOOTER_SIZE or struct.unpack("<Q", table[-8:])[0] != _MAGIC:

@@ -1,3 +1,4 @@
+import os
 import shutil
 import time
 
@@ -190,6 +191,10 @@ class TestBadInput:
             TensorFlowCheckpoint(tmp_path)
         with open(tmp_path / "x.index", "wb") as file:
             file.truncate(2**40)
+        with pytest.raises(ValueError, match="x.index: not the index"):
+            TensorFlowCheckpoint(tmp_path)
+        (tmp_path / "x.index").unlink()
+        os.mkfifo(tmp_path / "x.index")
         with pytest.raises(ValueError, match="x.index: not the index"):
             TensorFlowCheckpoint(tmp_path)
 
