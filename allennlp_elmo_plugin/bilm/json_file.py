@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple, Union
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
 _MAX_DEPTH = 64

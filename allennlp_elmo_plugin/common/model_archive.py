@@ -56,17 +56,23 @@ class _Decompressed:
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = gzip.GzipFile(fileobj=file)
         self._source = source
-        self._limit = allowance(os.fstat(file.fileno()).st_size)
+        self._n_left = allowance(os.fstat(file.fileno()).st_size)
 
     def read(self, n_bytes: int) -> bytes:
         data = self._file.read(n_bytes)
-        self._limit -= len(data)
-        if self._limit < 0:
+        self.check(len(data))
+        self._n_left -= len(data)
+        return data
+
+    def check(self, n_bytes: int) -> None:
+        """
+        Refuse the file if there can't be so many more bytes in it.
+        """
+        if n_bytes > self._n_left:
             raise _Refused(
                 f"{self._source}: unpacks to more than {MAX_EXPANSION} times its size, which no "
                 "trained model does; don't use it"
             )
-        return data
 
 
 @contextmanager
@@ -97,9 +103,12 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
     with tempfile.TemporaryDirectory() as folder:
         try:
             with open(path, "rb") as file:
-                stream: Any = _Decompressed(file, source)
-                with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
-                    _unpack(archive, Path(folder), source, names)
+                stream = _Decompressed(file, source)
+                opened: Any = stream
+                with tarfile.open(fileobj=opened, mode="r|", tarinfo=_Member) as archive:
+                    for member in _members(archive, source):
+                        stream.check(member.size)
+                        _unpack(archive, member, Path(folder), source, names)
                 while stream.read(_CHUNK_BYTES):
                     pass  # to the checksum at the end
         except _Refused:
@@ -119,26 +128,37 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
         yield Path(folder)
 
 
-def _unpack(archive: tarfile.TarFile, folder: Path, source: str, names: Collection[str]) -> None:
+def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]:
     for _ in range(_MAX_MEMBERS):
         member = archive.next()
         if member is None:
             return
         archive.members.clear()  # type: ignore[attr-defined]  # with all their headers
-        name = posixpath.normpath(member.name)
-        if not _is_harmless(member, name):
-            raise _Refused(
-                f"{source}: {member.name!r} in it is a device, or lies or links outside of the "
-                "archive. AllenNLP wrote no such archive: don't use it"
-            )
-        if name in names:
-            if not member.isreg() or member.issparse():
-                raise _Refused(
-                    f"{source}: {member.name!r} in it is a link or a folder, not a file. AllenNLP "
-                    "wrote no such archive: don't use it"
-                )
-            _copy(archive, member, folder / name)
+        yield member
     raise _Refused(f"{source}: has more than {_MAX_MEMBERS:,} files; don't use it")
+
+
+def _unpack(
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    folder: Path,
+    source: str,
+    names: Collection[str],
+) -> None:
+    name = posixpath.normpath(member.name)
+    named = f"{source}: '{shown(member.name, 200)}' in it"
+    if not _is_harmless(member, name):
+        raise _Refused(
+            f"{named} is a device, or lies or links outside of the archive. AllenNLP wrote no such "
+            "archive: don't use it"
+        )
+    if name in names:
+        if not member.isreg() or member.issparse():
+            raise _Refused(
+                f"{named} is a link or a folder, not a file. AllenNLP wrote no such archive: don't "
+                "use it"
+            )
+        _copy(archive, member, folder / name)
 
 
 def _is_harmless(member: tarfile.TarInfo, name: str) -> bool:

@@ -215,7 +215,7 @@ def read_pretrained(path: str) -> PretrainedLanguageModel:
 
     `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
-    found = cached_path(path)
+    found = _find(path)
     if os.path.isdir(found) and not os.path.exists(os.path.join(found, CONFIG_NAME)):
         return _read_folder(Path(found))
     return read_archive(path)
@@ -255,15 +255,27 @@ def read_archive(path: str) -> PretrainedLanguageModel:
     return PretrainedLanguageModel(path, options, words, bilm, softmax)
 
 
+def _find(path: str) -> str:
+    """
+    The path on this machine of a path or address.
+    """
+    try:
+        return cached_path(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no archive or folder {path}") from None
+    except Exception as error:  # of any of the libraries that know how to download
+        raise ValueError(
+            f"{path} cannot be downloaded ({type(error).__name__}: {shown(error, 200)}); give the "
+            "path of a file that was downloaded elsewhere"
+        ) from error
+
+
 @contextmanager
 def _archive_files(path: str) -> Iterator[Path]:
     """
     The folder of a training run, or one with the same files of an archive.
     """
-    try:
-        found = cached_path(path)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"There is no archive or folder {path}") from None
+    found = _find(path)
     if os.path.isdir(found):
         _check_archive_files(Path(found), path)
         yield Path(found)

@@ -439,6 +439,13 @@ class TestFilesFromStrangers:
         with pytest.raises(ConfigurationError, match="/etc/hostname: not a JSON file"):
             export(str(run), Path("elmo"))
 
+    def test_addresses(self, monkeypatch):
+        def download(path, **_):
+            raise OSError("no route to \x1b host")
+
+        monkeypatch.setattr("allennlp_elmo_plugin.models.pretrained.cached_path", download)
+        self.fails("https://127.0.0.1:9/model.tar.gz", "cannot be downloaded .OSError: no route")
+
     def test_a_run_that_went_on_from_an_archive(self, run, tmp_path):
         origin = self.archived(run)
         shutil.move(str(origin), tmp_path / "origin.tar.gz")
