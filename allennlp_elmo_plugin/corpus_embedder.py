@@ -10,6 +10,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from allennlp_elmo_plugin.bilm.tensor_file import TensorFile
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
 from allennlp_elmo_plugin.layers_file import LayersFile, complete_summary
 
@@ -22,6 +23,7 @@ SHARD_LINES = 1024
 _LOOK_AHEAD_TOKENS = 2**15
 _CHECKPOINT_SECONDS = 30.0
 _CARRIED_BATCH_SIZE = 64
+_STATE_PARTS = ("output", "memory")
 OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
 """Settings in which the shards of one text may differ."""
 
@@ -191,8 +193,7 @@ class CorpusEmbedder:
             return {"lines": 0, "checksum": 0, "sentences": 0, "tokens": 0, "seconds": 0.0}
         self._check_text(lines, progress)
         if progress["state"] is not None:
-            buffer = io.BytesIO(base64.b64decode(progress["state"]))
-            bilm.lstm.carried.load_state_dict(torch.load(buffer))
+            bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
         return progress
 
     def _forget_words(self) -> None:
@@ -210,8 +211,14 @@ class CorpusEmbedder:
     def _state(self) -> Optional[str]:
         if not self._carried:
             return None
+        states: Any = self._embedder.elmo_bilm.lstm.carried.state_dict()
+        tensors = {
+            f"{direction} {layer} {part}": tensor
+            for (direction, layer), state in states.items()
+            for part, tensor in zip(_STATE_PARTS, state)
+        }
         buffer = io.BytesIO()
-        torch.save(self._embedder.elmo_bilm.lstm.carried.state_dict(), buffer)
+        torch.save(tensors, buffer)
         return base64.b64encode(buffer.getvalue()).decode("ascii")
 
     def _windows(self, lines: SentenceLines) -> Iterator[List[SentenceLine]]:
@@ -363,3 +370,16 @@ def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carr
                 f"'/' for a folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
             )
     return False
+
+
+def _read_state(text: str) -> Dict[Any, Any]:
+    """
+    The states that `CorpusEmbedder._state` wrote, without unpickling.
+    """
+    buffer = io.BytesIO(base64.b64decode(text))
+    states: Dict[Any, List[torch.Tensor]] = {}
+    with TensorFile(buffer, "the LSTM states to resume with") as file:
+        for name in file.tensors:
+            direction, layer, _ = name.split(" ")
+            states.setdefault((direction, int(layer)), []).append(file.read(name))
+    return {key: tuple(parts) for key, parts in states.items()}

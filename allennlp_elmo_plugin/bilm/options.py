@@ -1,17 +1,19 @@
 import json
 import logging
 import os
+import reprlib
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
+from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
 
 logger = logging.getLogger(__name__)
 
 TRAINING_N_CHARACTERS = N_CHARACTERS - 1
 
 # The keys of bilm-tf's options that say how to train, not what the model is. They are kept and
-# written back, and are nobody's business here but `unroll_steps`' (see `BiLmOptions.from_dict`).
+# written back, and are ignored here, except `unroll_steps` (see `BiLmOptions.from_dict`).
 _TRAINING_KEYS = (
     "all_clip_norm_val",
     "batch_size",
@@ -20,7 +22,16 @@ _TRAINING_KEYS = (
     "n_train_tokens",
     "unroll_steps",
 )
+_WHOLE_TRAINING_KEYS = ("batch_size", "n_epochs", "n_train_tokens", "unroll_steps")
+_MAX_INT = 2**31 - 1
+# Words take memory in proportion, and nothing in the weights tells how much is right.
+_MAX_CHARACTERS = 1000
 _REQUIRED = object()
+
+
+def _is_number(value: Any) -> bool:
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and -1e300 < value < 1e300
 
 
 class _Section:
@@ -36,7 +47,7 @@ class _Section:
         self._values = dict(values)
 
     def key(self, key: str) -> str:
-        return f'"{self.name}.{key}"' if self.name else f'"{key}"'
+        return f'"{self.name}.{shown(key)}"' if self.name else f'"{shown(key)}"'
 
     def error(self, key: str, message: str) -> ValueError:
         return ValueError(f"{self.source}: {self.key(key)} {message}")
@@ -47,22 +58,26 @@ class _Section:
             raise self.error(key, "is missing; bilm-tf's options.json always has it")
         return value
 
-    def take_int(self, key: str, default: Any = _REQUIRED, minimum: int = 1) -> Any:
+    def take_int(
+        self, key: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = _MAX_INT
+    ) -> Any:
         value = self.take(key, default)
         if value is default and default is not _REQUIRED:
             return value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-            raise self.error(key, f"must be a whole number, but is {value!r}")
+        if not _is_number(value) or value != int(value):
+            raise self.error(key, f"must be a whole number, but is {reprlib.repr(value)}")
         if value < minimum:
             raise self.error(key, f"must be at least {minimum}, but is {value!r}")
+        if value > maximum:
+            raise self.error(key, f"must be at most {maximum}, but is {value!r}")
         return int(value)
 
     def take_positive(self, key: str) -> Optional[float]:
         value = self.take(key, None)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise self.error(key, f"must be a number above 0 or null, but is {value!r}")
+        if not _is_number(value) or not value > 0:
+            raise self.error(key, f"must be a number above 0 or null, but is {reprlib.repr(value)}")
         return float(value)
 
     def take_bool(self, key: str, default: bool) -> bool:
@@ -70,7 +85,7 @@ class _Section:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false, but is {value!r}")
+            raise self.error(key, f"must be true or false, but is {reprlib.repr(value)}")
         return value
 
     def rest(self) -> Dict[str, Any]:
@@ -79,6 +94,18 @@ class _Section:
     def refuse_rest(self, known: Sequence[str]) -> None:
         for key in self._values:
             raise self.error(key, f"is not known; the keys of this section are {list(known)}")
+
+
+def _check_training(top: _Section) -> None:
+    """
+    Check the keys that only say how to train.
+    """
+    for key, value in top.rest().items():
+        if key in _TRAINING_KEYS and value is not None:
+            if not _is_number(value):
+                raise top.error(key, f"must be a number, but is {reprlib.repr(value)}")
+            if key in _WHOLE_TRAINING_KEYS and (value != int(value) or value < 0):
+                raise top.error(key, f"must be a whole number, at least 0, but is {value!r}")
 
 
 @dataclass(frozen=True)
@@ -120,21 +147,29 @@ class CharCnnOptions:
                 f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), but "
                 f"is {n_characters}; this model knows both, so write {N_CHARACTERS}",
             )
-        max_characters = section.take_int("max_characters_per_token", 50, minimum=3)
+        max_characters = section.take_int("max_characters_per_token", 50, 3, _MAX_CHARACTERS)
         filters = section.take("filters")
         if not isinstance(filters, (list, tuple)) or not filters:
             raise section.error("filters", "must be a list of [width, number] pairs")
         for pair in filters:
             whole = isinstance(pair, (list, tuple)) and all(type(n) is int for n in pair)
             if not whole or len(pair) != 2 or min(pair) < 1:
-                raise section.error("filters", f"must be [width, number] pairs, but has {pair!r}")
+                raise section.error(
+                    "filters", f"must be [width, number] pairs, but has {reprlib.repr(pair)}"
+                )
+            if pair[1] > _MAX_INT:
+                raise section.error(
+                    "filters", f"must have numbers of at most {_MAX_INT}, but has {pair[1]}"
+                )
             if pair[0] > max_characters:
                 raise section.error(
                     "filters", f"has width {pair[0]}, more than the {max_characters} characters"
                 )
         activation = section.take("activation", "relu")
         if activation not in ("relu", "tanh"):
-            raise section.error("activation", f'must be "relu" or "tanh", but is {activation!r}')
+            raise section.error(
+                "activation", f'must be "relu" or "tanh", but is {reprlib.repr(activation)}'
+            )
         embedding = _Section(section.take("embedding"), section.name + ".embedding", section.source)
         options = cls(
             filters=tuple((width, number) for width, number in filters),
@@ -245,12 +280,7 @@ class BiLmOptions:
 
         `FileNotFoundError`, or `ValueError` naming the file and the key that is wrong.
         """
-        with open(path, encoding="utf-8-sig") as options_file:
-            try:
-                values = json.load(options_file)
-            except ValueError as error:  # also of undecodable bytes
-                raise ValueError(f"{path}: not a JSON file ({error})") from None
-        return cls.from_dict(values, source=str(path))
+        return cls.from_dict(read_json_object(path), source=str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
@@ -280,8 +310,8 @@ class BiLmOptions:
         if char_cnn_values is not None:
             char_cnn = CharCnnOptions.from_section(_Section(char_cnn_values, "char_cnn", source))
         dropout = top.take("dropout", 0.0)
-        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
-            raise top.error("dropout", f"must be a number, but is {dropout!r}")
+        if not _is_number(dropout):
+            raise top.error("dropout", f"must be a number, but is {reprlib.repr(dropout)}")
         if not 0 <= dropout < 1:
             raise top.error("dropout", f"must be at least 0 and below 1, but is {dropout}")
         options = cls(
@@ -303,9 +333,10 @@ class BiLmOptions:
         lstm.refuse_rest(
             ["cell_clip", "dim", "n_layers", "proj_clip", "projection_dim", "use_skip_connections"]
         )
-        unknown = [key for key in options.training if key not in _TRAINING_KEYS]
+        _check_training(top)
+        unknown = [shown(key) for key in options.training if key not in _TRAINING_KEYS]
         if unknown:
-            logger.warning("%s: keys that nothing here uses: %s", source, unknown)
+            logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
         if options.projection_dim > options.lstm_dim:
             raise lstm.error(
                 "projection_dim",

@@ -10,9 +10,12 @@ import torch
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file, read_floats
+from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
-from allennlp_elmo_plugin.bilm.weights import datasets, open_weight_file
+from allennlp_elmo_plugin.bilm.weights import datasets, shapes_of
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -59,6 +62,16 @@ class SavedVariables(ABC):
     def __init__(self, source: str, shapes: Dict[str, Tuple[int, ...]]) -> None:
         self.source = source
         self.shapes = shapes
+
+    @property
+    def n_words(self) -> Optional[int]:
+        """
+        The words of the tables that are saved; `None` if there are none.
+        """
+        for name in (SOFTMAX_BIAS, "embedding"):
+            if self.shapes.get(name):
+                return self.shapes[name][0]
+        return None
 
     @abstractmethod
     def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
@@ -109,7 +122,9 @@ class CheckpointVariables(SavedVariables):
         for name in checkpoint.names():
             match = re.fullmatch(rf"lm/(.*?)({self._ACCUMULATOR})?", name)
             if match is not None and (match[2] or "") == slot:
-                self._names[published_name(match[1])] = name
+                stored = self._names.setdefault(published_name(match[1]), name)
+                if stored != name:
+                    raise ValueError(_twice(checkpoint.prefix, stored, name))
         shapes = {name: checkpoint.shape(stored) for name, stored in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
@@ -121,8 +136,14 @@ class CheckpointVariables(SavedVariables):
         return slots if slots.shapes else None
 
     def n_updates(self) -> int:
-        known = "global_step" in self._checkpoint
-        return int(self._checkpoint.read("global_step")) if known else 0
+        if "global_step" not in self._checkpoint:
+            return 0
+        n_updates = self._checkpoint.read("global_step")
+        if n_updates.shape or not 0 <= n_updates < 2**63:
+            raise ValueError(
+                f"{self._checkpoint.prefix}: 'global_step' must be one number, at least 0"
+            )
+        return int(n_updates)
 
 
 class Hdf5Variables(SavedVariables):
@@ -147,8 +168,10 @@ class Hdf5Variables(SavedVariables):
 
     def _list(self, path: PathLike) -> None:
         def visit(stored: str, item: Any) -> None:
-            if hasattr(item, "shape") and item.dtype.kind == "f":
+            if is_float(item):
                 name = published_name(stored)
+                if name in self._places:
+                    raise ValueError(_twice(os.fspath(path), self._places[name][1], stored))
                 self.shapes[name] = item.shape
                 self._places[name] = path, stored
 
@@ -157,11 +180,13 @@ class Hdf5Variables(SavedVariables):
 
     def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
         path, stored = self._places[name]
-        if out is None:
-            out = numpy.empty(self.shapes[name], "float32")
         with open_weight_file(path) as file:
-            file[stored].read_direct(out)
-        return out
+            return read_floats(file[stored], path, out)
+
+
+def _twice(source: str, name: str, other: str) -> str:
+    names = f"'{shown(name, 200)}' and '{shown(other, 200)}'"
+    return f"{source}: {names} are two names of one variable; remove one"
 
 
 def find_variables(folder: Path) -> SavedVariables:
@@ -178,7 +203,7 @@ def find_variables(folder: Path) -> SavedVariables:
     `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
     is_folder = folder.is_dir()
-    if not is_folder or (folder / "checkpoint").exists() or any(folder.glob("*.index")):
+    if not is_folder or (folder / "checkpoint").is_file() or any(folder.glob("*.index")):
         return CheckpointVariables(TensorFlowCheckpoint(folder))
     weight_file, softmax_file = folder / "weights.hdf5", folder / "softmax.hdf5"
     if not weight_file.exists():
@@ -187,6 +212,45 @@ def find_variables(folder: Path) -> SavedVariables:
             "a weights.hdf5"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
+
+
+def read_options(path: Path, variables: SavedVariables) -> Dict[str, Any]:
+    """
+    Read the options.json of saved variables, and check that they belong together, so that a model
+    of them can be made: it takes no more memory than the files' sizes allow.
+
+    # Parameters
+
+    path : `Path`
+        The file.
+    variables : `SavedVariables`
+
+    # Returns
+
+    `Dict[str, Any]`
+        The checked contents, completed by what the variables know.
+
+    # Raises
+
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: there is no such file; bilm-tf writes it beside its checkpoints, and it is "
+            "published with every weights.hdf5"
+        )
+    values = complete_options(read_json_object(path), variables.shapes)
+    options = BiLmOptions.from_dict(values, source=str(path))
+    if variables.n_words not in (None, options.n_tokens_vocab):
+        raise ValueError(
+            f'{path}: "n_tokens_vocab" is {options.n_tokens_vocab}, but {variables.source} has '
+            f"{variables.n_words} words"
+        )
+    if SOFTMAX_WEIGHT in variables.shapes:
+        _check_shape(SOFTMAX_WEIGHT, (variables.n_words or 0, options.projection_dim), variables)
+    for name, shape in shapes_of(options):
+        _check_shape(name, shape, variables)
+    return values
 
 
 def complete_options(
@@ -269,14 +333,15 @@ def fill(bilm: BiLm, softmax: Softmax, variables: SavedVariables) -> None:
     expected.update({part.name: part.shape for part in parts})
     _check_shapes(expected, variables)
     for part in parts:
-        values = torch.from_numpy(variables.read(part.name).astype("float32", copy=False))
-        _check_finite(part.name, values, variables)
+        with numpy.errstate(over="ignore"):  # of float64; checked below
+            values = torch.from_numpy(variables.read(part.name).astype("float32", copy=False))
+        check_finite(part.name, values, variables.source)
         part.set(values)
     if softmax.weight is getattr(bilm.token_layer, "weight", None):
         _check_tied(tables["embedding"], variables)
     for name, table in tables.items():
         variables.read(name, out=table.numpy())
-        _check_finite(name, table, variables)
+        check_finite(name, table, variables.source)
 
 
 def _tables(
@@ -298,21 +363,25 @@ def _tables(
 
 def _check_shapes(expected: Mapping[str, Tuple[int, ...]], variables: SavedVariables) -> None:
     for name, shape in expected.items():
-        if name not in variables.shapes:
-            raise ValueError(
-                f"{variables.source}: there is no variable {name!r}, which the options ask for; "
-                "are they those of this model?"
-            )
-        if variables.shapes[name] != shape:
-            raise ValueError(
-                f"{variables.source}: the variable {name!r} has shape {variables.shapes[name]}, "
-                f"but the options ask for {shape}; are they those of this model?"
-            )
+        _check_shape(name, shape, variables)
     left_over = sorted(set(variables.shapes) - set(expected) - {SOFTMAX_WEIGHT})
     if left_over:
         raise ValueError(
-            f"{variables.source}: the options say nothing of the variable {left_over[0]!r} "
-            f"({len(left_over)} such); are they those of this model?"
+            f"{variables.source}: the options say nothing of the variable "
+            f"'{shown(left_over[0], 200)}' ({len(left_over)} such); are they those of this model?"
+        )
+
+
+def _check_shape(name: str, shape: Tuple[int, ...], variables: SavedVariables) -> None:
+    if name not in variables.shapes:
+        raise ValueError(
+            f"{variables.source}: there is no variable {name!r}, which the options ask for; "
+            "are they those of this model?"
+        )
+    if variables.shapes[name] != shape:
+        raise ValueError(
+            f"{variables.source}: the variable {name!r} has shape {variables.shapes[name]}, "
+            f"but the options ask for {shape}; are they those of this model?"
         )
 
 
@@ -333,7 +402,15 @@ def _check_tied(table: torch.Tensor, variables: SavedVariables) -> None:
         )
 
 
-def _check_finite(name: str, values: torch.Tensor, variables: SavedVariables) -> None:
+def check_finite(name: str, values: torch.Tensor, source: str) -> None:
+    """
+    # Raises
+
+    `ValueError` that names `source` and the variable, if a value of it is NaN or infinite.
+    """
     # In parts, as the intermediate results would be as large as the values.
     if not all(bool(torch.isfinite(part).all()) for part in values.reshape(-1).split(_CHUNK)):
-        raise ValueError(f"{variables.source}: the variable {name!r} has values not finite")
+        raise ValueError(
+            f"{source}: the variable {name!r} has values not finite (NaN or infinity); get the "
+            "file again, or export the model again"
+        )

@@ -1,3 +1,4 @@
+import math
 import os
 import re
 import struct
@@ -13,6 +14,11 @@ _TRAILER_SIZE = 5
 # TensorFlow's numbers for types, those that variables have.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 _CHUNK_BYTES = 2**24
+# Of what an index says without holding it. bilm-tf's largest has 60 variables in 6 KB.
+_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_NAME_BYTES = 1000
+_MAX_VARIABLES = 100_000
+_MAX_DIMENSIONS = 32
 
 
 class _Variable(NamedTuple):
@@ -109,32 +115,36 @@ class TensorFlowCheckpoint:
                 f"be read; numbers of {sorted(_DTYPES)} can"
             )
         dtype = numpy.dtype(_DTYPES[variable.dtype])
+        n_bytes = math.prod(variable.shape) * dtype.itemsize
+        if variable.size != n_bytes:
+            raise ValueError(
+                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
+                f"{variable.shape} takes {n_bytes}"
+            )
+        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
+        if not os.path.isfile(data_file):
+            raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
+        # Before there is memory for it.
+        if variable.offset + n_bytes > os.path.getsize(data_file):
+            raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
         if out is None:
-            out = numpy.empty(variable.shape, dtype)
+            try:
+                out = numpy.empty(variable.shape, dtype)
+            except ValueError as error:  # of a shape with 0 and with more than NumPy counts
+                raise ValueError(f"{self._index_file}: {name!r} can't be read: {error}") from None
         if out.dtype != dtype or out.shape != variable.shape or not out.flags.c_contiguous:
             raise ValueError(
                 f"{name!r} has type {dtype} and shape {variable.shape}, and can't be read to a "
                 f"{out.dtype} array of shape {out.shape}"
             )
-        if variable.size != out.nbytes:
-            raise ValueError(
-                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
-                f"{variable.shape} takes {out.nbytes}"
-            )
-        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
-        if not os.path.exists(data_file):
-            raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
         target = out.reshape(-1).view(numpy.uint8)  # (n_bytes,)
         checksum = 0
         with open(data_file, "rb") as file:
             file.seek(variable.offset)
             for start in range(0, variable.size, _CHUNK_BYTES):
-                n_bytes = min(_CHUNK_BYTES, variable.size - start)
-                chunk = file.read(n_bytes)
-                if len(chunk) < n_bytes:
-                    raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
+                chunk = file.read(min(_CHUNK_BYTES, variable.size - start))
                 checksum = extend(checksum, chunk)
-                target[start : start + n_bytes] = numpy.frombuffer(chunk, numpy.uint8)
+                target[start : start + len(chunk)] = numpy.frombuffer(chunk, numpy.uint8)
         if _mask(checksum) != variable.checksum:
             raise ValueError(
                 f"{data_file}: the checksum of {name!r} is wrong, so the file is damaged"
@@ -148,6 +158,12 @@ class TensorFlowCheckpoint:
             raise KeyError(f"{self._index_file}: there is no variable {name!r}") from None
 
     def _read_index(self) -> None:
+        is_file = os.path.isfile(self._index_file)
+        if not is_file or os.path.getsize(self._index_file) > _MAX_INDEX_BYTES:
+            raise ValueError(
+                f"{self._index_file}: not the index of a TensorFlow checkpoint, which is a file of "
+                f"at most {_MAX_INDEX_BYTES:,} bytes here"
+            )
         table = Path(self._index_file).read_bytes()
         if len(table) < _FOOTER_SIZE or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
             raise ValueError(
@@ -157,13 +173,20 @@ class TensorFlowCheckpoint:
             footer = table[-_FOOTER_SIZE:]
             meta_handle, place = _handle(footer, 0)
             index_handle, _ = _handle(footer, place)
-            list(self._block(table, meta_handle))  # empty, and checked like all others
+            for _ in self._block(table, meta_handle):
+                pass  # empty, and checked like all others
+            end, last = 0, None
             for _, value in self._block(table, index_handle):
-                for key, entry in self._block(table, _handle(value, 0)[0]):
-                    if key:
-                        self._variables[key.decode("utf-8")] = _parse_variable(entry)
-                    else:
-                        self._parse_header(entry)
+                (offset, size), _ = _handle(value, 0)
+                # Each byte is read once, and each variable is there once.
+                if offset < end:
+                    raise IndexError("blocks overlap")
+                end = offset + size
+                for key, entry in self._block(table, (offset, size)):
+                    if last is not None and key <= last:
+                        raise IndexError("names are not sorted")
+                    last = key
+                    self._parse_entry(key, entry)
         except (IndexError, struct.error, UnicodeDecodeError) as error:
             raise ValueError(f"{self._index_file}: is damaged ({error})") from error
         if not self._n_shards:
@@ -177,7 +200,7 @@ class TensorFlowCheckpoint:
 
         offset, size = handle
         end = offset + size
-        if end + _TRAILER_SIZE > len(table) - _FOOTER_SIZE:
+        if size < 4 or end + _TRAILER_SIZE > len(table) - _FOOTER_SIZE:
             raise ValueError(f"{self._index_file}: is damaged (a block lies outside of the file)")
         compression, checksum = struct.unpack("<BI", table[end : end + _TRAILER_SIZE])
         if _mask(crc32c(table[offset : end + 1])) != checksum:
@@ -193,15 +216,29 @@ class TensorFlowCheckpoint:
         # At the end there are places to start reading at, and how many.
         (n_restarts,) = struct.unpack("<I", block[-4:])
         last = size - 4 * (n_restarts + 1)
+        if last < 0:
+            raise IndexError("a block is too short")
         key, place = b"", 0
         while place < last:
             n_shared, place = _varint(block, place)
             n_own, place = _varint(block, place)
             n_value, place = _varint(block, place)
+            if n_shared > len(key) or place + n_own + n_value > last:
+                raise IndexError("an entry is cut off")
+            if n_shared + n_own > _MAX_NAME_BYTES:
+                raise IndexError(f"a name of more than {_MAX_NAME_BYTES} bytes")
             key = key[:n_shared] + block[place : place + n_own]
             place += n_own
             yield key, block[place : place + n_value]
             place += n_value
+
+    def _parse_entry(self, key: bytes, entry: bytes) -> None:
+        if not key:
+            self._parse_header(entry)
+        elif len(self._variables) == _MAX_VARIABLES:
+            raise IndexError(f"more than {_MAX_VARIABLES:,} variables")
+        else:
+            self._variables[key.decode("utf-8")] = _parse_variable(entry)
 
     def _parse_header(self, entry: bytes) -> None:
         header = dict(_fields(entry))
@@ -221,8 +258,8 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
 
     `str`
         The prefix. In a folder it is the one that the file `checkpoint` names, by a path that may
-        be relative to the folder, or absolute from before the folder was moved; without this file,
-        the only one there is.
+        be relative to the folder, or absolute from before the folder was moved (it is looked for in
+        this folder alone); without this file, the only one there is.
 
     # Raises
 
@@ -231,7 +268,7 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     path = os.fspath(path)
     if not os.path.isdir(path):
         prefix = re.sub(r"\.index$", "", path)
-        if os.path.exists(f"{prefix}.index"):
+        if os.path.isfile(f"{prefix}.index"):
             return prefix
         if os.path.exists(path):
             raise ValueError(
@@ -241,15 +278,16 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
         raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
     found = sorted(str(file)[: -len(".index")] for file in Path(path).glob("*.index"))
     choice = os.path.join(path, "checkpoint")
-    if os.path.exists(choice):
+    if os.path.isfile(choice):
         named = _latest(choice)
-        # An absolute path stays as it is in the join.
-        for prefix in (os.path.join(path, named), os.path.join(path, os.path.basename(named))):
-            if os.path.exists(f"{prefix}.index"):
-                return prefix
+        inside = not os.path.isabs(named) and ".." not in Path(named).parts
+        for name in ([named] if inside else []) + [os.path.basename(named)]:
+            if os.path.isfile(os.path.join(path, f"{name}.index")):
+                return os.path.join(path, name)
+        there = [os.path.basename(prefix) for prefix in found]
         raise FileNotFoundError(
-            f"{choice}: names {named!r}, but the file {os.path.basename(named)}.index is not "
-            f"there; of checkpoints there are {[os.path.basename(prefix) for prefix in found]}"
+            f"{choice}: names {named!r}, but there is no {f'{os.path.basename(named)}.index'!r}; "
+            f"of checkpoints there are {there}"
         )
     if not found:
         raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")
@@ -265,13 +303,25 @@ def _latest(path: str) -> str:
     """
     `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
     """
-    text = Path(path).read_bytes().decode("utf-8", "replace")
-    match = re.search(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', text, re.MULTILINE)
+    with open(path, "rb") as file:
+        text = file.read(2**20)
+    match = re.search(
+        rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE
+    )
     if match is None:
         raise ValueError(f'{path}: has no line `model_checkpoint_path: "..."`')
-    # Bytes that are not ASCII are escaped one by one.
-    raw = match.group(1).encode("utf-8").decode("unicode_escape").encode("latin-1")
-    return raw.decode("utf-8")
+    # Bytes that are not ASCII are escaped one by one, or stand as they are.
+    name = re.sub(rb"\\(?:([0-7]{1,3})|(.))", _unescaped, match.group(1))
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: model_checkpoint_path is not UTF-8 ({error})") from None
+
+
+def _unescaped(match: "re.Match[bytes]") -> bytes:
+    if match.group(1):
+        return bytes([int(match.group(1), 8) & 0xFF])
+    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(match.group(2), match.group(2))
 
 
 def _mask(checksum: int) -> int:
@@ -295,6 +345,8 @@ def _varint(data: bytes, place: int) -> Tuple[int, int]:
         place, shift = place + 1, shift + 7
         if byte < 0x80:
             return number, place
+        if shift > 63:
+            raise IndexError("a number of more than 64 bits")
 
 
 def _handle(data: bytes, place: int) -> Tuple[Tuple[int, int], int]:
@@ -322,6 +374,8 @@ def _fields(message: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
             yield tag >> 3, number
         elif wire_type == 2:
             size, place = _varint(message, place)
+            if place + size > len(message):
+                raise IndexError("a field is cut off")
             yield tag >> 3, message[place : place + size]
             place += size
         elif wire_type in (1, 5):
@@ -345,6 +399,8 @@ def _parse_variable(entry: bytes) -> _Variable:
     for field, value in _fields(entry):
         if field == 2 and isinstance(value, bytes):  # a shape, whose field 2 is a dimension
             dimensions = [part for number, part in _fields(value) if number == 2]
+            if len(dimensions) > _MAX_DIMENSIONS:
+                raise IndexError(f"a shape of more than {_MAX_DIMENSIONS} dimensions")
             for dimension in dimensions:
                 if isinstance(dimension, bytes):
                     shape.append(_integer(dict(_fields(dimension)).get(1, 0)))

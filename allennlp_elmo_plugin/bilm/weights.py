@@ -1,13 +1,14 @@
+import math
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
-import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
+from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file, read_floats
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
@@ -145,36 +146,124 @@ def _direction_datasets(bilm: BiLm) -> Iterator[_Dataset]:
             )
 
 
-def match_weight_file(options: BiLmOptions, path: Path) -> BiLmOptions:
+def shapes_of(options: BiLmOptions) -> Iterator[Tuple[str, Tuple[int, ...]]]:
     """
+    Yield name and shape of each dataset that a model of these options has in weights.hdf5, in the
+    order of `datasets`. Nothing is allocated, so that files can be compared with them first.
+    """
+    char_cnn, dim = options.char_cnn, options.projection_dim
+    if char_cnn is None:
+        yield "embedding", (options.n_tokens_vocab or 0, dim)
+    else:
+        n_filters, embedding_dim = char_cnn.n_filters, char_cnn.embedding_dim
+        yield "char_embed", (N_CHARACTERS - 1, embedding_dim)
+        for i, (width, number) in enumerate(char_cnn.filters):
+            yield f"CNN/W_cnn_{i}", (1, width, embedding_dim, number)
+            yield f"CNN/b_cnn_{i}", (number,)
+        for i in range(char_cnn.n_highway):
+            for gate in ("transform", "carry"):
+                yield f"CNN_high_{i}/W_{gate}", (n_filters, n_filters)
+                yield f"CNN_high_{i}/b_{gate}", (n_filters,)
+        if _or_default(options.project_characters, n_filters != dim):
+            yield "CNN_proj/W_proj", (n_filters, dim)
+            yield "CNN_proj/b_proj", (dim,)
+    for number in range(len(options.directions)):
+        for layer in range(options.n_layers):
+            cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            yield f"{cell}/W_0", (2 * dim, 4 * options.lstm_dim)
+            yield f"{cell}/B", (4 * options.lstm_dim,)
+            if _or_default(options.project_lstm, options.lstm_dim != dim):
+                yield f"{cell}/W_P_0", (options.lstm_dim, dim)
+
+
+def _or_default(value: Optional[bool], default: bool) -> bool:
+    return default if value is None else value
+
+
+def check_size(options: BiLmOptions, n_stored: int, n_others: int, source: str) -> None:
+    """
+    Check, before a model of these options is made, that a file has as many numbers as it needs.
+
+    # Parameters
+
+    options : `BiLmOptions`
+    n_stored : `int`
+        The numbers in the file.
+    n_others : `int`
+        Numbers that are needed beside those of the biLM, such as a softmax's.
+    source : `str`
+        What the error calls the file.
+
+    # Raises
+
+    `ValueError`
+    """
+    total = n_others
+    for _, shape in shapes_of(options):
+        total += math.prod(shape)
+        if total > n_stored:
+            raise ValueError(
+                f"{source}: has {n_stored:,} numbers, fewer than the options ask for; are they "
+                "those of this model?"
+            )
+
+
+def match_weight_file(options: BiLmOptions, path: Path, encoder_only: bool = False) -> BiLmOptions:
+    """
+    Complete options by a weight file, and check that they belong together, so that a model of them
+    can be made: it takes no more memory than the file's size allows.
+
+    # Parameters
+
+    options : `BiLmOptions`
+    path : `str`
+        The HDF5 file.
+    encoder_only : `bool`, optional (default = `False`)
+        Whether only the character encoder is needed.
+
     # Returns
 
     `BiLmOptions`
         `options` with what a weights.hdf5 knows better: whether there is a backward direction,
         which the published options.json don't say, and which projections there are.
+
+    # Raises
+
+    `FileNotFoundError`, or `ValueError` as `read_weights`.
     """
     with open_weight_file(path) as weight_file:
-        return replace(
+        options = replace(
             options,
             bidirectional="RNN_1" in weight_file,
             project_lstm="RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0" in weight_file,
             project_characters="CNN_proj" in weight_file,
         )
+        for name, shape in shapes_of(options):
+            if not (encoder_only and name.startswith("RNN_")):
+                _stored(weight_file, name, shape, path)
+    return options
 
 
-@contextmanager
-def open_weight_file(path: Path) -> Iterator[Any]:
-    import h5py
-
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{path}: no such weight file")
-    if os.path.isdir(path):
-        raise ValueError(f"{path}: is a folder, not a weight file")
-    try:
-        with h5py.File(os.fspath(path), "r") as weight_file:
-            yield weight_file
-    except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+def _stored(weight_file: Any, name: str, shape: Tuple[int, ...], path: Path) -> Any:
+    """
+    The dataset of this name and shape.
+    """
+    stored = weight_file.get(name)
+    if not hasattr(stored, "shape"):
+        raise ValueError(
+            f"{path}: the dataset {name!r} is missing; is this the weight file that belongs to "
+            "the options?"
+        )
+    if not is_float(stored):
+        raise ValueError(
+            f"{path}: the dataset {name!r} is not of floating-point numbers; is this a weight file?"
+        )
+    if stored.shape != shape:
+        raise ValueError(
+            f"{path}: the dataset {name!r} has shape {stored.shape}, but the options ask for "
+            f"{shape}; is this the weight file that belongs to them?"
+        )
+    return stored
 
 
 def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
@@ -199,21 +288,13 @@ def read_weights(path: Path, model: Union[BiLm, CharacterEncoder]) -> None:
     with open_weight_file(path) as weight_file:
         _refuse_more_parts(weight_file, model, path)
         for dataset in datasets(model):
-            stored = weight_file.get(dataset.name)
-            if not hasattr(stored, "shape"):
-                raise ValueError(
-                    f"{path}: the dataset {dataset.name!r} is missing; is this the weight file "
-                    "that belongs to the options?"
-                )
-            if stored.shape != dataset.shape:
-                raise ValueError(
-                    f"{path}: the dataset {dataset.name!r} has shape {stored.shape}, but the "
-                    f"options ask for {dataset.shape}; is this the weight file that belongs to "
-                    "them?"
-                )
-            values = torch.from_numpy(numpy.asarray(stored[...], dtype="float32"))
+            stored = _stored(weight_file, dataset.name, dataset.shape, path)
+            values = torch.from_numpy(read_floats(stored, path))
             if not bool(torch.isfinite(values).all()):
-                raise ValueError(f"{path}: the dataset {dataset.name!r} has values not finite")
+                raise ValueError(
+                    f"{path}: the dataset {dataset.name!r} has values not finite (NaN or "
+                    "infinity); get the file again, or export the model again"
+                )
             pending.append((dataset, values))
     for dataset, values in pending:
         dataset.set(values)

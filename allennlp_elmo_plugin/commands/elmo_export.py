@@ -16,23 +16,20 @@ writes
 
 import argparse
 import os
-import tarfile
-from typing import Union
+from typing import Any, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.models.archival import load_archive
 
 from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.bilm.weights import write_softmax, write_weights
 from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
 from allennlp_elmo_plugin.data.vocabulary import (
-    LM_NAMESPACE,
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.models.pretrained import read_archive
 
 OPTIONS_FILE = "options.json"
 WEIGHT_FILE = "weights.hdf5"
@@ -86,20 +83,16 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
         The archive has no `bidirectional_lm`, or the folder is not empty.
     """
     check_output_folder(output, force)
-    if not archive.startswith(("http://", "https://", "hf://", "s3://", "gs://")):
-        _check_archive(archive)
-    model = load_archive(archive).model
-    if not isinstance(model, BidirectionalLanguageModel):
-        raise ConfigurationError(
-            f"{archive} has a model of the class {type(model).__name__}; only a bidirectional_lm "
-            "can be exported"
-        )
-    indexed = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-    words = [indexed[index] for index in range(len(indexed))]
+    try:
+        model = read_archive(archive)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    words: Any = model.words
+    softmax: Any = model.softmax
     with output_folder(output, force) as folder:
         model.options.write(folder / OPTIONS_FILE)
         write_weights(folder / WEIGHT_FILE, model.bilm)
-        write_softmax(folder / SOFTMAX_FILE, model.softmax)
+        write_softmax(folder / SOFTMAX_FILE, softmax)
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
     print(
@@ -108,17 +101,3 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
         f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
         f"{len(words):,} words"
     )
-
-
-def _check_archive(archive: str) -> None:
-    if not os.path.exists(archive):
-        raise ConfigurationError(f"There is no archive or folder {archive}")
-    if os.path.isfile(archive) and not tarfile.is_tarfile(archive):
-        raise ConfigurationError(f"{archive} is not a model.tar.gz, or one cut off")
-    if os.path.isdir(archive):
-        names = os.listdir(archive)
-        if "config.json" not in names or not {"best.th", "weights.th"} & set(names):
-            raise ConfigurationError(
-                f"The folder {archive} is not that of a training run: it needs config.json and "
-                "best.th, which are there when the first epoch is through"
-            )

@@ -34,9 +34,9 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.saved_variables import (
     SOFTMAX_BIAS,
     SavedVariables,
-    complete_options,
     fill,
     find_variables,
+    read_options,
 )
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
@@ -134,10 +134,10 @@ def import_model(
     folder = source if source.is_dir() else source.parent
     try:
         variables = find_variables(source)
-        values = _read_options(folder / OPTIONS_FILE, variables)
+        values = read_options(folder / OPTIONS_FILE, variables)
         vocabulary_path = _find_vocabulary(folder, vocab_file, variables)
         words = read_vocabulary_file(vocabulary_path)
-        _fit_to_vocabulary(values, words, folder / OPTIONS_FILE, vocabulary_path, variables)
+        _fit_to_vocabulary(values, words, vocabulary_path, variables)
         with output_folder(output, force) as made:
             with tempfile.TemporaryDirectory(dir=made.parent) as staging:
                 model = _make_model(values, words, variables, Path(staging))
@@ -146,26 +146,6 @@ def import_model(
     except (FileNotFoundError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
     _report(model, variables, has_accumulators, output)
-
-
-def _read_options(path: Path, variables: SavedVariables) -> Dict[str, Any]:
-    """
-    The checked contents of options.json, completed by what the variables know.
-    """
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: there is no such file; bilm-tf writes it beside its checkpoints, and it is "
-            "published with every weights.hdf5"
-        )
-    try:
-        values = json.loads(path.read_bytes())
-    except ValueError as error:  # also of undecodable bytes
-        raise ValueError(f"{path}: not a JSON file ({error})") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: the options must be a JSON object {{...}}")
-    values = complete_options(values, variables.shapes)
-    BiLmOptions.from_dict(values, source=str(path))
-    return values
 
 
 def _find_vocabulary(
@@ -181,7 +161,7 @@ def _find_vocabulary(
     found = sorted(folder.glob("vocab*.txt"))
     if len(found) == 1:
         return found[0]
-    n_words = _n_words(variables)
+    n_words = variables.n_words
     raise ValueError(
         f"{folder}: {f'has {[path.name for path in found]}' if found else 'has no vocabulary'}; "
         "give with --vocab-file the one "
@@ -194,20 +174,9 @@ def _find_vocabulary(
     )
 
 
-def _n_words(variables: SavedVariables) -> Optional[int]:
-    """
-    The words in the tables that are saved, if any are.
-    """
-    for name in (SOFTMAX_BIAS, "embedding"):
-        if variables.shapes.get(name):
-            return variables.shapes[name][0]
-    return None
-
-
 def _fit_to_vocabulary(
     values: Dict[str, Any],
     words: List[str],
-    options_path: Path,
     vocabulary_path: Path,
     variables: SavedVariables,
 ) -> None:
@@ -215,18 +184,11 @@ def _fit_to_vocabulary(
     Checks that the vocabulary is that of the options and variables. Where there is no table of
     words, it may be any: the options then follow it.
     """
-    n_words = _n_words(variables)
-    if n_words is not None:
-        if values["n_tokens_vocab"] != n_words:
-            raise ValueError(
-                f'{options_path}: "n_tokens_vocab" is {values["n_tokens_vocab"]}, but '
-                f"{variables.source} has {n_words} words"
-            )
-        if len(words) != n_words:
-            raise ValueError(
-                f"{vocabulary_path}: has {len(words)} words, but the model has {n_words}; give "
-                "with --vocab-file the vocabulary that it was trained with"
-            )
+    if variables.n_words not in (None, len(words)):
+        raise ValueError(
+            f"{vocabulary_path}: has {len(words)} words, but the model has {variables.n_words}; "
+            "give with --vocab-file the vocabulary that it was trained with"
+        )
     values["n_tokens_vocab"] = len(words)
     options = BiLmOptions.from_dict(values)
     if options.n_negative_samples_batch >= len(words):
@@ -263,8 +225,8 @@ def _write_archive(model: BidirectionalLanguageModel, folder: Path, path: Path) 
 def _config(options: BiLmOptions) -> Dict[str, Any]:
     reader = {
         "type": "truncated_bptt_lm",
-        "batch_size": options.training.get("batch_size", _DEFAULT_BATCH_SIZE),
-        "num_steps": options.training.get("unroll_steps", _DEFAULT_NUM_STEPS),
+        "batch_size": int(options.training.get("batch_size") or _DEFAULT_BATCH_SIZE),
+        "num_steps": int(options.training.get("unroll_steps") or _DEFAULT_NUM_STEPS),
         "max_characters_per_token": (
             options.char_cnn.max_characters_per_token if options.char_cnn else None
         ),

@@ -18,6 +18,7 @@ import codecs
 import logging
 import os
 import re
+import reprlib
 from collections import Counter
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple, Union
@@ -242,7 +243,7 @@ def select_words(
     # skips the other.
     unwritable = [word for word in others if "@@NEWLINE@@" in word or word == IGNORED_WORD]
     if unwritable:
-        logger.warning("Left out of the vocabulary: %s", ", ".join(unwritable))
+        logger.warning("Left out of the vocabulary: %s", reprlib.repr(unwritable))
     kept = sorted(
         (item for item in others.items() if item[1] >= min_count and item[0] not in unwritable),
         key=lambda item: (-item[1], item[0]),

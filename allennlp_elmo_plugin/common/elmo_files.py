@@ -75,16 +75,22 @@ class ElmoFiles(NamedTuple):
 
         `ConfigurationError` that names the file and what is wrong with it.
         """
-        with open(self.options_file, "rb") as file:
-            if file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE:
-                raise ConfigurationError(
-                    f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
-                    "(JSON): exchange options_file and weight_file"
-                )
         try:
             return BiLmOptions.from_file(self.options_file)
         except ValueError as error:
+            if _is_hdf5(self.options_file):
+                raise ConfigurationError(
+                    f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
+                    "(JSON): exchange options_file and weight_file"
+                ) from error
             raise ConfigurationError(str(error)) from error
+
+
+def _is_hdf5(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
 
 
 def _is_short_name(value: str) -> bool:

@@ -13,6 +13,8 @@ _WHITE_SPACE = " \t\n\r\x0b\x0c"
 _GAP = re.compile(f"[{_WHITE_SPACE}]+")
 _BYTE_ORDER_MARK = "\ufeff"
 _GZIP = b"\x1f\x8b"
+# A line is held in memory; without line feeds it could be all of a large or well compressed file.
+_MAX_LINE = 2**26
 
 STANDARD_INPUT = "-"
 
@@ -69,7 +71,7 @@ class SentenceLines:
 
     def _next_line(self) -> Any:
         try:
-            return self._file.readline()
+            line = self._file.readline(_MAX_LINE + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ConfigurationError(
                 f"{self.name}, line {self.number + 1}: the compressed file is damaged or cut off "
@@ -77,6 +79,12 @@ class SentenceLines:
             ) from error
         except UnicodeDecodeError as error:
             raise self._undecodable(error) from error
+        if len(line) > _MAX_LINE:
+            raise ConfigurationError(
+                f"{self.name}, line {self.number + 1}: is longer than {_MAX_LINE:,}; is this a "
+                "text? Write one sentence a line"
+            )
+        return line
 
     def _undecodable(self, error: UnicodeError) -> ConfigurationError:
         place = f"{self.name}, line {self.number + 1}"

@@ -5,22 +5,29 @@ the ids of bilm-tf's vocabulary file.
 
 import os
 from pathlib import Path
-from typing import Sequence, Union
+from typing import List, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import namespace_match
 from allennlp.data.vocabulary import (
     DEFAULT_NON_PADDED_NAMESPACES,
     NAMESPACE_PADDING_FILE,
     Vocabulary,
 )
 
-from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary_file
+from allennlp_elmo_plugin.bilm.vocabulary import (
+    SPECIAL_WORDS,
+    read_vocabulary_file,
+    write_vocabulary_file,
+)
 
 LM_NAMESPACE = "lm_tokens"
 
 # What commands call the two forms of a vocabulary in their output folder.
 VOCABULARY_FOLDER = "vocabulary"
 VOCABULARY_FILE = "vocab.txt"
+
+_MAX_PATTERN_BYTES = 2**20
 
 _HINT = (
     "make it with `allennlp elmo-vocab` and set in the configuration: "
@@ -71,6 +78,43 @@ def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
             f"{', '.join(missing)}; {_HINT}"
         )
     return len(ids)
+
+
+def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:
+    """
+    Read the language model's words from the folder of an AllenNLP `Vocabulary`.
+
+    # Parameters
+
+    directory : `str`
+        The folder.
+    source : `str`
+        What errors call it.
+
+    # Returns
+
+    `List[str]`
+        The words; the id of each is its index.
+
+    # Raises
+
+    `ValueError`
+        As `read_vocabulary_file`; or the namespace `lm_tokens` is missing or padded.
+    """
+    path, padding_path = (
+        Path(directory, f"{LM_NAMESPACE}.txt"),
+        Path(directory, NAMESPACE_PADDING_FILE),
+    )
+    if not path.is_file() or not padding_path.is_file():
+        raise ValueError(f"{source}: has no {path.name} with {padding_path.name}; {_HINT}")
+    with open(padding_path, encoding="utf-8", errors="replace") as file:
+        patterns = file.read(_MAX_PATTERN_BYTES).split()
+    if not any(namespace_match(pattern, LM_NAMESPACE) for pattern in patterns):
+        raise ValueError(
+            f"{source}: the namespace {LM_NAMESPACE} is padded, so that its ids are not those of a "
+            f"language model; add a line {LM_NAMESPACE} to {padding_path.name}, or {_HINT}"
+        )
+    return read_vocabulary_file(path, f"{source}/{path.name}")
 
 
 def write_vocabulary_folder(

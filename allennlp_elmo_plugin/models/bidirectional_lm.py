@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.models.pretrained import (
     OPTIONS_FILE,
     PretrainedLanguageModel,
     read_pretrained,
+    set_options,
 )
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.metrics import TokenPerplexity
@@ -123,17 +124,14 @@ class BidirectionalLanguageModel(Model):
             check_vocabulary_of_run(vocab, self.serialization_dir)
         pretrained = None if pretrained_file is None else _read_pretrained(pretrained_file)
         values, source = _read_options(options, options_file, pretrained, self.serialization_dir)
-        overrides = {
+        arguments = {
+            "num_samples": num_samples,
             "dropout": dropout,
             "share_embedding_softmax": share_embedding_softmax,
             "bidirectional": bidirectional,
         }
-        values.update({key: value for key, value in overrides.items() if value is not None})
-        if num_samples is not None:
-            values["sample_softmax"] = num_samples > 0
-            if num_samples > 0:
-                values["n_negative_samples_batch"] = num_samples
         try:
+            set_options(values, arguments)
             checked = BiLmOptions.from_dict(values, source=source)
             if checked.n_tokens_vocab not in (None, n_words):
                 raise ValueError(

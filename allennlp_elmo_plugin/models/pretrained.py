@@ -1,31 +1,59 @@
 import logging
 import os
-import tarfile
+import reprlib
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
-from allennlp.models.archival import CONFIG_NAME, load_archive
+from allennlp.data.vocabulary import NAMESPACE_PADDING_FILE
+from allennlp.models.archival import CONFIG_NAME
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
+from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.saved_variables import (
     SOFTMAX_BIAS,
     SavedVariables,
-    complete_options,
+    check_finite,
     fill,
     find_variables,
+    read_options,
 )
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.bilm.tensor_file import TensorFile
 from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FILE, VOCABULARY_FOLDER
+from allennlp_elmo_plugin.bilm.weights import check_size
+from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE
+from allennlp_elmo_plugin.common.model_archive import unpacked_files
+from allennlp_elmo_plugin.data.vocabulary import (
+    LM_NAMESPACE,
+    VOCABULARY_FILE,
+    VOCABULARY_FOLDER,
+    read_vocabulary_folder,
+)
 
 logger = logging.getLogger(__name__)
 
 OPTIONS_FILE = "options.json"
+
+# What is read of an archive. A folder of a training run has its best weights under another name.
+_WEIGHTS = ("weights.th", "best.th")
+_ARCHIVE_FILES = (
+    CONFIG_NAME,
+    OPTIONS_FILE,
+    _WEIGHTS[0],
+    f"{VOCABULARY_FOLDER}/{LM_NAMESPACE}.txt",
+    f"{VOCABULARY_FOLDER}/{NAMESPACE_PADDING_FILE}",
+)
+_MODEL_TYPE = "bidirectional_lm"
+# Runs that went on from one another.
+_MAX_ORIGINS = 16
+# The addresses that are followed where a stranger's file names them.
+_PUBLISHED = DEFAULT_OPTIONS_FILE[: DEFAULT_OPTIONS_FILE.index("/elmo/") + len("/elmo/")]
 
 # What fine-tuning can't change.
 _FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax")
@@ -174,6 +202,8 @@ def _copy_rows(
 
 def read_pretrained(path: str) -> PretrainedLanguageModel:
     """
+    Read a language model from files, which anybody may have written: they are read as data alone.
+
     # Parameters
 
     path : `str`
@@ -183,39 +213,228 @@ def read_pretrained(path: str) -> PretrainedLanguageModel:
 
     # Raises
 
-    `FileNotFoundError`, `ConfigurationError` or `ValueError` that names the file and what is wrong
-    with it.
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
-    found = cached_path(path)
+    found = _find(path)
     if os.path.isdir(found) and not os.path.exists(os.path.join(found, CONFIG_NAME)):
         return _read_folder(Path(found))
-    if not os.path.isdir(found) and not tarfile.is_tarfile(found):
-        raise ConfigurationError(
-            f"{path} is not a model.tar.gz, or one cut off; give an archive, or a folder with "
-            "options.json and weights.hdf5 or a checkpoint of bilm-tf"
+    return read_archive(path)
+
+
+def read_archive(path: str) -> PretrainedLanguageModel:
+    """
+    Read the language model of an archive, or of the folder of a training run, as data: what
+    config.json names is not constructed, and the weights are not unpickled.
+
+    # Parameters
+
+    path : `str`
+        A `model.tar.gz`, its address, or a folder.
+
+    # Raises
+
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+    """
+    with _archive_files(path) as folder:
+        options = BiLmOptions.from_dict(*_archive_options(folder, path))
+        words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, f"{path}/{VOCABULARY_FOLDER}")
+        if options.n_tokens_vocab not in (None, len(words)):
+            raise ValueError(
+                f'{path}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
+                f"vocabulary has {len(words)} words"
+            )
+        options = replace(options, n_tokens_vocab=len(words))
+        weights = next(name for name in _WEIGHTS if (folder / name).exists())
+        with TensorFile(folder / weights, f"{path}/{weights}") as file:
+            n_softmax = len(words)
+            if not options.share_embedding_softmax:
+                n_softmax *= 1 + options.projection_dim
+            check_size(options, file.n_numbers, n_softmax, file.source)
+            bilm, softmax = _make_model(options, len(words))
+            _load(torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}), file)
+    return PretrainedLanguageModel(path, options, words, bilm, softmax)
+
+
+def _find(path: str) -> str:
+    """
+    The path on this machine of a path or address.
+    """
+    try:
+        return cached_path(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no archive or folder {path}") from None
+    except Exception as error:  # of any of the libraries that know how to download
+        raise ValueError(
+            f"{path} cannot be downloaded ({type(error).__name__}: {shown(error, 200)}); give the "
+            "path of a file that was downloaded elsewhere"
+        ) from error
+
+
+@contextmanager
+def _archive_files(path: str) -> Iterator[Path]:
+    """
+    The folder of a training run, or one with the same files of an archive.
+    """
+    found = _find(path)
+    if os.path.isdir(found):
+        _check_archive_files(Path(found), path)
+        yield Path(found)
+    elif not os.path.isfile(found):
+        raise ValueError(f"{path} is not a model.tar.gz: it is a device or a pipe")
+    else:
+        with unpacked_files(found, path, _ARCHIVE_FILES) as folder:
+            _check_archive_files(folder, path)
+            yield folder
+
+
+def _check_archive_files(folder: Path, path: str) -> None:
+    if (folder / CONFIG_NAME).exists() and any((folder / name).exists() for name in _WEIGHTS):
+        return
+    if os.path.isfile(path):
+        raise ValueError(
+            f"{path} is not the archive of a model: it needs {CONFIG_NAME} and {_WEIGHTS[0]}"
         )
-    model: Any = load_archive(found).model
-    if not isinstance(getattr(model, "bilm", None), BiLm):
-        raise ConfigurationError(
-            f"{path} has a model of the class {type(model).__name__}, not a bidirectional_lm"
+    raise ValueError(
+        f"The folder {path} is not that of a training run: it needs {CONFIG_NAME} and "
+        f"{_WEIGHTS[-1]}, which are there when the first epoch is through"
+    )
+
+
+def _archive_options(folder: Path, path: str, depth: int = 0) -> Tuple[Dict[str, Any], str]:
+    """
+    The keys of options.json of an archived model, and where they are from.
+    """
+    source = f"{path}/{CONFIG_NAME}"
+    model = read_json_object(folder / CONFIG_NAME, source).get("model")
+    if not isinstance(model, dict):
+        raise ValueError(f'{source}: "model" must be a JSON object {{...}}')
+    if model.get("type") == "from_archive":
+        # A run that went on from another archive has the options of that one.
+        origin = model.get("archive_file")
+        if not isinstance(origin, str) or not os.path.exists(origin) or depth == _MAX_ORIGINS:
+            raise ValueError(
+                f'{source}: "model.archive_file" must be the archive that the training started '
+                f"from, but {reprlib.repr(origin)} is not there; put it there, or train with "
+                '"pretrained_file", which needs it no more'
+            )
+        with _archive_files(origin) as origin_folder:
+            return _archive_options(origin_folder, origin, depth + 1)
+    if model.get("type") != _MODEL_TYPE:
+        raise ValueError(
+            f"{source}: the model is of the type {reprlib.repr(model.get('type'))}; only a "
+            f"{_MODEL_TYPE} can be read"
         )
-    indexed = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-    words = [indexed[index] for index in range(len(indexed))]
-    return PretrainedLanguageModel(path, model.options, words, model.bilm, model.softmax)
+    values, options_source = _written_options(model, folder, path)
+    set_options(values, model, f"{source}, model")
+    return values, options_source
+
+
+def _written_options(model: Dict[str, Any], folder: Path, path: str) -> Tuple[Dict[str, Any], str]:
+    """
+    The options in the model's section, or in the file that it names or the archive has.
+    """
+    source = f"{path}/{CONFIG_NAME}"
+    options, options_file = model.get("options"), model.get("options_file")
+    if options is not None and (options_file is not None or not isinstance(options, dict)):
+        raise ValueError(
+            f'{source}: "model" must have either "options", a JSON object {{...}}, or '
+            '"options_file"'
+        )
+    if options is not None:
+        return dict(options), f"{source}, model.options"
+    if options_file is not None:
+        if isinstance(options_file, str) and options_file.startswith(_PUBLISHED):
+            return read_json_object(cached_path(options_file), options_file), options_file
+        if isinstance(options_file, str) and os.path.isfile(options_file):
+            return read_json_object(options_file), options_file
+    if (folder / OPTIONS_FILE).exists():
+        return read_json_object(folder / OPTIONS_FILE, f"{path}/{OPTIONS_FILE}"), path
+    if options_file is not None:
+        raise ValueError(
+            f'{source}: "model.options_file" is {reprlib.repr(options_file)}, which is not a file '
+            "here (of addresses, only those of the published models are followed); put it there, "
+            f"or give the archive an {OPTIONS_FILE}"
+        )
+    raise ValueError(
+        f"{path}: has no options. The archive of a model that was trained from a pretrained_file "
+        f'has them where the configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
+    )
+
+
+def set_options(
+    values: Dict[str, Any], arguments: Mapping[str, Any], source: str = "bidirectional_lm"
+) -> None:
+    """
+    Change options as the arguments of a `bidirectional_lm` of the same names say.
+
+    # Parameters
+
+    values : `Dict[str, Any]`
+        The keys of options.json, which are changed.
+    arguments : `Mapping[str, Any]`
+        `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there
+        are.
+    source : `str`, optional
+        What an error calls the arguments.
+
+    # Raises
+
+    `ValueError`
+        `num_samples` is not a number.
+    """
+    for key in ("dropout", "share_embedding_softmax", "bidirectional"):
+        if arguments.get(key) is not None:
+            values[key] = arguments[key]
+    num_samples = arguments.get("num_samples")
+    if num_samples is not None:
+        if not isinstance(num_samples, int) or isinstance(num_samples, bool):
+            raise ValueError(
+                f'{source}: "num_samples" must be a whole number, but is '
+                f"{reprlib.repr(num_samples)}"
+            )
+        values["sample_softmax"] = num_samples > 0
+        if num_samples > 0:
+            values["n_negative_samples_batch"] = num_samples
+
+
+def _make_model(options: BiLmOptions, n_words: int) -> Tuple[BiLm, Softmax]:
+    bilm = BiLm(options)
+    shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
+    return bilm, Softmax(n_words, options.projection_dim, weight=shared)
+
+
+def _load(model: torch.nn.Module, file: TensorFile) -> None:
+    """
+    Fill a model by the names of a state dict.
+    """
+    state = model.state_dict()
+    differing = sorted(set(state) ^ set(file.tensors))
+    if differing:
+        whose = "the model has and the file lacks" if differing[0] in state else "the model lacks"
+        raise ValueError(
+            f"{file.source}: there is a tensor '{shown(differing[0])}' that {whose} "
+            f"({len(differing)} such); are these the weights of this model?"
+        )
+    for name, target in state.items():
+        shape = file.tensors[name].shape
+        if shape != tuple(target.shape):
+            raise ValueError(
+                f"{file.source}: the tensor {name!r} has shape {shape}, but the options ask for "
+                f"{tuple(target.shape)}; are these the weights of this model?"
+            )
+        values = file.read(name)
+        check_finite(name, values, file.source)
+        target.copy_(values)
 
 
 def _read_folder(folder: Path) -> PretrainedLanguageModel:
     variables = find_variables(folder)
     options_path = folder / OPTIONS_FILE
-    if not options_path.exists():
-        raise FileNotFoundError(f"{folder}: there is no {OPTIONS_FILE} beside the weights")
-    values = complete_options(BiLmOptions.from_file(options_path).to_dict(), variables.shapes)
+    values = read_options(options_path, variables)
     options = BiLmOptions.from_dict(values, source=str(options_path))
     words = _read_words(folder, variables)
     n_words = 1 if words is None else len(words)
-    bilm = BiLm(options)
-    shared = bilm.token_layer.weight if options.share_embedding_softmax else None
-    softmax = Softmax(n_words, options.projection_dim, weight=shared)  # type: ignore[arg-type]
+    bilm, softmax = _make_model(options, n_words)
     fill(bilm, softmax, variables)
     has_softmax = SOFTMAX_BIAS in variables.shapes
     return PretrainedLanguageModel(
@@ -227,10 +446,9 @@ def _read_words(folder: Path, variables: SavedVariables) -> Optional[List[str]]:
     """
     The vocabulary in a folder; `None` where nothing needs one.
     """
-    shapes = [variables.shapes[n] for n in (SOFTMAX_BIAS, "embedding") if n in variables.shapes]
-    if not shapes:
+    n_words = variables.n_words
+    if n_words is None:
         return None
-    n_words = shapes[0][0]
     paths = [folder / VOCABULARY_FILE, folder / VOCABULARY_FOLDER / f"{LM_NAMESPACE}.txt"]
     paths += sorted(folder.glob("vocab*.txt"))
     for path in paths:

@@ -490,7 +490,7 @@ class _ElmoCharacterEncoder(CharacterEncoder):
                 "gives character ids"
             )
         with _explained():
-            project = match_weight_file(options, files.weight_file).project_characters
+            project = match_weight_file(options, files.weight_file, True).project_characters
             super().__init__(options.char_cnn, options.projection_dim, project)
             read_weights(files.weight_file, self)
         self.requires_grad = requires_grad

@@ -1,4 +1,5 @@
 import math
+import reprlib
 from typing import Any, Dict, List
 
 import torch
@@ -70,7 +71,15 @@ class BidirectionalLanguageModelPredictor(Predictor):
         return self.predict_json({"sentence": sentence})
 
     def load_line(self, line: str) -> JsonDict:
-        return {"sentence": line} if self.plain_text else super().load_line(line)
+        if self.plain_text:
+            return {"sentence": line}
+        try:
+            return super().load_line(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{reprlib.repr(line)} is not a JSON object ({error}); each line is "
+                '{"sentence": "..."} or {"tokens": [...]}, or with plain_text the sentence itself'
+            ) from None
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """
@@ -114,8 +123,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
                 means.append(total / len(of_tokens))
                 output[f"{direction}_log_probabilities"] = of_tokens
                 output[f"{direction}_log_probability"] = total
-                output[f"{direction}_perplexity"] = math.exp(-means[-1])
-            output["perplexity"] = math.exp(-math.fsum(means) / len(means))
+                output[f"{direction}_perplexity"] = _perplexity(means[-1])
+            output["perplexity"] = _perplexity(math.fsum(means) / len(means))
             outputs.append(output)
         return outputs
 
@@ -174,6 +183,13 @@ class BidirectionalLanguageModelPredictor(Predictor):
         )
 
 
+def _perplexity(mean: float) -> float:
+    try:
+        return math.exp(-mean)
+    except OverflowError:
+        return math.inf
+
+
 def _tokens(inputs: JsonDict) -> List[str]:
     tokens = inputs.get("tokens") if isinstance(inputs, dict) else None
     if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
@@ -181,7 +197,13 @@ def _tokens(inputs: JsonDict) -> List[str]:
     sentence = inputs.get("sentence") if isinstance(inputs, dict) else None
     if not isinstance(sentence, str):
         raise ConfigurationError(
-            f'{inputs!r} has no sentence; each line is {{"sentence": "..."}} or {{"tokens": '
-            "[...]}, or with plain_text the sentence itself"
+            f'{reprlib.repr(inputs)} has no sentence; each line is {{"sentence": "..."}} or '
+            '{"tokens": [...]}, or with plain_text the sentence itself'
         )
-    return split_words(sentence.encode("utf-8"))
+    try:
+        return split_words(sentence.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"{reprlib.repr(sentence)} has half of a surrogate pair ({error}); write the character "
+            "itself"
+        ) from None

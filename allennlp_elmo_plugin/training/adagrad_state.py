@@ -1,8 +1,10 @@
 import os
-from typing import Dict, Iterable, Iterator, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, Tuple, Union
 
 import numpy
 import torch
+
+from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file
 
 _STEP = "step"
 # Rows of a table that are held at a time.
@@ -68,30 +70,31 @@ def read_adagrad_state(
 
     `FileNotFoundError`, or `ValueError` that says what does not fit.
     """
-    import h5py
-
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: there is no such file")
     states = dict(_states(parameters, optimizer))
-    try:
-        with h5py.File(os.fspath(path), "r") as state_file:
-            if _STEP not in state_file.attrs:
-                raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
-            step = int(state_file.attrs[_STEP])
-            for name, state in states.items():
-                shape = tuple(state["sum"].shape)
-                found = state_file[name].shape if name in state_file else "nothing"
-                if found != shape:
-                    raise ValueError(
-                        f"{path}: has {found} for the parameter {name!r} of shape {shape}; is it "
-                        "the state of this model?"
-                    )
-            for name, state in states.items():
-                _copy(state_file[name], state["sum"])
-                state["step"].fill_(step)
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({error})") from error
+    with open_weight_file(path) as state_file:
+        step = _read_step(state_file, path)
+        for name, state in states.items():
+            shape = tuple(state["sum"].shape)
+            stored = state_file.get(name)
+            found = stored.shape if is_float(stored) else "nothing"
+            if found != shape:
+                raise ValueError(
+                    f"{path}: has {found} for the parameter {name!r} of shape {shape}; is it the "
+                    "state of this model?"
+                )
+        for name, state in states.items():
+            _copy(state_file[name], state["sum"])
+            state["step"].fill_(step)
     return step
+
+
+def _read_step(state_file: Any, path: Union[str, "os.PathLike[str]"]) -> int:
+    step = state_file.attrs.get(_STEP)
+    if not isinstance(step, numpy.integer) or step < 0:
+        raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
+    return int(step)
 
 
 def _states(

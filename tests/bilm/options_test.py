@@ -80,6 +80,30 @@ def test_published_options_are_bidirectional_and_training_options_say_so():
         ("lstm.dim", "16", '"lstm.dim" must be a whole number'),
         ("lstm.dim", True, '"lstm.dim" must be a whole number'),
         ("lstm.dim", 0, '"lstm.dim" must be at least 1'),
+        ("lstm.dim", -16, '"lstm.dim" must be at least 1'),
+        ("lstm.dim", 16.5, '"lstm.dim" must be a whole number'),
+        ("lstm.dim", float("inf"), '"lstm.dim" must be a whole number'),
+        ("lstm.dim", float("nan"), '"lstm.dim" must be a whole number'),
+        ("lstm.dim", 10**400, '"lstm.dim" must be a whole number'),
+        ("lstm.dim", 2**31, '"lstm.dim" must be at most 2147483647'),
+        ("lstm.dim", [1] * 10**6, r'"lstm.dim" must be a whole number, but is \[1.*\.\.\.\]$'),
+        ("lstm.n_layers", "x" * 10**6, '"lstm.n_layers" must be a whole number.{,60}$'),
+        ("lstm.cell_clip", float("inf"), '"lstm.cell_clip" must be a number above 0'),
+        ("lstm.cell_clip", 10**400, '"lstm.cell_clip" must be a number above 0'),
+        ("lstm.proj_clip", "3", '"lstm.proj_clip" must be a number above 0'),
+        ("char_cnn.max_characters_per_token", 10**9, "must be at most 1000"),
+        ("char_cnn.filters", [[1, 2**31]], "numbers of at most 2147483647"),
+        ("char_cnn.filters", [[1, True]], "must be .width, number. pairs"),
+        ("char_cnn.filters", "[[1, 4]]", "must be a list of .width, number. pairs"),
+        ("char_cnn.embedding", [4], "char_cnn.embedding must be a JSON object"),
+        ("dropout", float("nan"), '"dropout" must be a number'),
+        ("dropout", True, '"dropout" must be a number'),
+        ("n_tokens_vocab", "50", '"n_tokens_vocab" must be a whole number'),
+        ("n_negative_samples_batch", -1, '"n_negative_samples_batch" must be at least 1'),
+        ("unroll_steps", "20", '"unroll_steps" must be a number'),
+        ("batch_size", -1, '"batch_size" must be a whole number, at least 0'),
+        ("all_clip_norm_val", [], '"all_clip_norm_val" must be a number'),
+        ("lstm.\x1b[31m", 3, r'"lstm.\\u001b\[31m" is not known'),
         ("lstm.projection_dim", 32, '"lstm.projection_dim" .* must not exceed "lstm.dim"'),
         ("lstm.cell_clip", -1, '"lstm.cell_clip" must be a number above 0'),
         ("lstm.cell_clp", 3, '"lstm.cell_clp" is not known'),
@@ -115,3 +139,19 @@ def test_a_file_that_is_not_json(tmp_path):
 def test_an_unknown_key_at_the_top_is_warned_about(caplog):
     BiLmOptions.from_dict(changed("n_negative_samples", 3))
     assert "n_negative_samples" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"lstm": {"dim": 1e999}}', '"lstm.dim" is not a finite number'),
+        ('{"lstm": {"dim": NaN}}', '"lstm.dim" is not a finite number'),
+        ("[" * 100_000, "nested more than"),
+        ('{"lstm": {"dim": 1, "dim": 2}}', 'the key "dim" is there twice'),
+    ],
+)
+def test_a_file_that_is_no_options(text, message, tmp_path):
+    path = tmp_path / "options.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"options.json: .*{message}"):
+        BiLmOptions.from_file(path)

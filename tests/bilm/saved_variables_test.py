@@ -14,6 +14,7 @@ from allennlp_elmo_plugin.bilm.saved_variables import (
     fill,
     find_variables,
     published_name,
+    read_options,
 )
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
@@ -141,3 +142,39 @@ def test_numbers_that_are_not_float32(tmp_path):
     write_checkpoint(tmp_path / "x", arrays)
     with pytest.raises(ValueError, match="type float64 and shape .*can't be read to a float32"):
         fill(bilm, Softmax(3, 4), find_variables(tmp_path))
+
+
+def test_two_names_of_one_variable(tmp_path):
+    names = ["rnn/lstm_cell/bias", "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"]
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        for name in names:
+            file[name] = np.zeros(4, "float32")
+    with pytest.raises(ValueError, match="weights.hdf5: '.*' and '.*' are two names of one"):
+        find_variables(tmp_path)
+    write_checkpoint(tmp_path / "x", {f"lm/{name}": np.zeros(4, "float32") for name in names})
+    with pytest.raises(ValueError, match="x: '.*' and '.*' are two names of one variable"):
+        find_variables(tmp_path)
+
+
+@pytest.mark.parametrize("value", [[1, 2], -1, np.nan, np.inf])
+def test_number_of_updates(value, tmp_path):
+    write_checkpoint(tmp_path / "x", {"global_step": np.array(value, "float32")})
+    with pytest.raises(ValueError, match="x: 'global_step' must be one number"):
+        find_variables(tmp_path).n_updates()
+
+
+def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
+    """Also that of the softmax."""
+    checkpoint = REFERENCE / "checkpoint"
+    variables = find_variables(checkpoint)
+    values = json.loads((checkpoint / "options.json").read_text("utf-8"))
+    path = tmp_path / "options.json"
+    for change, message in (
+        ({"lstm": {**values["lstm"], "dim": 2**31 - 1}}, "W_0' has shape .* but the options ask"),
+        ({"lstm": {**values["lstm"], "n_layers": 2**31 - 1}}, "there is no variable .*Cell2"),
+        ({"n_tokens_vocab": 2**31 - 1}, '"n_tokens_vocab" is 2147483647, but .* has 50 words'),
+        ({"lstm": {**values["lstm"], "projection_dim": 16}}, "'softmax/W' has shape .50, 8."),
+    ):
+        path.write_text(json.dumps({**values, **change}), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            read_options(path, variables)

@@ -1,11 +1,13 @@
+import os
 import shutil
+import time
 
 import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint, find_checkpoint
 from tests.bilm_tf import REFERENCE, load_run
-from tests.tensorflow_checkpoint_writer import write_checkpoint, write_index
+from tests.tensorflow_checkpoint_writer import varint, write_checkpoint, write_index
 
 CHECKPOINT = REFERENCE / "checkpoint"
 PREFIX = "model.ckpt-30"
@@ -106,7 +108,7 @@ class TestWhichCheckpoint:
         with pytest.raises(ValueError, match=r"\['model.ckpt-1', 'model.ckpt-2'\], and no file"):
             find_checkpoint(two)
         (two / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
-        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*model.ckpt-3.index"):
+        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*'model.ckpt-3.index'"):
             find_checkpoint(two)
         (two / "checkpoint").write_text("nonsense")
         with pytest.raises(ValueError, match="checkpoint: has no line `model_checkpoint_path"):
@@ -121,8 +123,98 @@ class TestWhichCheckpoint:
         with pytest.raises(ValueError, match="not a TensorFlow V2 checkpoint"):
             find_checkpoint(two / "old.ckpt")
 
+    @pytest.mark.parametrize(
+        "text, message",
+        [
+            (b'model_checkpoint_path: "a\\377"', "is not UTF-8"),
+            (b'model_checkpoint_path: "a\xff"', "is not UTF-8"),
+            (b'model_checkpoint_path: "a\\8\\', "has no line"),
+            (b'model_checkpoint_path: "\x1b[31m"', r"names '\\x1b\[31m'"),
+            (b'model_checkpoint_path: "../outside/x"', "names '../outside/x'"),
+            (b'model_checkpoint_path: "/{outside}/x"', "names '/"),
+            (b'model_checkpoint_path: "a\\000b"', "names"),
+            (b"\n" * 2**20, "has no line"),
+            (b'model_checkpoint_path: "' + b"a" * 2**21, "has no line"),
+        ],
+    )
+    def test_file_checkpoint_of_a_stranger(self, text, message, tmp_path):
+        """It can't lead out of the folder."""
+        for name in ("outside", "inside"):
+            (tmp_path / name).mkdir()
+        write_checkpoint(tmp_path / "outside" / "x", {"x": np.zeros(1, "float32")})
+        outside = str(tmp_path / "outside").encode()
+        (tmp_path / "inside" / "checkpoint").write_bytes(text.replace(b"/{outside}", outside))
+        started = time.monotonic()
+        with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+            find_checkpoint(tmp_path / "inside")
+        assert str(tmp_path / "inside" / "checkpoint") in str(caught.value)
+        assert str(caught.value).isprintable() and time.monotonic() - started < 5
+
+
+def entry(shape, size, offset=0, dtype=1):
+    dimensions = b""
+    for dimension in shape:
+        number = b"\x08" + varint(dimension)
+        dimensions += b"\x12" + varint(len(number)) + number
+    made = b"\x08" + varint(dtype) + b"\x12" + varint(len(dimensions)) + dimensions
+    return made + b"\x20" + varint(offset) + b"\x28" + varint(size)
+
 
 class TestBadInput:
+    @pytest.mark.parametrize(
+        "made, message",
+        [
+            (entry([2**20, 2**20], 2**42), "00001: is cut off in the middle of 'x'"),
+            (entry([5], 20, offset=2**63), "00001: is cut off in the middle of 'x'"),
+            (entry([2**63, 2**63], 20), "index: 'x' has 20 bytes, but its shape"),
+            (entry([2**64 - 1], 20), "index: 'x' has 20 bytes, but its shape"),
+            (entry([0, 2**63], 0), "index: 'x' can't be read"),
+            (entry([1] * 33, 4), "more than 32 dimensions"),
+            (entry([5], 20) + b"\x28" + b"\xff" * 100, "more than 64 bits"),
+            (entry([5], 20) + b"\x12\x70", "a field is cut off"),
+        ],
+    )
+    def test_sizes_are_compared_before_there_is_memory_for_them(self, made, message, tmp_path):
+        write_index(tmp_path / "x.index", {b"": b"\x08\x01", b"x": made})
+        (tmp_path / "x.data-00000-of-00001").write_bytes(bytes(100))
+        with pytest.raises(ValueError, match=message):
+            TensorFlowCheckpoint(tmp_path).read("x")
+
+    def test_an_index_that_grows(self, tmp_path, monkeypatch):
+        """Each name repeats the one before, so that few bytes can be many names."""
+        names = {b"x" * i: b"" for i in range(1, 1002)}
+        write_index(tmp_path / "x.index", {b"": b"\x08\x01", **names})
+        with pytest.raises(ValueError, match="x.index: is damaged .a name of more than 1000 bytes"):
+            TensorFlowCheckpoint(tmp_path)
+        monkeypatch.setattr("allennlp_elmo_plugin.bilm.tensorflow_checkpoint._MAX_VARIABLES", 900)
+        with pytest.raises(ValueError, match="x.index: is damaged .more than 900 variables"):
+            TensorFlowCheckpoint(tmp_path)
+        with open(tmp_path / "x.index", "wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(ValueError, match="x.index: not the index"):
+            TensorFlowCheckpoint(tmp_path)
+        (tmp_path / "x.index").unlink()
+        os.mkfifo(tmp_path / "x.index")
+        with pytest.raises(ValueError, match="x.index: not the index"):
+            TensorFlowCheckpoint(tmp_path)
+
+    def test_blocks_that_repeat(self, tmp_path, monkeypatch):
+        """One block that the index names many times."""
+        write_index(tmp_path / "x.index", {b"": b"\x08\x01", b"x": entry([1], 4)})
+        checkpoint = TensorFlowCheckpoint(tmp_path)
+        read = checkpoint._block
+        n_calls = []
+
+        def block(table, handle):
+            n_calls.append(handle)
+            blocks = list(read(table, handle))
+            return blocks * 1000 if len(n_calls) == 2 else blocks
+
+        monkeypatch.setattr(checkpoint, "_block", block)
+        with pytest.raises(ValueError, match="x.index: is damaged .blocks overlap"):
+            checkpoint._read_index()
+        assert len(n_calls) < 5
+
     def test_every_damaged_byte_of_the_index_is_found(self, folder):
         index = folder / f"{PREFIX}.index"
         sound = index.read_bytes()

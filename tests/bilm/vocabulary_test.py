@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
@@ -24,6 +26,11 @@ def test_windows_line_ends_and_the_line_that_bilm_tf_skips(tmp_path):
         (b"<S>\n</S>\n<UNK>\nthe\nof\nthe\n", "line 6: 'the' is there twice, first in line 4"),
         (b"<S>\n</S>\n<UNK>\n \nthe\n", "line 4: is empty"),
         (b"<S>\n</S>\n<UNK>\n\xff\n", "line 4: not UTF-8"),
+        (b"<S>\n</S>\n<UNK>\n\xed\xa0\x80\n", "line 4: not UTF-8"),
+        (b"<S>\n</S>\n<UNK>\n" + b"x" * 10**7, "line 4: has more than 65,536 bytes"),
+        (bytes(10**7), "line 1: has more than 65,536 bytes"),
+        (b"<S>\n\x1b[31m\n\x1b[31m\n", "line 3: .* is there twice"),
+        (b"<S>\n" + b"x" * 9999 + b"\n" + b"x" * 9999, "line 3: .{,60} is there twice"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, content, message):
@@ -31,4 +38,17 @@ def test_bad_files_are_refused(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
         read_vocabulary_file(path)
-    assert str(path) in str(error.value)
+    assert str(path) in str(error.value) and str(error.value).isprintable()
+
+
+def test_byte_order_mark(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf<S>\n</S>\n<UNK>\n\xef\xbb\xbfx\n")
+    assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", "\ufeffx"]
+
+
+def test_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            read_vocabulary_file(path)

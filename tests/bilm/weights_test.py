@@ -1,17 +1,25 @@
+import json
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.weights import (
+    check_size,
+    datasets,
     match_weight_file,
     read_weights,
+    shapes_of,
     write_softmax,
     write_weights,
 )
+from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from tests.bilm_tf import REFERENCE
 from tests.testing import read_arrays, write_random_elmo
 
@@ -55,6 +63,56 @@ def test_every_kind_of_model_comes_back(forget_bias, bidirectional, dim, charact
         torch.testing.assert_close(actual, expected, atol=1e-7, rtol=0, msg=name)
 
 
+@pytest.mark.parametrize("project", [None, True, False])
+@pytest.mark.parametrize("n_layers, n_highway", [(1, 0), (2, 2)])
+@pytest.mark.parametrize("dim", [8, 16])
+def test_shapes_are_known_without_a_model(project, n_layers, n_highway, dim):
+    char_cnn = {"embedding": {"dim": 3}, "filters": [[1, 3], [2, 5]], "n_highway": n_highway}
+    lstm = {"dim": dim, "projection_dim": 8, "n_layers": n_layers}
+    for section in ({"char_cnn": char_cnn}, {"n_tokens_vocab": 11}):
+        for bidirectional in (True, False):
+            if dim != 8 and project is False:
+                continue  # a projection is needed
+            options = replace(
+                BiLmOptions.from_dict({"lstm": lstm, "bidirectional": bidirectional, **section}),
+                project_lstm=project,
+                project_characters=project,
+            )
+            expected = [(dataset.name, dataset.shape) for dataset in datasets(BiLm(options))]
+            assert list(shapes_of(options)) == expected
+
+
+HUGE = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "section, key, value",
+    [
+        ("lstm", "dim", HUGE),
+        ("lstm", "n_layers", HUGE),
+        ("char_cnn", "n_highway", HUGE),
+        ("char_cnn", "filters", [[1, HUGE]]),
+        ("char_cnn", "embedding", {"dim": HUGE}),
+    ],
+)
+def test_sizes_are_compared_before_there_is_memory_for_them(section, key, value, monkeypatch):
+    """Here and by those who make a model of the two files."""
+    source = REFERENCE / "checkpoint"
+    values = json.loads((source / "options_inference.json").read_text(encoding="utf-8"))
+    values[section][key] = value
+    options = BiLmOptions.from_dict(values)
+    with pytest.raises(ValueError, match="weights.hdf5: the dataset .* (has shape|is missing)"):
+        match_weight_file(options, source / "weights.hdf5")
+    with pytest.raises(ValueError, match="^here: has 1,000 numbers, fewer than the options ask"):
+        check_size(options, 1000, 0, "here")
+    monkeypatch.setattr(BiLm, "__init__", lambda *_: pytest.fail("was made"))
+    monkeypatch.setattr(
+        "allennlp_elmo_plugin.bilm.options.BiLmOptions.from_file", lambda *_: options
+    )
+    with pytest.raises(ConfigurationError, match="weights.hdf5: the dataset"):
+        _ElmoBiLm(str(source / "options.json"), str(source / "weights.hdf5"))
+
+
 def replace_dataset(file, name, array):
     del file[name]
     file[name] = array
@@ -71,7 +129,34 @@ BROKEN = {
         lambda file: (file.__delitem__("char_embed"), file.create_group("char_embed")),
         "'char_embed' is missing",
     ),
-    "nan": (lambda file: file["char_embed"].__setitem__(0, np.nan), "values not finite"),
+    "nan": (
+        lambda file: file["char_embed"].__setitem__(0, np.nan),
+        "'char_embed' has values not finite",
+    ),
+    "infinity": (
+        lambda file: file["CNN/b_cnn_0"].__setitem__(0, -np.inf),
+        "'CNN/b_cnn_0' has values not finite",
+    ),
+    "too large for float32": (
+        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.full(4, 1e300)),
+        "'CNN/b_cnn_0' has values not finite",
+    ),
+    "records": (
+        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, [("a", "f4")])),
+        "'CNN/b_cnn_0' is not of floating-point numbers",
+    ),
+    "strings": (
+        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.array([b"1"] * 4)),
+        "'CNN/b_cnn_0' is not of floating-point numbers",
+    ),
+    "whole numbers": (
+        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, "int32")),
+        "'CNN/b_cnn_0' is not of floating-point numbers",
+    ),
+    "link": (
+        lambda file: replace_dataset(file, "RNN_1", h5py.ExternalLink("/other.hdf5", "/")),
+        "'RNN_1' is a link",
+    ),
     "layers": (
         lambda file: file.create_group("RNN_0/RNN/MultiRNNCell/Cell2"),
         r'MultiRNNCell/Cell2\', but the options \("lstm.n_layers"\) end at 2 of these',

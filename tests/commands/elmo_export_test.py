@@ -133,7 +133,9 @@ class TestBadInput:
             Params(dict(config["model"])), vocab=Vocabulary.from_files(str(folder / "vocabulary"))
         )
         torch.save(model.state_dict(), folder / "best.th")
-        with pytest.raises(ConfigurationError, match="class BasicClassifier; only a bidirectional"):
+        with pytest.raises(
+            ConfigurationError, match="type 'basic_classifier'; only a bidirectional"
+        ):
             export(str(folder), tmp_path / "elmo")
         assert not (tmp_path / "elmo").exists()
 

@@ -84,3 +84,20 @@ def test_no_file(tmp_path):
         open_lines(str(tmp_path / "missing")).__enter__()
     with pytest.raises(ConfigurationError, match="is a folder"):
         open_lines(str(tmp_path)).__enter__()
+
+
+def test_long_lines(monkeypatch):
+    """A line of ten megabytes is one sentence; one of unknown length is not read to its end."""
+    data = b"word " * 2_000_000
+    for file in (io.BytesIO(data), io.BytesIO(gzip.compress(data, 1)), io.StringIO(data.decode())):
+        (line,) = SentenceLines(file)
+        assert len(line.words) == 2_000_000
+    monkeypatch.setattr("allennlp_elmo_plugin.data.sentence_lines._MAX_LINE", 10**6)
+    for file in (io.BytesIO(data), io.BytesIO(gzip.compress(data)), io.StringIO(data.decode())):
+        with pytest.raises(ConfigurationError, match="text, line 1: is longer than 1,000,000"):
+            list(SentenceLines(file, "text"))
+
+
+def test_control_characters():
+    (line,) = SentenceLines(io.BytesIO(b"a\0b \x1b[31m \x7f \xc2\x9b\n"))
+    assert line.words == ["a\0b", "\x1b[31m", "\x7f", "\x9b"]

@@ -2,7 +2,11 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.data.vocabulary import check_vocabulary, write_vocabulary_folder
+from allennlp_elmo_plugin.data.vocabulary import (
+    check_vocabulary,
+    read_vocabulary_folder,
+    write_vocabulary_folder,
+)
 
 SPECIAL = ["<S>", "</S>", "<UNK>"]
 
@@ -19,7 +23,23 @@ def test_every_token_keeps_its_id(tmp_path):
         for index, word in enumerate(words):
             assert vocab.get_token_from_index(index, "lm_tokens") == word
             assert vocab.get_token_index(word, "lm_tokens") == index
+        assert read_vocabulary_folder(tmp_path / folder, "folder") == words
     assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+
+
+def test_folders_that_are_not_a_language_models(tmp_path):
+    with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
+        read_vocabulary_folder(tmp_path, "folder")
+    write_vocabulary_folder(tmp_path, SPECIAL)
+    for namespaces in ("", "\n*tags\n", "*\x00", "tokens"):
+        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
+        with pytest.raises(ValueError, match="^folder: the namespace lm_tokens is padded"):
+            read_vocabulary_folder(tmp_path, "folder")
+    (tmp_path / "non_padded_namespaces.txt").write_bytes(b"\xff\n*_tokens\r\n")
+    assert read_vocabulary_folder(tmp_path, "folder") == SPECIAL
+    (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
+    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: not UTF-8"):
+        read_vocabulary_folder(tmp_path, "folder")
 
 
 def test_word_that_the_format_cannot_express(tmp_path):

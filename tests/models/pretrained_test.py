@@ -1,8 +1,14 @@
 import json
 import logging
 import math
+import os
+import pickle
 import shutil
+import subprocess
+import tarfile
+from pathlib import Path
 
+import h5py
 import pytest
 import torch
 from allennlp.common import Params
@@ -12,6 +18,7 @@ from allennlp.models import Model, archive_model
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
@@ -226,10 +233,252 @@ class TestBadInput:
         words.unlink()
         self.fails(folder, "a model of 50 words, but not the vocabulary")
         (folder / "options.json").unlink()
-        self.fails(folder, "no options.json")
+        self.fails(folder, "options.json: there is no such file")
 
     def test_nothing_given(self, tmp_path):
         vocab = vocabulary(tmp_path / "vocabulary", WORDS)
         for folder in (None, str(tmp_path)):
             with pytest.raises(ConfigurationError, match="options_file or pretrained_file"):
                 BidirectionalLanguageModel(vocab, serialization_dir=folder)
+
+
+PROGRAM = {"type": "subprocess.Popen", "args": ["touch", "ran"]}
+"""What AllenNLP constructs from this is a running program."""
+
+
+def edit_config(run, **sections):
+    path = run / "config.json"
+    config = {**json.loads(path.read_text(encoding="utf-8")), **sections}
+    path.write_text(json.dumps(config), encoding="utf-8")
+
+
+class TestFilesFromStrangers:
+    """The one reader of archives, as `elmo-export` and `pretrained_file` call it."""
+
+    @pytest.fixture(autouse=True)
+    def in_a_folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        return Path(write_source(tmp_path, OPTIONS["characters"], "run")[0])
+
+    def fails(self, source, message):
+        """Both refuse it, and no program has run."""
+        vocab = vocabulary(Path("vocabulary"), WORDS)
+        for read in (
+            lambda: export(str(source), Path("elmo")),
+            lambda: BidirectionalLanguageModel(vocab, pretrained_file=str(source)),
+        ):
+            with pytest.raises(ConfigurationError, match=message) as error:
+                read()
+            assert str(source) in str(error.value) and str(error.value).isprintable()
+        assert not Path("elmo").exists() and not Path("ran").exists()
+
+    def archived(self, run):
+        archive_model(str(run))
+        return run / "model.tar.gz"
+
+    @pytest.mark.parametrize("archived", [False, True])
+    @pytest.mark.parametrize(
+        "section", ["dataset_reader", "validation_dataset_reader", "trainer", "vocabulary", "extra"]
+    )
+    def test_what_the_config_names_beside_the_model_is_not_constructed(
+        self, section, archived, run
+    ):
+        edit_config(run, **{section: PROGRAM})
+        source = self.archived(run) if archived else run
+        export(str(source), Path("elmo"))
+        made = BidirectionalLanguageModel(
+            vocabulary(Path("vocabulary"), WORDS), pretrained_file=str(source)
+        )
+        expected = torch.load(run / "best.th")
+        assert all(torch.equal(made.state_dict()[name], expected[name]) for name in expected)
+        assert Path("elmo/weights.hdf5").exists() and not Path("ran").exists()
+
+    @pytest.mark.parametrize("archived", [False, True])
+    @pytest.mark.parametrize(
+        "model",
+        [
+            PROGRAM,
+            "subprocess.Popen",
+            {"type": "os.system"},
+            {"type": "basic_classifier", "text_field_embedder": PROGRAM},
+            {"type": ["bidirectional_lm"]},
+            {"_pretrained": {"archive_file": "x", "path": "y"}},
+            {"type": "from_archive", "archive_file": PROGRAM},
+            None,
+            [],
+        ],
+        ids=str,
+    )
+    def test_other_models(self, model, archived, run):
+        edit_config(run, model=model)
+        source = self.archived(run) if archived else run
+        self.fails(source, r"config.json: (the model is of the type|\"model)")
+
+    def test_what_the_models_arguments_name_is_not_constructed(self, run):
+        model = {"type": "bidirectional_lm", "options": OPTIONS["characters"]}
+        for key in ("regularizer", "initializer", "ddp_accelerator", "precision"):
+            model[key] = PROGRAM
+        edit_config(run, model=model)
+        export(str(self.archived(run)), Path("elmo"))
+        assert not Path("ran").exists()
+        shutil.rmtree("elmo")
+        edit_config(run, model={**model, "options": PROGRAM})
+        self.fails(run, '"lstm" is missing')
+        edit_config(run, model={**model, "num_samples": PROGRAM})
+        self.fails(run, '"num_samples" must be a whole number')
+
+    def test_a_registered_subclass(self, run):
+        @Model.register("test_wrapped_lm")
+        class Wrapped(BidirectionalLanguageModel):
+            pass
+
+        edit_config(run, model={"type": "test_wrapped_lm", "options": OPTIONS["characters"]})
+        self.fails(run, "of the type 'test_wrapped_lm'; only a bidirectional_lm can be read")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'local x = importstr "/etc/passwd"; {"model": x}',
+            '{"model": import "other.json"}',
+            '{"model": std.extVar("HOME")}',
+            "local f(x) = f(x); f(0)",
+            '{"model": {"type": "bidirectional_lm", "options": {"lstm": {"dim": 1e999}}}}',
+            "[" * 100_000,
+            '{"model": 1, "model": 2}',
+            "\ufeff{",
+            "",
+        ],
+    )
+    def test_config_is_json(self, text, run):
+        (run / "config.json").write_text(text, encoding="utf-8")
+        archive = self.archived(run)
+        for source in (run, archive):
+            self.fails(source, "config.json: ")
+
+    @pytest.mark.parametrize("archived", [False, True])
+    def test_weights_are_not_unpickled(self, archived, run):
+        class Program:
+            def __reduce__(self):
+                return subprocess.Popen, (["touch", "ran"],)
+
+        state = torch.load(run / "best.th")
+        torch.save({**state, "program": Program()}, run / "best.th")
+        source = self.archived(run) if archived else run
+        self.fails(source, "(weights|best).th: has something else .*Popen'")
+        with open(run / "best.th", "wb") as file:
+            pickle.dump(Program(), file)
+        source = self.archived(run) if archived else run
+        self.fails(source, "(weights|best).th: not a file of weights")
+
+    def test_weights_of_other_options(self, run):
+        state = torch.load(run / "best.th")
+        huge = {**OPTIONS["characters"], "lstm": {**LSTM, "dim": 2**31 - 1}}
+        model = {"type": "bidirectional_lm", "options": huge}
+        edit_config(run, model=model)
+        self.fails(run, "best.th: has .* numbers, fewer than the options ask for")
+        options = {**OPTIONS["characters"], "lstm": {**LSTM, "n_layers": 1}}
+        edit_config(run, model={**model, "options": options})
+        self.fails(run, "best.th: there is a tensor 'bilm.*layer_1.* that the model lacks .8 such")
+        options = {**OPTIONS["characters"], "lstm": {**LSTM, "dim": 6}}
+        edit_config(run, model={**model, "options": options})
+        self.fails(run, r"best.th: the tensor 'bilm.*' has shape \(28, 5\), but the options ask")
+        edit_config(run, model={**model, "options": OPTIONS["characters"]})
+        torch.save({**state, "softmax.bias": torch.full((50,), math.nan)}, run / "best.th")
+        self.fails(run, "best.th: the variable 'softmax.bias' has values not finite")
+        # One storage under many names is no larger.
+        table = torch.zeros(10)
+        torch.save({str(i): table for i in range(1000)}, run / "best.th")
+        self.fails(run, "best.th: has 10 numbers, fewer than")
+
+    def test_vocabulary(self, run):
+        (run / "vocabulary" / "lm_tokens.txt").write_bytes(b"<S>\n\xff")
+        for source in (run, self.archived(run)):
+            self.fails(source, "vocabulary/lm_tokens.txt, line 2: not UTF-8")
+        write_vocabulary_folder(run / "vocabulary", WORDS[:-1])
+        self.fails(run, "best.th: the tensor 'softmax.bias' has shape .50,., but .* .49,.")
+
+    @pytest.mark.parametrize("size", [0, 10, 1000, -20])
+    def test_cut_off(self, size, run):
+        archive = self.archived(run)
+        archive.write_bytes(archive.read_bytes()[:size])
+        self.fails(archive, "is not a model.tar.gz, or one cut off")
+
+    def test_members(self, run, tmp_path):
+        archive = self.archived(run)
+        with tarfile.open(run / "other.tar.gz", "w:gz") as made:
+            made.add(run / "best.th", "../../outside")
+        self.fails(run / "other.tar.gz", "links outside of the archive")
+        with tarfile.open(archive, "w:gz") as made:
+            made.add(run / "config.json", "config.json")
+            link = tarfile.TarInfo("weights.th")
+            link.type, link.linkname = tarfile.SYMTYPE, "config.json"
+            made.addfile(link)
+        self.fails(archive, "'weights.th' in it is a link or a folder")
+        with tarfile.open(archive, "w:gz") as made:
+            made.add(run / "config.json", "config.json")
+        self.fails(archive, "is not the archive of a model: it needs config.json and weights.th")
+
+    def test_options_file(self, run, monkeypatch):
+        """A file here is read as options; an address is not followed."""
+        model = {"type": "bidirectional_lm", "options_file": str(run / "options.json")}
+        edit_config(run, model=model)
+        self.fails(run, '"model.options_file" is .*, which is not a file here')
+        (run / "options.json").write_text(json.dumps(OPTIONS["characters"]), encoding="utf-8")
+        export(str(run), Path("elmo"))
+        shutil.rmtree("elmo")
+        os.mkfifo("pipe")
+        monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
+        (run / "options.json").unlink()
+        for name in ("/dev/zero", "pipe", "http://127.0.0.1:9/x", "s3://a/b", "hf://a/b", PROGRAM):
+            edit_config(run, model={**model, "options_file": name})
+            self.fails(run, '"model.options_file" is .*, which is not a file here')
+        edit_config(run, model={**model, "options_file": "/etc/hostname"})
+        with pytest.raises(ConfigurationError, match="/etc/hostname: not a JSON file"):
+            export(str(run), Path("elmo"))
+
+    def test_addresses(self, monkeypatch):
+        def download(path, **_):
+            raise OSError("no route to \x1b host")
+
+        monkeypatch.setattr("allennlp_elmo_plugin.models.pretrained.cached_path", download)
+        self.fails("https://127.0.0.1:9/model.tar.gz", "cannot be downloaded .OSError: no route")
+
+    def test_a_run_that_went_on_from_an_archive(self, run, tmp_path):
+        origin = self.archived(run)
+        shutil.move(str(origin), tmp_path / "origin.tar.gz")
+        model = {"type": "from_archive", "archive_file": str(tmp_path / "origin.tar.gz")}
+        edit_config(run, model=model)
+        export(str(self.archived(run)), Path("elmo"))
+        assert json.loads(Path("elmo/options.json").read_text("utf-8"))["lstm"]["dim"] == 7
+        shutil.rmtree("elmo")
+        edit_config(run, model={**model, "archive_file": str(run)})
+        self.fails(run, '"model.archive_file" must be the archive')
+        edit_config(run, model={**model, "archive_file": "/nowhere"})
+        self.fails(run, "\"model.archive_file\" must be the archive .* but '/nowhere' is not there")
+
+    def test_a_folder(self, tmp_path):
+        write_source(tmp_path, OPTIONS["characters"])
+        folder = tmp_path / "exported"
+        vocab = vocabulary(Path("vocabulary"), WORDS)
+        sound = (folder / "options.json").read_text(encoding="utf-8")
+        huge = json.loads(sound)
+        huge["lstm"]["dim"] = 2**31 - 1
+        for text, message in (
+            ('{"lstm": {"dim": 1e999}}', '"lstm.dim" is not a finite number'),
+            ("[" * 100_000, "nested more than"),
+            (json.dumps(huge), "W_0' has shape .* but the options ask"),
+        ):
+            (folder / "options.json").write_text(text, encoding="utf-8")
+            with pytest.raises(ConfigurationError, match=f"exported/.*{message}"):
+                BidirectionalLanguageModel(vocab, pretrained_file=str(folder))
+            with pytest.raises(ConfigurationError, match=f"exported/.*{message}"):
+                import_model(folder, tmp_path / "imported")
+        (folder / "options.json").write_text(sound, encoding="utf-8")
+        with h5py.File(folder / "softmax.hdf5", "r+") as file:
+            del file["softmax/b"]
+            file["softmax/b"] = h5py.ExternalLink("other.hdf5", "b")
+        with pytest.raises(ConfigurationError, match="softmax.hdf5: 'softmax/b' is a link"):
+            import_model(folder, tmp_path / "imported")

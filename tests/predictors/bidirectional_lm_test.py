@@ -129,6 +129,23 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match='has no sentence; each line is {"sentence"'):
             predictor.predict_json(inputs)
 
+    def test_lines_of_a_stranger(self, tmp_path):
+        predictor, model = make(OPTIONS["tokens"], tmp_path)
+        for line in ("[" * 100_000, "{", '{"sentence": ' + "9" * 10_000 + "}", "\x1b[31m" * 999):
+            with pytest.raises(
+                ConfigurationError, match="is not a JSON object|has no sen"
+            ) as error:
+                predictor.predict_json(predictor.load_line(line))
+            assert str(error.value).isprintable() and len(str(error.value)) < 500
+        with pytest.raises(ConfigurationError, match="half of a surrogate pair"):
+            predictor.predict_json(predictor.load_line('{"sentence": "\\ud800"}'))
+        (output,) = predictor.predict_batch_json([{"tokens": ["\x1b[31m", "a\0b", "\ud800"]}])
+        assert len(output["unknown"]) == 3
+        # Of a model that gives a word no chance at all.
+        with torch.no_grad():
+            model.softmax.bias[3] = 1e6
+        assert predictor.predict("no")["perplexity"] == math.inf
+
     def test_windows_are_not_sentences(self, tmp_path):
         predictor, _ = make(OPTIONS["characters"], tmp_path)
         with pytest.raises(ConfigurationError, match="leave out --use-dataset-reader"):
