@@ -323,7 +323,8 @@ class Elmo(torch.nn.Module, FromParams):
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
-        self._num_output_representations = num_output_representations
+        # As many as there are representations; each may be replaced under its name.
+        self._scalar_mixes: List[ScalarMix] = []
         for k in range(num_output_representations):
             scalar_mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
@@ -332,6 +333,7 @@ class Elmo(torch.nn.Module, FromParams):
                 trainable=scalar_mix_parameters is None,
             )
             self.add_module(f"scalar_mix_{k}", scalar_mix)
+            self._scalar_mixes.append(scalar_mix)
 
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
@@ -405,16 +407,15 @@ class Elmo(torch.nn.Module, FromParams):
         return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
 
     @property
-    def _scalar_mixes(self) -> List[torch.nn.Module]:
-        # By their names, since each may be replaced.
-        return [getattr(self, f"scalar_mix_{k}") for k in range(self._num_output_representations)]
+    def _current_mixes(self) -> List[torch.nn.Module]:
+        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
     def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
         # AllenNLP's scalar mix treats each vector by itself, unless there is a layer norm; what
         # another module or a hook does with the padded layers is not known.
         is_packed = all(
             type(mix) is ScalarMix and not mix.do_layer_norm and not has_hooks(mix)
-            for mix in self._scalar_mixes
+            for mix in self._current_mixes
         )
         return self._mix_packed(output) if is_packed else self._mix_padded(_padded(output))
 
@@ -424,7 +425,7 @@ class Elmo(torch.nn.Module, FromParams):
         """
         strip = 0 if self._keep_sentence_boundaries else 1
         representations = []
-        for scalar_mix in self._scalar_mixes:
+        for scalar_mix in self._current_mixes:
             mixed = [scalar_mix(layers) for layers in output.layers.values()]  # (n_tokens, dim)
             representations.append(output.packing.unpack(mixed, strip))
         return representations, output.packing.mask(strip)
@@ -438,7 +439,7 @@ class Elmo(torch.nn.Module, FromParams):
         """
         activations: Any = output["activations"]
         mask: Any = output["mask"]
-        representations = [scalar_mix(activations, mask) for scalar_mix in self._scalar_mixes]
+        representations = [scalar_mix(activations, mask) for scalar_mix in self._current_mixes]
         if self._keep_sentence_boundaries:
             return representations, mask
         stripped = [remove_sentence_boundaries(each, mask) for each in representations]
