@@ -17,6 +17,7 @@ writes
 import argparse
 import os
 import tarfile
+from pathlib import Path
 from typing import Union
 
 from allennlp.commands.subcommand import Subcommand
@@ -25,7 +26,8 @@ from allennlp.models.archival import load_archive
 
 from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.bilm.weights import write_softmax, write_weights
-from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
+from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.output_folder import output_folder
 from allennlp_elmo_plugin.data.vocabulary import (
     LM_NAMESPACE,
     VOCABULARY_FILE,
@@ -37,10 +39,11 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 OPTIONS_FILE = "options.json"
 WEIGHT_FILE = "weights.hdf5"
 SOFTMAX_FILE = "softmax.hdf5"
+_OUTPUTS = (OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, VOCABULARY_FILE, VOCABULARY_FOLDER)
 
 
 @Subcommand.register("elmo-export")
-class ElmoExport(Subcommand):
+class ElmoExport(Command):
     """
     `allennlp elmo-export ARCHIVE_OR_DIR OUTPUT_DIR`
     """
@@ -60,8 +63,7 @@ class ElmoExport(Subcommand):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT_DIR"
         )
-        subparser.set_defaults(func=export_from_args)
-        return subparser
+        return self.finish(subparser, export_from_args)
 
 
 def export_from_args(args: argparse.Namespace) -> None:
@@ -76,7 +78,7 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
     archive : `str`
         A `model.tar.gz`, or the folder of a training run, whose best weights are taken.
     output : `str`
-        A folder, new or empty. It appears when everything in it is written.
+        A folder, new or empty. Its files appear when all are written.
     force : `bool`, optional (default = `False`)
         Whether to replace an earlier export in it.
 
@@ -85,7 +87,18 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
     `ConfigurationError`
         The archive has no `bidirectional_lm`, or the folder is not empty.
     """
-    check_output_folder(output, force)
+    with output_folder(output, _OUTPUTS, force) as folder:
+        model = _export(archive, folder)
+    print(
+        f"Written to {output}: {OPTIONS_FILE}, {WEIGHT_FILE} ({model.options.n_layers} layers, "
+        f"{'both directions' if model.options.bidirectional else 'forward only'}, "
+        f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
+        f"{model.options.n_tokens_vocab:,} words"
+    )
+
+
+def _export(archive: str, folder: Path) -> BidirectionalLanguageModel:
+    """Writes the files of an export to `folder`; the model."""
     if not archive.startswith(("http://", "https://", "hf://", "s3://", "gs://")):
         _check_archive(archive)
     model = load_archive(archive).model
@@ -96,18 +109,12 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
         )
     indexed = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
     words = [indexed[index] for index in range(len(indexed))]
-    with output_folder(output, force) as folder:
-        model.options.write(folder / OPTIONS_FILE)
-        write_weights(folder / WEIGHT_FILE, model.bilm)
-        write_softmax(folder / SOFTMAX_FILE, model.softmax)
-        write_vocabulary_file(folder / VOCABULARY_FILE, words)
-        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
-    print(
-        f"Written to {output}: {OPTIONS_FILE}, {WEIGHT_FILE} ({model.options.n_layers} layers, "
-        f"{'both directions' if model.options.bidirectional else 'forward only'}, "
-        f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
-        f"{len(words):,} words"
-    )
+    model.options.write(folder / OPTIONS_FILE)
+    write_weights(folder / WEIGHT_FILE, model.bilm)
+    write_softmax(folder / SOFTMAX_FILE, model.softmax)
+    write_vocabulary_file(folder / VOCABULARY_FILE, words)
+    write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+    return model
 
 
 def _check_archive(archive: str) -> None:
