@@ -3,7 +3,7 @@ Folders whose files appear together or not at all. A command stages its files in
 inside the output, which may be a mount point, and then moves the earlier files out and the new ones
 in, each by a rename. A reader never sees files of two runs: the first name is the one without which
 every reader refuses the folder, and it leaves first and comes last. One process at a time may write
-(see `staging`); if it is killed, the next one first undoes moves that were not finished.
+(see `staging`); if it is killed before that last move, the next one first undoes the others.
 """
 
 import errno
@@ -125,17 +125,21 @@ def _swap(folder: Path, staging: Staging, names: Sequence[str]) -> None:
 
 def _undo(folder: Path, staging: Staging) -> None:
     """
-    Put back what was there before a swap that was not finished. If this is interrupted, too, it can
-    be repeated.
+    Put back what was there before a swap that was not finished. It can be repeated if it is
+    interrupted, too.
     """
     new, old = staging.path / _NEW, staging.path / _OLD
     moving_in, moving_out = staging.path / _MOVING_IN, staging.path / _MOVING_OUT
     staging.keep = True
     if moving_in.exists():
-        for name in _read_names(moving_in):
-            if os.path.lexists(folder / name):
-                _move(folder / name, new / name)
-        os.replace(moving_in, moving_out)
+        first, *others = _read_names(moving_in)
+        if os.path.lexists(folder / first):  # It comes last: the swap was finished.
+            os.remove(moving_in)
+        else:
+            for name in others:
+                if os.path.lexists(folder / name):
+                    _move(folder / name, new / name)
+            os.replace(moving_in, moving_out)
     if moving_out.exists():
         for name in reversed(_read_names(moving_out)):
             if os.path.lexists(old / name):
@@ -147,7 +151,9 @@ def _undo(folder: Path, staging: Staging) -> None:
 def _read_names(path: Path) -> List[str]:
     try:
         names = json.loads(path.read_text(encoding="utf-8"))
-        if all(os.path.basename(name) == name and name not in ("", ".", "..") for name in names):
+        if names and all(
+            os.path.basename(name) == name and name not in ("", ".", "..") for name in names
+        ):
             return list(names)
     except (TypeError, ValueError):
         pass
