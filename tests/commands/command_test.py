@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from allennlp.commands import main
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived
+from allennlp.common.util import SigTermReceived, install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
@@ -210,7 +211,6 @@ def test_import_says_nothing_and_leaves_logging_alone(subprocess_environment: An
     program = """if True:
         import logging, sys, warnings
         logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, format="%(name)s %(message)s")
-        import allennlp.data, allennlp.modules.elmo, allennlp.training, allennlp.commands
         from allennlp.common.util import import_module_and_submodules
         import_module_and_submodules("allennlp", exclude={"allennlp.sanity_checks"})
         root = logging.getLogger()
@@ -231,90 +231,96 @@ def test_import_says_nothing_and_leaves_logging_alone(subprocess_environment: An
     assert process.stdout.split("START\n")[1] == "END\n"
 
 
-STARTED = """if True:
-    import sys, types
+PROGRAM = """if True:
+    import sys
     import allennlp_elmo_plugin
     from allennlp.commands import main
-    from allennlp.common.util import install_sigterm_handler
-    install_sigterm_handler()
-    sys.stdout.write("started\\n")
-    sys.stdout.flush()
+    print("started", flush=True)
     main("allennlp")
 """
-"""As AllenNLP's own program, but for other plugins, whose import is none of our commands' doing."""
+"""AllenNLP's own program, without the plugins that it imports before ours."""
 
 
-class TestProcess:
-    def start(self, environment: Dict[str, str], *given: Any, **keywords: Any) -> Any:
-        command = [sys.executable, "-c", STARTED, *map(str, given)]
-        pipe = subprocess.PIPE
-        keywords = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", **keywords}
-        return subprocess.Popen(command, env=environment, **keywords)
-
-    def test_mistake(self, subprocess_environment: Dict[str, str], tmp_path: Path) -> None:
-        output = tmp_path / "out"
-        process = self.start(subprocess_environment, "elmo-vocab", "missing", "-o", output)
-        stdout, stderr = process.communicate()
-        assert process.returncode == 2
-        assert stdout == "started\n"
-        assert stderr == "error: missing does not exist\n"
-        assert os.listdir(tmp_path) == []
-
-    @pytest.mark.parametrize(
-        "number, status, line",
-        [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+@pytest.mark.parametrize(
+    "file_name, status, stdout, stderr",
+    [
+        ("missing", 2, "started\n", r"error: missing does not exist .*\n"),
+        ("text", 141, None, r"\rcounting words:   0%.*\rcounting words: 100%.*\n"),
+    ],
+    ids=["a mistake", "nobody reads on"],
+)
+def test_process(
+    file_name: str,
+    status: int,
+    stdout: Optional[str],
+    stderr: str,
+    subprocess_environment: Dict[str, str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "elmo-vocab", file_name, "-o", "out"],
+        cwd=tmp_path,
+        env=subprocess_environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    def test_stopped(
-        self,
-        number: int,
-        status: int,
-        line: str,
-        subprocess_environment: Dict[str, str],
-        tmp_path: Path,
-    ) -> None:
-        os.mkfifo(tmp_path / "text")
-        process = self.start(
-            subprocess_environment, "elmo-vocab", tmp_path / "text", "-o", tmp_path / "out"
-        )
-        while not (tmp_path / "out" / ".elmo.partial" / "new").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        time.sleep(0.2)
-        process.send_signal(number)
-        _, stderr = process.communicate()
-        assert process.returncode == status
-        assert stderr.splitlines()[-1] == line and "Traceback" not in stderr
-        assert os.listdir(tmp_path) == ["text"]
-
-    def test_nobody_reads_on(self, subprocess_environment: Dict[str, str], tmp_path: Path) -> None:
-        (tmp_path / "text").write_text("a b\n", encoding="utf-8")
-        given = ["elmo-vocab", tmp_path / "text", "-o", tmp_path / "out"]
-        process = self.start(subprocess_environment, *given)
+    assert process.stdout is not None and process.stderr is not None
+    if stdout is None:
         process.stdout.readline()
         process.stdout.close()
-        stderr = process.stderr.read()
-        assert process.wait() == 141
-        assert stderr.strip().splitlines()[-1].startswith("counting words: 100%")
-        assert (tmp_path / "out" / "vocab.txt").exists()
+    else:
+        assert process.stdout.read() == stdout
+    assert re.fullmatch(stderr, process.stderr.buffer.read().decode())  # type: ignore
+    assert process.wait() == status
 
-    def test_output_that_cannot_be_written(
-        self, subprocess_environment: Dict[str, str], tmp_path: Path
-    ) -> None:
-        (tmp_path / "text").write_text("a b\n", encoding="utf-8")
-        code = STARTED.replace(
-            'sys.stdout.write("started\\n")', "sys.stdout = open('/dev/full', 'w')"
-        )
-        code = code.replace("sys.stdout.flush()", "")
-        given = ["elmo-vocab", tmp_path / "text", "-o", tmp_path / "out"]
-        process = subprocess.run(
-            [sys.executable, "-c", code, *map(str, given)],
-            env=subprocess_environment,
-            capture_output=True,
-            encoding="utf-8",
-        )
-        assert process.returncode == 2
-        line = "error: standard output: cannot write: No space left on device"
-        assert process.stderr.splitlines()[-1] == line
+
+@pytest.mark.parametrize(
+    "number, status, line",
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_stopped(
+    number: int, status: int, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(*_: Any) -> None:
+        (tmp_path / "started").touch()
+        time.sleep(100)
+
+    def command() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        install_sigterm_handler()
+        with open(tmp_path / "stderr", "w", encoding="utf-8") as stderr:
+            monkeypatch.setattr(sys, "stderr", stderr)
+            with pytest.raises(SystemExit) as raised:
+                main()
+            assert raised.value.code == status
+
+    (tmp_path / "text").touch()
+    monkeypatch.setattr(elmo_vocab, "count_words", wait)
+    given = ["elmo-vocab", str(tmp_path / "text"), "-o", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["allennlp", *given])
+    child = fork(command, wait=False)
+    while not (tmp_path / "started").exists():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    os.kill(child, number)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "stderr").read_text(encoding="utf-8") == f"{line}\n"
+    assert sorted(os.listdir(tmp_path)) == ["started", "stderr", "text"]
+
+
+def test_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def function(args: argparse.Namespace) -> None:
+        print("done")
+
+    with open("/dev/full", "w", encoding="utf-8") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(SystemExit) as raised:
+            run(function, arguments())
+        assert raised.value.code == 2
+    line = "error: standard output: cannot write: No space left on device\n"
+    assert capsys.readouterr().err == line
 
 
 def test_names_that_the_terminal_cannot_show(

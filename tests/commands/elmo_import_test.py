@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 from tests.tensorflow_checkpoint_writer import write_checkpoint
-from tests.testing import read_arrays
+from tests.testing import fork, limit_file_size, read_arrays, refused
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"
