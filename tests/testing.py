@@ -187,14 +187,16 @@ def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool 
     """
     child = os.fork()
     if child == 0:
+        status = 1
         try:
             if kill_at is not None:
                 sys.addaudithook(_killer(kill_at))
             function()
+            status = 0
         except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
+            traceback.print_exc(file=sys.__stderr__)
+        finally:  # whatever happens, the child does not go on as pytest
+            os._exit(status)
     return os.waitpid(child, 0)[1] if wait else child
 
 

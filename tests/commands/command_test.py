@@ -291,17 +291,18 @@ def test_stopped(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         install_sigterm_handler()
         with open(tmp_path / "stderr", "w", encoding="utf-8") as stderr:
-            monkeypatch.setattr(sys, "stderr", stderr)
+            sys.stderr = stderr
             with pytest.raises(SystemExit) as raised:
                 main()
-            assert raised.value.code == status
+        assert raised.value.code == status
 
-    (tmp_path / "text").touch()
+    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
     monkeypatch.setattr(elmo_vocab, "count_words", wait)
     given = ["elmo-vocab", str(tmp_path / "text"), "-o", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", ["allennlp", *given])
     child = fork(command, wait=False)
     while not (tmp_path / "started").exists():
+        assert os.waitpid(child, os.WNOHANG)[0] == 0
         time.sleep(0.01)
     time.sleep(0.1)
     os.kill(child, number)
