@@ -356,11 +356,22 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(
             f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )
-    if os.path.exists(partial) and not (overwrite or resume):
+    if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
             f"{partial} is there, of a run that did not finish or is still going on; go on with it "
             f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
         )
+
+
+def _has_progress(partial: str) -> bool:
+    """Whether there is something to lose: a run to resume, or a file of somebody else."""
+    try:
+        note = read_note(partial)
+    except ValueError:  # of another version
+        return True
+    if note is None:
+        return os.path.exists(partial) and os.path.getsize(partial) > 0
+    return bool(note["progress"])
 
 
 def complete_summary(path: str) -> Optional[Dict[str, Any]]:
