@@ -349,6 +349,8 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(
             f"cannot write {path}: there is no folder {folder}; create it first"
         )
+    if not os.access(folder, os.W_OK):
+        raise ConfigurationError(f"cannot write {path}: nothing can be written to {folder}")
     if os.path.isdir(path):
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
     partial = _partial(path)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.layers_file import LayersFile, check_output
-from tests.testing import fork
+from tests.testing import fork, tmpfs
 
 
 def write(path: Path, n_sentences: int = 4, checkpoints: bool = True, **keywords: Any) -> None:
@@ -88,6 +89,14 @@ def test_a_link_is_replaced(tmp_path: Path) -> None:
     write(tmp_path / "o", overwrite=True)
     assert not (tmp_path / "o").is_symlink()
     assert (tmp_path / "other").read_text(encoding="utf-8") == "other"
+
+
+def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
+    with tmpfs(tmp_path):
+        remount = ["mount", "-o", "remount,ro", str(tmp_path)]
+        subprocess.run(remount, check=True)
+        with pytest.raises(ConfigurationError, match="/o: nothing can be written to .*only0"):
+            check_output(str(tmp_path / "o"))
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

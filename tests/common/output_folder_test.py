@@ -291,23 +291,22 @@ def test_killed_at_any_moment(before: Optional[str], tmp_path: Path) -> None:
 
 def test_killed_while_it_undoes_what_was_killed(tmp_path: Path) -> None:
     folder = tmp_path / "out"
+    replace = os.replace
 
-    def n_moments(write_out: Any) -> Iterator[int]:
-        for moment in range(1000):
-            write(folder, "1", extra=True)
-            if fork(write_out, kill_at=moment) != signal.SIGKILL:
-                return
-            if "options" not in read(folder) and "weights" in read(folder):
-                yield moment
+    def die_before_the_last_move(source: Any, target: Any) -> None:
+        if Path(target) == folder / "options":
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
 
-    moments = list(n_moments(lambda: write(folder, "2")))
-    assert moments
-    moment = moments[-1]
-    for second in range(1000):
+    def die() -> None:
+        os.replace = die_before_the_last_move
+        write(folder, "2")
+
+    for moment in range(1000):
         write(folder, "1", extra=True)
-        assert fork(lambda: write(folder, "2"), kill_at=moment) == signal.SIGKILL
-        assert set(read(folder)) == {"weights", "words"}
-        killed = fork(lambda: write(folder, "3", False), kill_at=second) == signal.SIGKILL
+        assert fork(die) == signal.SIGKILL
+        assert read(folder) == {"weights": "2", "words": "2"}
+        killed = fork(lambda: write(folder, "3", False), kill_at=moment) == signal.SIGKILL
         found = read(folder)
         assert "options" not in found or found == whole("1", extra=True)
         with pytest.raises(ConfigurationError, match="is not empty"):
@@ -315,7 +314,7 @@ def test_killed_while_it_undoes_what_was_killed(tmp_path: Path) -> None:
         assert read(folder) == whole("1", extra=True)
         if not killed:
             break
-    assert second > 10
+    assert moment > 10
 
 
 def test_two_at_once(tmp_path: Path) -> None:
