@@ -95,7 +95,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
     with tmpfs(tmp_path):
         remount = ["mount", "-o", "remount,ro", str(tmp_path)]
         subprocess.run(remount, check=True)
-        with pytest.raises(ConfigurationError, match="/o: nothing can be written to .*only0"):
+        with pytest.raises(ConfigurationError, match="/o: nothing can be written to"):
             check_output(str(tmp_path / "o"))
 
 
