@@ -187,6 +187,7 @@ class Staging:
             if not self.keep:
                 self.clear()
                 os.remove(self.path / _LOCK)
+                self._lock.close()  # NFS keeps a removed file in its folder until it is closed.
                 os.rmdir(self.path)
         except OSError:
             pass  # The next process is there already, or will remove what is left.
