@@ -26,7 +26,7 @@ MODERN = [
     "fairscale>=0.4.6",
     "jsonnet>=0.20",
     "nltk>=3.8,<3.9.3",        # later ones refuse the corpus paths AllenNLP uses
-    "setuptools<81",           # py-rouge needs pkg_resources
+    "setuptools<80.9",         # py-rouge needs pkg_resources, which later ones warn about
     "h5py",
     "filelock>=3.4",
     "google-crc32c>=1.1",      # checksums of TensorFlow checkpoints; cached-path needs it, too
@@ -55,7 +55,7 @@ REFERENCE = [
     "google-crc32c>=1.1",
     "numpy<2",
     "nltk<3.9.3",
-    "setuptools<81",
+    "setuptools<80.9",
     # These only spare pip long backtracking.
     "datasets==2.10.1",
     "dill==0.3.6",

@@ -1,6 +1,5 @@
 """The HDF5 file of ELMo layers that `allennlp elmo` writes."""
 
-import errno
 import json
 import os
 from types import TracebackType
@@ -8,12 +7,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Type
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.common.journaled_file import (
-    JournaledFile,
-    journal_path,
-    read_note,
-    remove,
-)
+from allennlp_elmo_plugin.common.journaled_file import JournaledFile, journal_path, read_note
+from allennlp_elmo_plugin.common.staging import DISK_FULL, remove
 
 if TYPE_CHECKING:
     import numpy
@@ -25,7 +20,6 @@ ATTRIBUTE = "allennlp_elmo_plugin"
 """Attribute of the root group: JSON of how the file was made."""
 
 _SENTENCE = "sentence"
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK_TOKENS = 4096
 _GZIP_LEVEL = 4
 
@@ -80,7 +74,7 @@ class LayersFile:
             raise ConfigurationError(
                 f"compression is {compression!r}; it must be one of {list(COMPRESSIONS)}, or none"
             )
-        self._path = os.fspath(path)
+        self._path = os.path.expanduser(os.fspath(path))
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
         self._mapping_path = _mapping(self._path)
@@ -153,24 +147,27 @@ class LayersFile:
         traceback: Optional[TracebackType],
     ) -> None:
         failure = self._raw.error
-        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
             failure = error
         try:
             self._close(failure is not None or error_type is not None)
             failure = failure or self._raw.error
             if failure is not None and (error_type is None or error is failure):
                 raise self._write_error(failure) from failure
+            if error_type is None:
+                # Still open, and so locked: nobody else may begin to write to it now.
+                self._raw.rename(self._path)
+                self._remove_partial()
+            else:
+                self._leave()
         except BaseException:
             self._leave()
             raise
-        if error_type is not None:
-            self._leave()
-            return
-        os.replace(self._partial_path, self._path)
-        self._remove_partial()
+        finally:
+            self._raw.close()
 
     def _close(self, failed: bool) -> None:
-        for file in (self._file, self._raw, self._mapping):
+        for file in (self._file, self._mapping):
             try:
                 file.close()
             except Exception:
@@ -344,11 +341,16 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
     `ConfigurationError`
         See `LayersFile`.
     """
+    path = os.path.expanduser(path)
+    if not os.path.basename(path):
+        raise ConfigurationError(f"cannot write {path!r}: it names no file, give a file name")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise ConfigurationError(
             f"cannot write {path}: there is no folder {folder}; create it first"
         )
+    if not os.access(folder, os.W_OK):
+        raise ConfigurationError(f"cannot write {path}: nothing can be written to {folder}")
     if os.path.isdir(path):
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
     partial = _partial(path)
@@ -356,11 +358,22 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(
             f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )
-    if os.path.exists(partial) and not (overwrite or resume):
+    if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
             f"{partial} is there, of a run that did not finish or is still going on; go on with it "
             f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
         )
+
+
+def _has_progress(partial: str) -> bool:
+    """Whether there is something to lose: a run to resume, or a file of somebody else."""
+    try:
+        note = read_note(partial)
+    except ValueError:  # of another version
+        return True
+    if note is None:
+        return os.path.exists(partial) and os.path.getsize(partial) > 0
+    return bool(note["progress"])
 
 
 def complete_summary(path: str) -> Optional[Dict[str, Any]]:

@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
+from allennlp_elmo_plugin.common.staging import whole_file
+
 
 @dataclass
 class Row:
@@ -91,5 +93,5 @@ def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
 
 
 def write_json(path: str, rows: List[Row], about: Dict[str, Any]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+    with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as file:
         json.dump({"machine": about, "rows": [asdict(row) for row in rows]}, file, indent=2)

@@ -15,6 +15,8 @@ from typing import Dict, List, Tuple
 import h5py
 import numpy as np
 
+from allennlp_elmo_plugin.common.staging import whole_file
+
 WORD = "set"
 QUERIES = [
     "A set is an unordered collection of hashable objects .",
@@ -39,7 +41,8 @@ def write_sentences(folder: Path) -> None:
         sentences = read_sentences(folder / "corpus" / f"{part}.txt")
         lines += [" ".join(words) for words in sentences if WORD in words]
     text = "".join(f"{line}\n" for line in lines)
-    (folder / "sentences.txt").write_text(text, encoding="utf-8")
+    with whole_file(folder / "sentences.txt") as staged:
+        Path(staged).write_text(text, encoding="utf-8")
     print(f"{folder / 'sentences.txt'}: {len(lines):,} sentences")
 
 

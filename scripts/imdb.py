@@ -11,10 +11,14 @@ line, of the training set and the reviews without a label, to pretrain an ELMo o
 import argparse
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Iterator, List, Tuple
 
+from allennlp_elmo_plugin.common.output_folder import output_folder
+
 LABELS = ("neg", "pos")
+NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
 
 _BREAK = re.compile(r"(?:<br\s*/?>\s*)+")
 _TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:[.-]\w+)*|\.\.\.|\S")
@@ -51,23 +55,20 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="folder to write to")
     arguments = parser.parse_args()
     source, output = arguments.source, arguments.output
-    output.mkdir(parents=True, exist_ok=True)
-    files = {
-        name: (output / name).open("w", encoding="utf-8")
-        for name in ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
-    }
-    for split in ("train", "test"):
-        for label in LABELS:
-            for n, (_, review) in enumerate(reviews(source / split / label)):
-                name = "validation" if split == "train" and n % 10 == 9 else split
-                text = " ".join(word for sentence in review for word in sentence)
-                files[f"{name}.jsonl"].write(json.dumps({"text": text, "label": label}) + "\n")
-                if name == "train":
-                    _write_text(files["text.txt"], review)
-    for _, review in reviews(source / "train" / "unsup"):
-        _write_text(files["text.txt"], review)
-    for file in files.values():
-        file.close()
+    with output_folder(output, NAMES, force=True) as folder, ExitStack() as stack:
+        files = {
+            name: stack.enter_context((folder / name).open("w", encoding="utf-8")) for name in NAMES
+        }
+        for split in ("train", "test"):
+            for label in LABELS:
+                for n, (_, review) in enumerate(reviews(source / split / label)):
+                    name = "validation" if split == "train" and n % 10 == 9 else split
+                    text = " ".join(word for sentence in review for word in sentence)
+                    files[f"{name}.jsonl"].write(json.dumps({"text": text, "label": label}) + "\n")
+                    if name == "train":
+                        _write_text(files["text.txt"], review)
+        for _, review in reviews(source / "train" / "unsup"):
+            _write_text(files["text.txt"], review)
 
 
 def _write_text(file, review: List[List[str]]) -> None:

@@ -9,11 +9,12 @@ sentence is in two of them or twice in one. The text differs a little between ve
 """
 
 import argparse
-import os
 import re
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Dict, Iterator, List
+
+from allennlp_elmo_plugin.common.staging import whole_file
 
 HELD_OUT_SHARE = 0.1
 """How much of the sentences goes to each of the validation and the held-out part."""
@@ -121,9 +122,8 @@ def main() -> None:
     folder: Path = parser.parse_args().output
     folder.mkdir(parents=True, exist_ok=True)
     for part, lines in split_topics().items():
-        temporary = folder / f".{part}.partial"
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        os.replace(temporary, folder / f"{part}.txt")
+        with whole_file(folder / f"{part}.txt") as staged:
+            Path(staged).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         n_words = sum(len(line.split()) for line in lines)
         print(f"{folder / part}.txt: {len(lines):,} sentences, {n_words:,} words")
 

@@ -12,6 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
+from allennlp_elmo_plugin.common.staging import whole_file
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
@@ -24,7 +26,8 @@ def main() -> None:
         articles = [article for n, article in enumerate(data["data"]) if n % 10 in places]
         questions = sum(len(part["qas"]) for article in articles for part in article["paragraphs"])
         path = arguments.output / f"{split}.json"
-        path.write_text(json.dumps({**data, "data": articles}), encoding="utf-8")
+        with whole_file(path) as staged:
+            Path(staged).write_text(json.dumps({**data, "data": articles}), encoding="utf-8")
         print(f"{path}: {len(articles)} articles, {questions} questions")
 
 

@@ -1,12 +1,23 @@
-"""Random language models in the published layout, for tests that need one of a given shape."""
+"""Random language models in the published layout, and accidents to processes and disks."""
 
 import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, Union
+from unittest.mock import patch
 
 import h5py
 import numpy as np
+import pytest
+from allennlp.commands import main
 
 
 def write_random_elmo(
@@ -134,3 +145,87 @@ def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> Dict[str
         if path.is_file()
     }
     return {name: content for name, content in files.items() if name not in leave_out}
+
+
+def refused(capsys: Any, *arguments: Any) -> str:
+    """
+    Run `allennlp` with what its user got wrong.
+
+    # Returns
+
+    `str`
+        The line that it writes to standard error: `error: ` and what is wrong.
+    """
+    argv = ["allennlp", *map(str, arguments)]
+    with patch.object(sys, "argv", argv), pytest.raises(SystemExit) as raised:
+        main()
+    assert raised.value.code == 2
+    message = capsys.readouterr().err
+    assert re.fullmatch("error: .+\n", message), message
+    return message
+
+
+def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool = True) -> int:
+    """
+    Call a function in a child process.
+
+    # Parameters
+
+    function : `Callable[[], Any]`
+        What the child does.
+    kill_at : `int`, optional (default = `None`)
+        Kill the child (SIGKILL) before it changes a name in the file system, or opens a file, for
+        the time after so many.
+    wait : `bool`, optional (default = `True`)
+        Wait for its end.
+
+    # Returns
+
+    `int`
+        How it ended: 0 if well, 256 after an exception, or the number of a signal. Without `wait`
+        the number of the process.
+    """
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if kill_at is not None:
+                sys.addaudithook(_killer(kill_at))
+            function()
+            status = 0
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+        finally:  # whatever happens, the child does not go on as pytest
+            os._exit(status)
+    return os.waitpid(child, 0)[1] if wait else child
+
+
+def _killer(n_events: int) -> Callable[[str, Any], None]:
+    left = n_events
+
+    def count(event: str, arguments: Any) -> None:
+        nonlocal left
+        if event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return count
+
+
+def limit_file_size(n_bytes: int) -> None:
+    """Let this process write no file longer than this: a disk that is full."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+
+
+@contextmanager
+def tmpfs(folder: Path, size: str = "1m") -> Iterator[None]:
+    """A file system of its own at a folder; skips the test where that is not allowed."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this process may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.common.staging import whole_file
 
 
 def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
@@ -133,7 +134,8 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
     written = []
 
     def save(figure: Any, name: str) -> None:
-        FigureCanvasAgg(figure).print_png(str(folder / name))
+        with whole_file(folder / name) as staged:
+            FigureCanvasAgg(figure).print_png(staged)
         written.append(folder / name)
 
     names = [row["task"] for row in rows]

@@ -1,6 +1,5 @@
 import glob
 import json
-import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.common.folder_lock import locked_folder
+from allennlp_elmo_plugin.common.staging import whole_file
 
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 """By task and model (`baseline` or `elmo`), the results of its seeds."""
@@ -95,9 +95,8 @@ class ResultsFolder:
         """Writes a file as a whole, or not at all."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        with whole_file(path) as staged:
+            Path(staged).write_text(text, encoding="utf-8")
 
     def set_settings(self, settings: Dict[str, Any]) -> None:
         """

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
+from allennlp_elmo_plugin.common.staging import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -383,8 +384,6 @@ class BiLmOptions:
         """
         Writes options.json, whole or not at all.
         """
-        temporary = f"{os.fspath(path)}.partial"
-        with open(temporary, "w", encoding="utf-8") as options_file:
+        with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
             json.dump(self.to_dict(), options_file, indent=2)
             options_file.write("\n")
-        os.replace(temporary, path)

@@ -5,10 +5,10 @@ The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
 import codecs
 import os
 import reprlib
-from pathlib import Path
 from typing import Dict, List, Sequence, Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.common.staging import whole_file
 
 UNKNOWN_WORD = "<UNK>"
 SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
@@ -82,9 +82,10 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
 
 def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Sequence[str]) -> None:
     """
-    Writes `words` one a line, in a temporary file that then takes the place of `path`.
+    Writes `words` one a line, whole or not at all.
     """
-    temporary = Path(f"{os.fspath(path)}.tmp")
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+    with (
+        whole_file(path) as staged,
+        open(staged, "w", encoding="utf-8", newline="\n") as file,
+    ):
         file.writelines(f"{word}\n" for word in words)
-    os.replace(temporary, path)

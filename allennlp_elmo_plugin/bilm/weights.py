@@ -12,6 +12,7 @@ from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file, read
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.common.staging import LateErrorFile, whole_file
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -355,13 +356,11 @@ def write_softmax(path: Path, softmax: Softmax) -> None:
 def _write(path: Path, datasets: Iterable[Tuple[str, torch.Tensor]]) -> None:
     import h5py
 
-    temporary = f"{os.fspath(path)}.partial"
-    try:
-        with h5py.File(temporary, "w") as weight_file:
-            for name, tensor in datasets:
-                values = tensor.detach().cpu().float().contiguous().numpy()
-                weight_file.create_dataset(name, data=values)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with (
+        whole_file(path) as staged,
+        LateErrorFile(staged) as file,
+        h5py.File(file, "w") as weight_file,
+    ):
+        for name, tensor in datasets:
+            values = tensor.detach().cpu().float().contiguous().numpy()
+            weight_file.create_dataset(name, data=values)

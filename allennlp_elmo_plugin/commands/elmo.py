@@ -13,6 +13,7 @@ from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
+from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
@@ -37,7 +38,7 @@ what one run without a break would have given.
 
 
 @Subcommand.register("elmo")
-class Elmo(Subcommand):
+class Elmo(Command):
     """`allennlp elmo`: sentences to layers, with AllenNLP 0.9's arguments."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -191,8 +192,7 @@ class Elmo(Subcommand):
             help="write the progress bar on lines of its own, more rarely, for logs in files",
         )
 
-        subparser.set_defaults(func=elmo_command)
-        return subparser
+        return self.finish(subparser, elmo_command)
 
 
 def elmo_command(args: argparse.Namespace) -> None:
@@ -210,6 +210,7 @@ def elmo_command(args: argparse.Namespace) -> None:
         When the input, the output or the language model's files cannot be used.
     """
     common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
+    args.output_file = os.path.expanduser(args.output_file)
     # What can fail at once should not wait for the model to load.
     check_output(args.output_file, args.force or args.resume, args.resume)
     if (

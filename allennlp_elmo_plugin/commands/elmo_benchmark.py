@@ -16,7 +16,8 @@ The same command again goes on where it was stopped.
 """
 
 import argparse
-import logging
+import contextlib
+import io
 import time
 from pathlib import Path
 from typing import List, Tuple
@@ -26,11 +27,13 @@ from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
 
+from allennlp_elmo_plugin.commands.command import Command
+
 CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "training_config" / "benchmark"
 
 
 @Subcommand.register("elmo-benchmark")
-class ElmoBenchmark(Subcommand):
+class ElmoBenchmark(Command):
     """
     `allennlp elmo-benchmark --tasks TASKS --elmo ELMO --data DIR --output DIR`
     """
@@ -72,15 +75,15 @@ class ElmoBenchmark(Subcommand):
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
         )
-        subparser.set_defaults(func=benchmark_from_args)
-        return subparser
+        return self.finish(subparser, benchmark_from_args)
 
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Converts the command's arguments to those of `benchmark`, and prints the table."""
     common_logging.FILE_FRIENDLY_LOGGING = True
-    logging.disable(logging.WARNING)
-    import_plugins()
+    # nltk, which allennlp-models imports, tells on standard error what it fails to download.
+    with contextlib.nullcontext() if args.debug else contextlib.redirect_stderr(io.StringIO()):
+        import_plugins()
     print(
         benchmark(
             [name.strip() for name in args.tasks.split(",") if name.strip()],

@@ -16,28 +16,31 @@ writes
 
 import argparse
 import os
-from typing import Any, Union
+from pathlib import Path
+from typing import Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.bilm.weights import write_softmax, write_weights
-from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
+from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.output_folder import output_folder
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.models.pretrained import read_archive
+from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_archive
 
 OPTIONS_FILE = "options.json"
 WEIGHT_FILE = "weights.hdf5"
 SOFTMAX_FILE = "softmax.hdf5"
+_OUTPUTS = (OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, VOCABULARY_FILE, VOCABULARY_FOLDER)
 
 
 @Subcommand.register("elmo-export")
-class ElmoExport(Subcommand):
+class ElmoExport(Command):
     """
     `allennlp elmo-export ARCHIVE_OR_DIR OUTPUT_DIR`
     """
@@ -57,8 +60,7 @@ class ElmoExport(Subcommand):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT_DIR"
         )
-        subparser.set_defaults(func=export_from_args)
-        return subparser
+        return self.finish(subparser, export_from_args)
 
 
 def export_from_args(args: argparse.Namespace) -> None:
@@ -73,7 +75,7 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
     archive : `str`
         A `model.tar.gz`, or the folder of a training run, whose best weights are taken.
     output : `str`
-        A folder, new or empty. It appears when everything in it is written.
+        A folder, new or empty. Its files appear when all are written.
     force : `bool`, optional (default = `False`)
         Whether to replace an earlier export in it.
 
@@ -82,22 +84,26 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
     `ConfigurationError`
         The archive has no `bidirectional_lm`, or the folder is not empty.
     """
-    check_output_folder(output, force)
-    try:
-        model = read_archive(archive)
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigurationError(str(error)) from error
-    words: Any = model.words
-    softmax: Any = model.softmax
-    with output_folder(output, force) as folder:
-        model.options.write(folder / OPTIONS_FILE)
-        write_weights(folder / WEIGHT_FILE, model.bilm)
-        write_softmax(folder / SOFTMAX_FILE, softmax)
-        write_vocabulary_file(folder / VOCABULARY_FILE, words)
-        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+    with output_folder(output, _OUTPUTS, force) as folder:
+        model = _export(archive, folder)
     print(
         f"Written to {output}: {OPTIONS_FILE}, {WEIGHT_FILE} ({model.options.n_layers} layers, "
         f"{'both directions' if model.options.bidirectional else 'forward only'}, "
         f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
-        f"{len(words):,} words"
+        f"{model.options.n_tokens_vocab:,} words"
     )
+
+
+def _export(archive: str, folder: Path) -> PretrainedLanguageModel:
+    """Write the files of an export to `folder`, and return the model."""
+    try:
+        model = read_archive(archive)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    assert model.words is not None and model.softmax is not None
+    model.options.write(folder / OPTIONS_FILE)
+    write_weights(folder / WEIGHT_FILE, model.bilm)
+    write_softmax(folder / SOFTMAX_FILE, model.softmax)
+    write_vocabulary_file(folder / VOCABULARY_FILE, model.words)
+    write_vocabulary_folder(folder / VOCABULARY_FOLDER, model.words)
+    return model

@@ -20,7 +20,7 @@ import os
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -39,7 +39,9 @@ from allennlp_elmo_plugin.bilm.saved_variables import (
     read_options,
 )
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
+from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.output_folder import output_folder
+from allennlp_elmo_plugin.common.staging import LateErrorFile
 from allennlp_elmo_plugin.data.vocabulary import (
     LM_NAMESPACE,
     VOCABULARY_FILE,
@@ -55,6 +57,7 @@ OPTIONS_FILE = "options.json"
 ARCHIVE_FILE = "model.tar.gz"
 ADAGRAD_FILE = "adagrad.hdf5"
 _WEIGHTS_FILE = "weights.th"
+_OUTPUTS = (ARCHIVE_FILE, ADAGRAD_FILE)
 
 # What bilm-tf's accumulators start from, and those of words' padding stay at.
 _INITIAL_ACCUMULATOR = 1.0
@@ -66,7 +69,7 @@ _COMPRESSION = 1
 
 
 @Subcommand.register("elmo-import")
-class ElmoImport(Subcommand):
+class ElmoImport(Command):
     """
     `allennlp elmo-import SOURCE OUTPUT_DIR [--vocab-file FILE]`
     """
@@ -94,8 +97,7 @@ class ElmoImport(Subcommand):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace an earlier import in OUTPUT_DIR"
         )
-        subparser.set_defaults(func=import_from_args)
-        return subparser
+        return self.finish(subparser, import_from_args)
 
 
 def import_from_args(args: argparse.Namespace) -> None:
@@ -118,7 +120,7 @@ def import_model(
         A folder with `options.json` and a checkpoint or `weights.hdf5`, or the prefix of a
         checkpoint's files.
     output : `str`
-        A folder, new or empty. It appears when everything in it is written.
+        A folder, new or empty. Its files appear when all are written.
     vocab_file : `str`, optional (default = the one in `source`)
         The words, one a line, in the order of their ids.
     force : `bool`, optional (default = `False`)
@@ -129,8 +131,18 @@ def import_model(
     `ConfigurationError`
         A file is missing, damaged or does not belong to the others, or the folder is not empty.
     """
-    check_output_folder(output, force)
-    source = Path(source)
+    with output_folder(output, _OUTPUTS, force) as made:
+        model, variables, has_accumulators = _import_model(Path(source), made, vocab_file)
+    _report(model, variables, has_accumulators, output)
+
+
+def _import_model(
+    source: Path, made: Path, vocab_file: Optional[PathLike]
+) -> Tuple[BidirectionalLanguageModel, SavedVariables, bool]:
+    """
+    Writes to the folder `made`; the model, what it was read from, and whether that had the state of
+    Adagrad.
+    """
     folder = source if source.is_dir() else source.parent
     try:
         variables = find_variables(source)
@@ -138,14 +150,13 @@ def import_model(
         vocabulary_path = _find_vocabulary(folder, vocab_file, variables)
         words = read_vocabulary_file(vocabulary_path)
         _fit_to_vocabulary(values, words, vocabulary_path, variables)
-        with output_folder(output, force) as made:
-            with tempfile.TemporaryDirectory(dir=made.parent) as staging:
-                model = _make_model(values, words, variables, Path(staging))
-                _write_archive(model, Path(staging), made / ARCHIVE_FILE)
-            has_accumulators = _write_accumulators(model, variables, made / ADAGRAD_FILE)
+        with tempfile.TemporaryDirectory(dir=made) as staging:
+            model = _make_model(values, words, variables, Path(staging))
+            _write_archive(model, Path(staging), made / ARCHIVE_FILE)
+        has_accumulators = _write_accumulators(model, variables, made / ADAGRAD_FILE)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
-    _report(model, variables, has_accumulators, output)
+    return model, variables, has_accumulators
 
 
 def _find_vocabulary(
@@ -213,7 +224,8 @@ def _write_archive(model: BidirectionalLanguageModel, folder: Path, path: Path) 
     """
     Writes what an archive is made of to `folder`, beside the vocabulary, and packs it.
     """
-    torch.save(model.state_dict(), folder / _WEIGHTS_FILE)
+    with LateErrorFile(folder / _WEIGHTS_FILE) as file:
+        torch.save(model.state_dict(), file)
     config = json.dumps(_config(model.options), indent=2)
     (folder / CONFIG_NAME).write_text(config, encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)

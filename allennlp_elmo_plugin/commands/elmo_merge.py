@@ -12,6 +12,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.corpus_embedder import OWN_SETTINGS, SHARD_LINES, is_there_already
 from allennlp_elmo_plugin.layers_file import LayersFile, check_output, read_summary
 
@@ -26,7 +27,7 @@ _OF_A_PART = (*OWN_SETTINGS, "sentences", "tokens", "seconds")
 
 
 @Subcommand.register("elmo-merge")
-class ElmoMerge(Subcommand):
+class ElmoMerge(Command):
     """
     `allennlp elmo-merge OUTPUT PARTS...`
     """
@@ -43,12 +44,12 @@ class ElmoMerge(Subcommand):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace the output file if it exists"
         )
-        subparser.set_defaults(func=merge_from_args)
-        return subparser
+        return self.finish(subparser, merge_from_args)
 
 
 def merge_from_args(args: argparse.Namespace) -> None:
     """Converts the command's arguments to those of `merge`."""
+    args.output_file = os.path.expanduser(args.output_file)
     summary = merge(args.output_file, args.parts, args.force)
     megabytes = os.path.getsize(args.output_file) / 1e6
     print(

@@ -34,7 +34,8 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     UNKNOWN_WORD,
     write_vocabulary_file,
 )
-from allennlp_elmo_plugin.common.output_folder import check_output_folder, output_folder
+from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.output_folder import output_folder
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
@@ -45,6 +46,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
 logger = logging.getLogger(__name__)
 
 COUNTS_FILE = "counts.tsv"
+_OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)
 
 _BLOCK_BYTES = 2**20
 # At the start of a line, where the dataset reader leaves it out, too.
@@ -52,7 +54,7 @@ _BYTE_ORDER_MARK = re.compile(b"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
 @Subcommand.register("elmo-vocab")
-class ElmoVocab(Subcommand):
+class ElmoVocab(Command):
     """
     `allennlp elmo-vocab FILES... --output DIR [--min-count N] [--max-size N]`
     """
@@ -85,8 +87,7 @@ class ElmoVocab(Subcommand):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace the vocabulary in DIR"
         )
-        subparser.set_defaults(func=make_vocabulary_from_args)
-        return subparser
+        return self.finish(subparser, make_vocabulary_from_args)
 
 
 def make_vocabulary_from_args(args: argparse.Namespace) -> None:
@@ -116,7 +117,7 @@ def make_vocabulary(
     paths : `str`, `os.PathLike`, or several of them
         Files, folders or globs.
     output : `str` or `os.PathLike`
-        A folder, new or empty. It appears when everything in it is written.
+        A folder, new or empty. Its files appear when all are written.
     min_count : `int`, optional (default = `1`)
         Leave out words that are rarer.
     max_size : `int`, optional (default = `None`)
@@ -143,19 +144,17 @@ def make_vocabulary(
             f"--max-size is {max_size}, but must be at least {len(SPECIAL_WORDS) + 1}: it counts "
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
-    check_output_folder(output, force)
-
-    counts, n_sentences = count_words(find_files(paths), encoding_errors)
-    if not counts:
-        raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
-    vocabulary = select_words(counts, n_sentences, min_count, max_size)
-    if len(vocabulary) == len(SPECIAL_WORDS):
-        raise ConfigurationError(
-            f"No word of the text occurs {min_count} times: lower --min-count, or give more text"
-        )
-
-    words = [word for word, _ in vocabulary]
-    with output_folder(output, force) as folder:
+    with output_folder(output, _OUTPUTS, force) as folder:
+        counts, n_sentences = count_words(find_files(paths), encoding_errors)
+        if not counts:
+            raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
+        vocabulary = select_words(counts, n_sentences, min_count, max_size)
+        if len(vocabulary) == len(SPECIAL_WORDS):
+            raise ConfigurationError(
+                f"No word of the text occurs {min_count} times: lower --min-count, or give more "
+                "text"
+            )
+        words = [word for word, _ in vocabulary]
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
         write_vocabulary_file(

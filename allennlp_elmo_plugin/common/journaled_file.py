@@ -1,9 +1,12 @@
+import errno
 import io
 import json
 import os
 import struct
 import zlib
 from typing import Any, Optional, Set
+
+from allennlp_elmo_plugin.common.staging import lock_file, remove, sync, sync_folder
 
 _MAGIC = b"allennlp_elmo_plugin journal 1\n"
 # Size of the file, length and checksum of the note.
@@ -65,7 +68,9 @@ class JournaledFile(io.RawIOBase):
         flags = os.O_RDWR | (0 if recover else os.O_CREAT) | getattr(os, "O_BINARY", 0)
         self._file = open(os.open(path, flags, 0o666), "r+b", buffering=0)
         try:
-            _lock(self._file)
+            lock_file(self._file)
+            if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(path)):
+                raise BlockingIOError(errno.EAGAIN, "another process has just finished it", path)
             if recover:
                 self._recover()
             else:
@@ -121,6 +126,12 @@ class JournaledFile(io.RawIOBase):
         if self._journal is not None:
             self._journal.close()
         self._journal, self._size, self._saved, self.note = journal, size, set(), note
+
+    def rename(self, path: str) -> None:
+        """Give the file another name, when it is on the disk; the journal has no use then."""
+        sync(self.path)
+        os.replace(self.path, path)
+        sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def _save(self, start: int, end: int) -> None:
         """Writes the old content of pages to the journal, before they change."""
@@ -207,14 +218,6 @@ def read_note(path: str) -> Any:
         return None
 
 
-def remove(path: str) -> None:
-    """Removes a file if it is there."""
-    try:
-        os.remove(path)
-    except FileNotFoundError:
-        pass
-
-
 def _read_header(journal: Any, name: str) -> Any:
     magic = journal.read(len(_MAGIC))
     header = journal.read(_HEADER.size)
@@ -246,16 +249,3 @@ def _write_all(file: Any, content: Any) -> None:
     view = memoryview(content)
     while len(view):
         view = view[file.write(view) :]
-
-
-def _lock(file: Any) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass  # a file system without locks

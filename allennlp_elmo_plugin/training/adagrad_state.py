@@ -5,6 +5,7 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file
+from allennlp_elmo_plugin.common.staging import LateErrorFile, whole_file
 
 _STEP = "step"
 # Rows of a table that are held at a time.
@@ -31,16 +32,14 @@ def write_adagrad_state(
     """
     import h5py
 
-    temporary = f"{os.fspath(path)}.partial"
-    try:
-        with h5py.File(temporary, "w") as state_file:
-            state_file.attrs[_STEP] = step
-            for name, values in accumulators:
-                state_file.create_dataset(name, data=values.detach().cpu().numpy())
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with (
+        whole_file(path) as staged,
+        LateErrorFile(staged) as file,
+        h5py.File(file, "w") as state_file,
+    ):
+        state_file.attrs[_STEP] = step
+        for name, values in accumulators:
+            state_file.create_dataset(name, data=values.detach().cpu().numpy())
 
 
 def read_adagrad_state(

@@ -12,6 +12,7 @@ from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallbac
 from allennlp.training.moving_average import MovingAverage
 from allennlp.training.trainer import TrainerCheckpoint
 
+from allennlp_elmo_plugin.common.registration import register_anew
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 _SET_ASIDE = ".incomplete"
 
 
-@Trainer.register("gradient_descent", constructor="from_partial_objects", exist_ok=True)
+@register_anew(Trainer, "gradient_descent", constructor="from_partial_objects")
 class ResumableTrainer(GradientDescentTrainer):
     """
     AllenNLP's trainer, whose runs recover exactly: a run that is killed at any point and recovered

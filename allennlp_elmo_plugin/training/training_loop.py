@@ -8,8 +8,10 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.util import evaluate
 
+from allennlp_elmo_plugin.common.registration import register_anew
 
-@TrainModel.register("default", constructor="from_partial_objects", exist_ok=True)
+
+@register_anew(TrainModel, "default", constructor="from_partial_objects")
 class TrainingLoop(TrainModel):
     """
     AllenNLP's training loop, in which all processes of distributed training evaluate a language

@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
 from tests.originals import elmo as original
-from tests.testing import read_arrays
+from tests.testing import read_arrays, refused
 
 
 @pytest.fixture
@@ -85,14 +85,14 @@ def test_allennlps_elmo_and_ours_read_it_to_the_same_numbers(run, tmp_path):
     torch.testing.assert_close(exported, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_command(run, tmp_path, monkeypatch):
+def test_command(run, tmp_path, monkeypatch, capsys):
     arguments = ["allennlp", "elmo-export", str(run[0]), str(tmp_path / "elmo")]
     monkeypatch.setattr(sys, "argv", arguments)
     main()
     names = {"options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt", "vocabulary"}
     assert {path.name for path in (tmp_path / "elmo").iterdir()} == names
-    with pytest.raises(ConfigurationError, match="is not empty"):
-        main()
+    capsys.readouterr()
+    assert "elmo is not empty; choose another output, or --force" in refused(capsys, *arguments[1:])
     (tmp_path / "elmo" / "notes.txt").write_text("mine")
     (tmp_path / "elmo" / "options.json").write_text("old")
     monkeypatch.setattr(sys, "argv", [*arguments, "--force"])

@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 from tests.tensorflow_checkpoint_writer import write_checkpoint
-from tests.testing import read_arrays
+from tests.testing import fork, limit_file_size, read_arrays, refused
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"
@@ -140,6 +140,31 @@ class TestCheckpoint:
         assert config["model"]["options"]["char_cnn"]["n_characters"] == 262
 
 
+def test_force_removes_the_accumulators_of_another_model(checkpoint, published, tmp_path):
+    output = tmp_path / "model"
+    import_model(checkpoint, output)
+    (output / "notes").touch()
+    import_model(published, output, VOCABULARY, force=True)
+    assert {path.name for path in output.iterdir()} == {"model.tar.gz", "notes"}
+
+
+def test_full_disk(checkpoint, tmp_path):
+    """Wherever it happens: in the weights, the archive or the accumulators."""
+    output = tmp_path / "model"
+    import_model(checkpoint, output)
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    largest = max(map(len, before.values()))
+
+    def fill(n_bytes):
+        limit_file_size(n_bytes)
+        with pytest.raises(OSError, match="cannot write: File too large; nothing .*/model'"):
+            import_model(checkpoint, output, force=True)
+
+    for n_bytes in (100, 5000, largest // 2, largest - 1):
+        assert fork(lambda: fill(n_bytes)) == 0  # noqa: B023
+        assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+
+
 def test_command_and_evaluation(checkpoint, tmp_path, monkeypatch, capsys):
     (checkpoint / "vocab.txt").unlink()
     output = tmp_path / "model"
@@ -147,8 +172,8 @@ def test_command_and_evaluation(checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
     main()
     assert {path.name for path in output.iterdir()} == {"model.tar.gz", "adagrad.hdf5"}
-    with pytest.raises(ConfigurationError, match="is not empty"):
-        main()
+    capsys.readouterr()
+    assert "model is not empty; choose another output, or --force" in refused(capsys, *arguments)
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments, "--force"])
     main()
     held_out = str(REFERENCE / "data" / "test.txt")
@@ -444,7 +469,6 @@ class TestBadInput:
             import_model(source, tmp_path / "model", VOCABULARY)
         # Nothing is left behind, not even of the work.
         assert not (tmp_path / "model").exists()
-        assert not list(tmp_path.glob(".model*"))
 
     def test_no_model(self, tmp_path):
         self.fails(tmp_path / "nothing", tmp_path, "nothing.index: there is no such")

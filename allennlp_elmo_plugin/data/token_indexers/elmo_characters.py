@@ -9,6 +9,7 @@ from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import CharacterTable
+from allennlp_elmo_plugin.common.registration import register_anew
 
 
 class CharacterIds(AbstractSequence):
@@ -79,7 +80,7 @@ class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
         return NotImplemented
 
 
-@TokenIndexer.register("elmo_characters", exist_ok=True)
+@register_anew(TokenIndexer, "elmo_characters")
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
     Tokens as character ids for ELMo. It takes the place of AllenNLP's indexer of the same names

@@ -10,10 +10,11 @@ from allennlp.data import Vocabulary
 from allennlp.modules.token_embedders import TokenEmbedder
 
 from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.common.registration import register_anew
 from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
 
 
-@TokenEmbedder.register("elmo_token_embedder", exist_ok=True)
+@register_anew(TokenEmbedder, "elmo_token_embedder")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
     One ELMo representation of each token: `Elmo` with a single scalar mix.

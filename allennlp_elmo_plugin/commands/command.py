@@ -1,0 +1,220 @@
+"""
+What the `elmo*` commands share. A user's mistake is one line on standard error and exit status 2;
+what other packages log and warn about while a command runs is left out. `--debug` shows all of it.
+"""
+
+import argparse
+import functools
+import logging
+import os
+import pickle
+import sys
+import tarfile
+import warnings
+import zlib
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived, import_module_and_submodules
+
+_PACKAGE = __name__.split(".")[0]
+
+_MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
+# Of libraries that read bad files; their messages alone say too little.
+_OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
+
+_USAGE, _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 2, 130, 141, 143
+"""Exit statuses; the last three are those of a shell for a process that the signal ends."""
+
+_LONGEST_MESSAGE = 2000
+
+
+class Command(Subcommand):
+    """
+    Base class of our subcommands. `add_subparser` ends with `return self.finish(subparser, run)`.
+    """
+
+    # `finish` adds --include-package, so that a package that is missing is an error like others.
+    requires_plugins = False
+
+    def finish(
+        self,
+        subparser: argparse.ArgumentParser,
+        function: Callable[[argparse.Namespace], None],
+    ) -> argparse.ArgumentParser:
+        """
+        # Parameters
+
+        subparser : `argparse.ArgumentParser`
+            The parser, with the command's own arguments.
+        function : `Callable[[argparse.Namespace], None]`
+            What the command does.
+
+        # Returns
+
+        `argparse.ArgumentParser`
+            The same parser.
+        """
+        subparser.add_argument(
+            "--include-package",
+            dest="packages",
+            action="append",
+            default=[],
+            metavar="PACKAGE",
+            help="additional packages to include",
+        )
+        subparser.add_argument(
+            "--debug",
+            action="store_true",
+            help="show the traceback of an error, and what other packages log and warn about",
+        )
+        _check_in_one_line(subparser)
+        subparser.set_defaults(func=functools.partial(run, function))
+        return subparser
+
+
+def run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+    """
+    Run a command. An error that a user can mend ends the process with a line on standard error.
+
+    # Parameters
+
+    function : `Callable[[argparse.Namespace], None]`
+        What the command does.
+    args : `argparse.Namespace`
+        Its arguments.
+
+    # Raises
+
+    `SystemExit`
+        There was such an error, or the user has stopped the command.
+    """
+    message: Optional[str] = None
+    if args.debug:
+        _run(function, args)
+        return
+    try:
+        with _only_our_messages(), _printable_output():
+            _run(function, args)
+        return
+    except BrokenPipeError:  # the reader of our output has seen enough
+        status = _BROKEN_PIPE
+        _drop_output()
+    except KeyboardInterrupt:
+        status, message = _INTERRUPTED, "interrupted"
+    except SigTermReceived:
+        status, message = _TERMINATED, "terminated"
+    except _MISTAKES as error:
+        status, message = _USAGE, f"error: {_describe(error)}"
+    except _OF_LIBRARIES as error:
+        name = type(error).__name__
+        status, message = _USAGE, f"error: {name}: {_describe(error)} (--debug shows where)"
+    # Here, where the error and with it open progress bars are gone.
+    if message is not None:
+        print(message, file=sys.stderr)
+    sys.exit(status)
+
+
+def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+    for package in args.packages:
+        try:
+            import_module_and_submodules(package)
+        except ImportError as error:
+            raise ConfigurationError(f"--include-package {package}: {error}") from error
+    function(args)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        raise OSError(error.errno, f"cannot write: {error.strerror}", "standard output") from error
+
+
+def _describe(error: BaseException) -> str:
+    """What an error says, in one line that a terminal can show."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory {error}"
+    else:
+        text = str(error) or type(error).__name__
+    text = " ".join(filter(None, map(str.strip, text.splitlines())))
+    if len(text) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
+    """Say in one line what is wrong with the arguments, those that no one knows too."""
+    parse_known_args = subparser.parse_known_args
+    command = subparser.prog
+
+    def error(message: str) -> NoReturn:
+        print(f"error: {_describe(ValueError(message))}; see `{command} --help`", file=sys.stderr)
+        sys.exit(_USAGE)
+
+    def parse(args: Any = None, namespace: Any = None) -> Tuple[argparse.Namespace, List[str]]:
+        parsed, unknown = parse_known_args(args, namespace)
+        if unknown:
+            error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+    subparser.error = error  # type: ignore[method-assign]
+    subparser.parse_known_args = parse  # type: ignore[method-assign,assignment]
+
+
+@contextmanager
+def _only_our_messages() -> Iterator[None]:
+    """Leave out what others log below errors, and their warnings unless Python was told to warn."""
+
+    def is_for_users(record: logging.LogRecord) -> bool:
+        is_ours = record.name.split(".")[0] == _PACKAGE
+        return record.levelno >= (logging.WARNING if is_ours else logging.ERROR)
+
+    handlers = list(logging.getLogger().handlers)
+    for handler in handlers:
+        handler.addFilter(is_for_users)
+    try:
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.filterwarnings("ignore", module=rf"(?!{_PACKAGE}\b)")
+            yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_for_users)
+
+
+@contextmanager
+def _printable_output() -> Iterator[None]:
+    """Escape what standard output cannot encode, such as the name of a file, instead of failing."""
+    output: Any = sys.stdout
+    if getattr(output, "errors", None) != "strict" or not hasattr(output, "reconfigure"):
+        yield
+        return
+    output.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        try:
+            output.reconfigure(errors="strict")
+        except OSError:
+            pass  # It flushes, and what it writes to is gone.
+
+
+def _drop_output() -> None:
+    """Write no more to standard output, which would fail at the end of the process."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

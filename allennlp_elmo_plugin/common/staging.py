@@ -1,0 +1,259 @@
+"""
+Files that appear whole or not at all. A file is written in a hidden staging folder inside its
+destination's folder, which is all that must be writable, synced to the disk, and then renamed. A
+staging folder belongs to the process that holds the lock on its file `lock`: a second writer of the
+same output is refused. The owner removes the folder at its end; if it was killed, the next writer
+does. (On a file system without locks a second writer is not noticed, and the first one fails.)
+"""
+
+import errno
+import io
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Iterator, Optional, Type, Union
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, an exhausted quota and a file over the allowed size."""
+
+_LOCK = "lock"
+
+
+@contextmanager
+def whole_file(path: PathLike) -> Iterator[str]:
+    """
+    Write a file whole or not at all.
+
+        with whole_file("options.json") as staged, open(staged, "w") as file:
+            ...
+
+    The file gets its name when the block ends without an error. A link of that name is replaced,
+    not followed.
+
+    # Parameters
+
+    path : `str`
+        The file. Its folder must exist.
+
+    # Returns
+
+    `Iterator[str]`
+        The path to write to.
+
+    # Raises
+
+    `OSError`
+        The file cannot be written, or another process is writing it (`BlockingIOError`).
+    """
+    target = os.path.abspath(path)
+    folder, name = os.path.split(target)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
+    if os.path.isdir(target) and not os.path.islink(target):
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
+    with Staging(Path(folder, f".{name}.partial"), target) as staging:
+        staging.clear()
+        staged = str(staging.path / name)
+        yield staged
+        sync(staged)
+        os.replace(staged, target)
+        sync_folder(folder)
+
+
+class LateErrorFile(io.FileIO):
+    """
+    A file for libraries that can't cope with a write that fails (on a full disk HDF5 crashes the
+    process, and torch hides the reason): nothing is written from then on, and the `with` block ends
+    with the error.
+
+    # Parameters
+
+    path : `str`
+        The file, which is created or emptied.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        super().__init__(os.fspath(path), "w+")
+        self.error: Optional[OSError] = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        n_bytes = len(view)
+        try:
+            while self.error is None and len(view):
+                view = view[super().write(view) :]
+        except OSError as error:
+            self.error = error
+        return n_bytes
+
+    def truncate(self, size: Optional[int] = None) -> int:
+        try:
+            if self.error is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.error = error
+        return self.tell() if size is None else size
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        if self.error is not None:
+            raise self.error
+
+
+class Staging:
+    """
+    A hidden folder for what is not finished. Its owner may find in it what a killed process has
+    left (see `clear`), and removes it at the end.
+
+    # Parameters
+
+    path : `Path`
+        The hidden folder. The folder that it lies in must exist.
+    output : `str`
+        What it is for, named in errors.
+
+    # Raises
+
+    `OSError`
+        The folder cannot be made, or another process has it (`BlockingIOError`).
+    """
+
+    def __init__(self, path: Path, output: PathLike) -> None:
+        self.path = path
+        self._output = os.fspath(output)
+        self._lock: Optional[IO[bytes]] = None
+        self.keep = False
+        """Leave everything to the next process: something in it must not get lost."""
+
+    def __enter__(self) -> "Staging":
+        try:
+            while self._lock is None:
+                self._lock = self._acquire()
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                errno.EAGAIN,
+                "another process is writing it; wait for its end, or choose another output",
+                self._output,
+            ) from error
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write: {error.strerror}", self._output) from error
+        return self
+
+    def _acquire(self) -> Optional[IO[bytes]]:
+        """The locked file, or `None` if the process before has removed it in the meantime."""
+        if os.path.islink(self.path) or os.path.isfile(self.path):
+            os.remove(self.path)
+        try:
+            os.mkdir(self.path)
+        except FileExistsError:
+            pass
+        path = self.path / _LOCK
+        if os.path.islink(path):
+            os.remove(path)
+        try:
+            lock = open(path, "a+b")
+        except FileNotFoundError:
+            return None
+        try:
+            lock_file(lock)
+            if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
+                return lock
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+        return None
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        for item in os.scandir(self.path):
+            if item.name != _LOCK:
+                remove(item.path)
+
+    def __exit__(
+        self,
+        error_type: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        assert self._lock is not None
+        try:
+            if not self.keep:
+                self.clear()
+                os.remove(self.path / _LOCK)
+                self._lock.close()  # NFS keeps a removed file in its folder until it is closed.
+                os.rmdir(self.path)
+        except OSError:
+            pass  # The next process is there already, or will remove what is left.
+        finally:
+            self._lock.close()
+            self._lock = None
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            reason = os.strerror(error.errno)
+            message = f"cannot write: {reason}; nothing has changed there, make room and repeat"
+            raise OSError(error.errno, message, self._output) from error
+
+
+def lock_file(file: Any) -> None:
+    """
+    Lock an open file until it is closed or its process ends.
+
+    # Raises
+
+    `BlockingIOError`
+        Another process has it, or this one has under another handle.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # a file system without locks
+
+
+def remove(path: PathLike) -> None:
+    """Remove a file, a link or a folder with all that is in it, if it is there."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.remove(path)
+    except FileNotFoundError:
+        pass
+
+
+def sync(path: PathLike) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    if os.path.islink(path):
+        return
+    if os.path.isdir(path):
+        for item in os.scandir(path):
+            sync(item.path)
+        sync_folder(path)
+        return
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: PathLike) -> None:
+    """Wait until the names in a folder are on the disk."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # Windows
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # a file system that can't
+    finally:
+        os.close(descriptor)
