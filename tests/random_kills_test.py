@@ -207,9 +207,10 @@ def test_random_kills(name: str, inputs: Path, tmp_path: Path) -> None:
     seconds = _finish(command.arguments(inputs, undisturbed), tmp_path)
     expected = command.result(undisturbed)
     numbers = random.Random(os.environ.get("RANDOM_KILLS_SEED", "0") + name)
-    n_kills = 0
+    n_kills = n_rounds = 0
     while n_kills < N_KILLS / len(COMMANDS):
-        outputs = tmp_path / str(n_kills)
+        outputs = tmp_path / str(n_rounds)
+        n_rounds += 1
         outputs.mkdir()
         for _ in range(numbers.choice([1, 1, 2, 3])):
             process = _start(command.arguments(inputs, outputs), tmp_path)
