@@ -399,9 +399,10 @@ class ElmoEmbedder:
                         numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
                         for words in sentences
                     ]
-                rows, steps = window.positions(direction, lengths)
+                positions = window.positions(direction, lengths)
+                rows, steps = (each.cpu().numpy() for each in positions)  # (n_tokens,) each
                 for row in range(len(batch)):
-                    here = (rows == row).numpy()
+                    here = rows == row
                     array = arrays[row][..., i * dim : (i + 1) * dim]
-                    array[:, steps[rows == row].numpy()] = vectors[:, here]
+                    array[:, steps[here]] = vectors[:, here]
         return [array[:, 1:-1] for array in arrays]

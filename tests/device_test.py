@@ -28,10 +28,6 @@ WORDS = ["@@PADDING@@", "Alice", "saw", "the", "mill", "."]
 
 Files = Tuple[str, str]
 
-word_cache = pytest.mark.xfail(
-    strict=False, reason="the word cache indexes vectors of a GPU with a tensor of the CPU"
-)
-
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
@@ -97,7 +93,6 @@ def embed_file(embedder: ElmoEmbedder, folder: Path) -> Any:
         return {key: file[key][...] for key in file if key != "sentence_to_index"}
 
 
-@word_cache
 @pytest.mark.parametrize("initial_state", ["settled", "zero", "carried"])
 @pytest.mark.parametrize(
     "path", [embed_sentence, embed_batch, embed_sentences, batch_to_embeddings, in_windows]
@@ -112,7 +107,6 @@ def test_embedder(
     assert_close(actual, expected)
 
 
-@word_cache
 @pytest.mark.parametrize("initial_state", ["settled", "carried"])
 def test_embed_file(initial_state: str, files: Files, tmp_path: Path, pretend_gpu: Any) -> None:
     expected, actual = (
@@ -122,7 +116,6 @@ def test_embed_file(initial_state: str, files: Files, tmp_path: Path, pretend_gp
     assert_close(actual, expected)
 
 
-@word_cache
 def test_embedder_with_vocab_to_cache(files: Files, pretend_gpu: Any) -> None:
     expected, actual = (
         ElmoEmbedder(*files, device, vocab_to_cache=WORDS[1:]).embed_batch(SENTENCES)
@@ -131,7 +124,6 @@ def test_embedder_with_vocab_to_cache(files: Files, pretend_gpu: Any) -> None:
     assert_close(actual, expected)
 
 
-@word_cache
 @pytest.mark.parametrize("initial_state", ["settled", "carried"])
 @pytest.mark.parametrize("n_tokens", [2, 4, 9])
 def test_out_of_memory(
@@ -228,10 +220,7 @@ def test_elmo(
     kind: str,
     files: Files,
     pretend_gpu: Any,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if path is embed_written_sentences or "settled" in kind:
-        request.applymarker(word_cache)
     results = []
     for device in (torch.device("cpu"), pretend_gpu.device):
         elmo = _elmo(files, **_KINDS[kind]).to(device)
@@ -264,7 +253,6 @@ def test_elmo_with_word_inputs(requires_grad: bool, files: Files, pretend_gpu: A
     assert_close(results[1], results[0])
 
 
-@word_cache
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
 def test_a_model_that_moves(initial_state: str, files: Files, pretend_gpu: Any) -> None:
     expected = _elmo(files, initial_state=initial_state)
@@ -281,7 +269,6 @@ def test_a_model_that_moves(initial_state: str, files: Files, pretend_gpu: Any) 
         )
 
 
-@word_cache
 def test_copies(files: Files, pretend_gpu: Any) -> None:
     elmo = _elmo(files, initial_state="settled").to("cuda:0")
     ids = batch_to_ids(SENTENCES).to("cuda:0")
@@ -317,7 +304,7 @@ def output_encoder(files: Files) -> Any:
     [
         token_embedder,
         multi_token_embedder,
-        pytest.param(kept_vectors, marks=word_cache),
+        kept_vectors,
         output_encoder,
     ],
 )

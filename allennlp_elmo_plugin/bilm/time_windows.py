@@ -24,17 +24,17 @@ class TimeWindow(NamedTuple):
 
         direction : `str`
         lengths : `torch.Tensor`
-            Tokens of each sentence, shape `(batch_size,)`.
+            Tokens of each sentence, shape `(batch_size,)`, on any device.
 
         # Returns
 
         `Tuple[torch.Tensor, torch.Tensor]`
-            The row and the token in it, each of shape `(n_tokens,)`.
+            The row and the token in it, each of shape `(n_tokens,)`, on the model's device.
         """
         packing = self.output.packings[direction]
         step = self.start + packing.forward_step  # (n_tokens,)
         if direction == "backward":
-            step = lengths[packing.row] - 1 - step
+            step = lengths.to(step.device)[packing.row] - 1 - step
         return packing.row, step
 
 
@@ -74,7 +74,7 @@ def run_in_windows(
             words[max(len(words) - start - width, 0) : max(len(words) - start, 0)][::-1]
             for words in sentences
         ]
-        lengths = torch.tensor([len(words) for words in window])  # (batch_size,)
+        lengths = [len(words) for words in window]
         output = BiLm.forward(
             bilm,
             character_ids(window),  # (batch_size, width, max_characters)
