@@ -382,11 +382,12 @@ class PretendGpu:
             kwargs = {**kwargs, "device": _CPU}
         info = _information(operator)
         inputs: List[_Input] = []
-        for i, value in enumerate(args):
-            name, written = info.arguments[i]
-            inputs.extend(self._inputs(name, written, value))
+        for (name, written), value in zip(info.arguments, args):
+            if isinstance(value, (torch.Tensor, list, tuple)):
+                inputs.extend(self._inputs(name, written, value))
         for name, value in kwargs.items():
-            inputs.extend(self._inputs(name, info.written.get(name, False), value))
+            if isinstance(value, (torch.Tensor, list, tuple)):
+                inputs.extend(self._inputs(name, info.written.get(name, False), value))
         here = self._check(info, inputs)
         on_cpu = any(each.place == _CPU and each.tensor.dim() for each in inputs)
         there = here or (_CPU if on_cpu else None)
@@ -427,11 +428,10 @@ class PretendGpu:
         """
         Refuse inputs that are on several devices; return that of the GPU, if one is.
         """
-        places = {each.place for each in inputs if each.place is not None}
-        gpus = {place for place in places if place.type == "cuda"}
+        gpus = {each.place for each in inputs if each.place is not None and each.place != _CPU}
         if not gpus:
             return None
-        here = min(gpus, key=str)
+        here = min(gpus, key=str) if len(gpus) > 1 else gpus.pop()
         if info.name == "copy":
             return here
         for each in inputs:
