@@ -209,6 +209,7 @@ class PretendGpu:
         self.device_count = device_count
         self.device = torch.device("cuda", 0)
         self._counting: List[Counts] = []
+        self._n_allocations: Dict[torch.device, int] = collections.Counter()
         # For the address of a storage: that it still lives, and its device; None where it is still
         # to be found out: made inside an operator without a tensor to go by. All others: the CPU.
         self._places: Dict[int, Tuple[StorageWeakRef, Optional[torch.device]]] = {}
@@ -261,6 +262,12 @@ class PretendGpu:
         finally:
             self._local.capturing = False
 
+    def n_allocations(self, index: int) -> int:
+        """
+        Return how often memory was taken on a GPU so far.
+        """
+        return self._n_allocations[torch.device("cuda", index)]
+
     def out_of_memory(self) -> RuntimeError:
         """
         Return the error of a GPU whose memory is full.
@@ -302,6 +309,8 @@ class PretendGpu:
             self._places.pop(address, None)
         else:
             self._places[address] = StorageWeakRef(storage), place
+            if place is not None:
+                self._n_allocations[place] += 1
 
     def _storages(self, tensor: torch.Tensor) -> Dict[int, Any]:
         """
@@ -964,6 +973,9 @@ class RealGpu:
 
     def is_here(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cuda
+
+    def n_allocations(self, index: int) -> int:
+        return torch.cuda.memory_stats(index).get("allocation.all.allocated", 0)
 
     out_of_memory = PretendGpu.out_of_memory
 
