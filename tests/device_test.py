@@ -383,7 +383,10 @@ def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: A
     reports = []
     for n_tokens in (5, 11):
         ids = batch_to_ids(_sentences(n_tokens)).to(pretend_gpu.device)
-        elmo(ids)
+        with pretend_gpu.count() as counts:
+            elmo(ids)
+        # A settled state is found by a pass after another, which are compared.
+        assert counts.syncs <= 6, counts.report()
         with pretend_gpu.count() as counts:
             elmo(ids)
         assert counts.syncs <= 4, counts.report()

@@ -52,6 +52,13 @@ class CarriedState:
         """
         self._states = dict(states)
 
+    def row(self, index: int) -> torch.Tensor:
+        """
+        Return all outputs and memories of a row, shape `(n_layers * n_directions * (projection_dim
+        + dim),)`.
+        """
+        return torch.cat([each[index] for state in self._states.values() for each in state])
+
     def take_over(self, other: "CarriedState") -> None:
         """
         Go on from the states of `other`, which is not used any more.

@@ -217,17 +217,20 @@ class BidirectionalLanguageModel(Model):
         self.bilm.set_precision(precision)
         self.softmax.precision = precision
         carried = self._carried[self.training]
-        if window is not None:
-            self._follow(window)
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        lengths = {key: (value != IGNORED_TARGET).sum(1) for key, value in all_targets.items()}
+        facts = {key: (value != IGNORED_TARGET).sum(1) for key, value in all_targets.items()}
+        if window is not None:
+            facts["window"] = window
+        facts = _to_host(facts)
+        if window is not None:
+            self._follow(facts["window"])
         output = self.bilm(
             tokens,
-            lengths["forward"],
+            facts["forward"],
             tokens_reverse if self.options.bidirectional else None,
-            lengths.get("backward"),
+            facts.get("backward"),
             carried,
         )
         losses = {}
@@ -344,6 +347,15 @@ class BidirectionalLanguageModel(Model):
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
         return {"perplexity": mean, **metrics}
+
+
+def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    """
+    Return tensors of whole numbers on the CPU, copied from a GPU at once.
+    """
+    numbers = torch.cat([each.flatten() for each in tensors.values()]).cpu()
+    parts = numbers.split([each.numel() for each in tensors.values()])
+    return {key: part.view(tensors[key].shape) for key, part in zip(tensors, parts)}
 
 
 def _read_pretrained(path: str) -> PretrainedLanguageModel:

@@ -656,8 +656,7 @@ class _ElmoBiLm(BiLm):
             state = copy.copy(self._last_settled)
         for _ in range(_SETTLED_PASSES):
             self.run_tokens(vectors, packing, state)
-            # All outputs and memories: (n_layers * n_directions * (projection_dim + dim),)
-            values = torch.cat([each[0] for pair in state.state_dict().values() for each in pair])
+            values = state.row(0)
             if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
                 break
             previous = values

@@ -1,6 +1,6 @@
 """
 The states of all random number generators that training may draw from: Python's, NumPy's, torch's
-on the CPU and on the current CUDA device.
+on the CPU and on the GPU of the training.
 """
 
 import random
@@ -10,8 +10,13 @@ import numpy
 import torch
 
 
-def get_random_state() -> Dict[str, Any]:
+def get_random_state(device: torch.device) -> Dict[str, Any]:
     """
+    # Parameters
+
+    device : `torch.device`
+        The device of the training.
+
     # Returns
 
     `Dict[str, Any]`
@@ -26,19 +31,19 @@ def get_random_state() -> Dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": None,
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["cuda"] = torch.cuda.get_rng_state()
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def set_random_state(state: Dict[str, Any]) -> None:
+def set_random_state(state: Dict[str, Any], device: torch.device) -> None:
     """
-    Takes over what `get_random_state` gave. Without the GPU that it was given on, that part is left
-    out.
+    Restore what `get_random_state` returned. The GPU's part is left out where training goes on
+    without one.
     """
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+    if state["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)

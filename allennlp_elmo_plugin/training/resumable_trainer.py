@@ -103,7 +103,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 for loader in self._data_loaders
             ],
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
-            "random": get_random_state(),
+            "random": get_random_state(self.cuda_device),
         }
 
     @property
@@ -234,7 +234,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 # These were done at the first batch, and only there AllenNLP removes their hooks,
                 # which take memory at every step.
                 callback._verification.destroy_hooks()
-        set_random_state(state["random"])
+        set_random_state(state["random"], self.cuda_device)
 
 
 class _Progress(TrainerCallback):

@@ -1,0 +1,275 @@
+"""Training on a GPU, and what is made of its models, give the CPU's numbers."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import pytest
+import torch
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.models import Model, load_archive
+from allennlp.predictors import Predictor
+from allennlp.training.callbacks import TrainerCallback
+
+from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
+from tests.device_test import arrays_of, assert_close, check_on_gpu
+from tests.pretend_gpu import gpu_for_tests
+from tests.testing import read_arrays
+
+LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2, "use_skip_connections": True}
+CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 3], [2, 3]], "n_highway": 1}
+CHARACTERS = {"options": {"lstm": LSTM, "char_cnn": CHAR_CNN}}
+TOKENS = {"options": {"lstm": LSTM}}
+CHECKPOINTS = {"checkpointer": {"save_every_num_batches": 2}}
+TIED = {"options": {"lstm": LSTM}, "share_embedding_softmax": True}
+
+
+FILES = ("weights", "softmax")
+
+
+class _Interruption(Exception):
+    pass
+
+
+@TrainerCallback.register("steps_of_device_test")
+class Steps(TrainerCallback):
+    """Keeps the losses of all steps of the last run, and stops it after so many."""
+
+    losses: List[float] = []
+    stop_after: Optional[int] = None
+
+    def on_batch(self, trainer: Any, *args: Any, is_training: bool, **kwargs: Any) -> None:
+        if is_training:
+            Steps.losses += [output["loss"].item() for output in args[1]]
+            if len(Steps.losses) == Steps.stop_after:
+                raise _Interruption
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts and their vocabulary."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = random.Random(0)
+    for name, n_sentences in (("train", 12), ("heldout", 3)):
+        words = ([f"w{int(30 * rng.random() ** 2)}" for _ in range(5)] for _ in range(n_sentences))
+        (folder / f"{name}.txt").write_text("\n".join(map(" ".join, words)), encoding="utf-8")
+    make_vocabulary(folder / "train.txt", folder / "vocabulary")
+    return folder
+
+
+def config(data: Path, device: torch.device, model: Dict[str, Any], **trainer: Any) -> Params:
+    has_characters = "char_cnn" in model.get("options", CHARACTERS["options"])
+    reader = {
+        "type": "truncated_bptt_lm",
+        "batch_size": 3,
+        "num_steps": 4,
+        "max_characters_per_token": 50 if has_characters else None,
+    }
+    return Params(
+        {
+            "dataset_reader": {**reader, "shuffle_sentences": True},
+            "validation_dataset_reader": {**reader, "drop_last": False},
+            "train_data_path": str(data / "train.txt"),
+            "validation_data_path": str(data / "heldout.txt"),
+            "vocabulary": {
+                "type": "from_files",
+                "directory": str(data / "vocabulary" / "vocabulary"),
+            },
+            "model": {"type": "bidirectional_lm", "num_samples": 8, **model},
+            "data_loader": {"type": "truncated_bptt"},
+            "trainer": {
+                "num_epochs": 2,
+                "cuda_device": -1 if device.type == "cpu" else device.index,
+                "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
+                "grad_norm": 10.0,
+                "callbacks": ["steps_of_device_test"],
+                **trainer,
+            },
+        }
+    )
+
+
+def train(params: Params, folder: Path, **kwargs: Any) -> Dict[str, Any]:
+    """Train a model; return the losses of all steps, its metrics and its parameters."""
+    Steps.losses = []
+    train_model(params, str(folder), **kwargs)
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return {
+        "losses": Steps.losses,
+        "metrics": {key: value for key, value in metrics.items() if "perplexity" in key},
+        "parameters": arrays_of(torch.load(folder / "best.th")),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuple[Path, Any]:
+    """The folder of a run on a GPU, and what `train` returns of it."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with gpu_for_tests() as gpu:
+        return folder, train(config(data, gpu.device, CHARACTERS, **CHECKPOINTS), folder)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CHARACTERS,
+        {**CHARACTERS, "num_samples": 0},
+        TOKENS,
+        {**TIED, "num_samples": 0},
+        TIED,
+        {**CHARACTERS, "bidirectional": False, "precision": "bfloat16"},
+    ],
+    ids=["characters", "full softmax", "tokens", "tied, full softmax", "tied", "forward, bfloat16"],
+)
+def test_training(model: Dict[str, Any], data: Path, tmp_path: Path) -> None:
+    def run(device: torch.device) -> Any:
+        params = config(data, device, model, num_epochs=1)
+        if "bidirectional" in model:
+            params["dataset_reader"]["bidirectional"] = False
+            params["validation_dataset_reader"]["bidirectional"] = False
+        return train(params, tmp_path / device.type)
+
+    check_on_gpu(run, atol=1e-2 if "precision" in model else 1e-5)
+
+
+def test_fine_tuning(data: Path, trained: Any, tmp_path: Path) -> None:
+    def run(device: torch.device) -> Any:
+        params = config(data, device, {"pretrained_file": str(trained[0])}, num_epochs=1)
+        params["trainer"]["callbacks"].append("initial_validation")
+        return train(params, tmp_path / device.type)
+
+    check_on_gpu(run)
+
+
+def interrupt_and_recover(params: Params, others: Params, folder: Path) -> Dict[str, Any]:
+    """Stop in the second epoch, and go on with other parameters."""
+    Steps.stop_after = 8
+    try:
+        with pytest.raises(_Interruption):
+            train(params, folder)
+    finally:
+        Steps.stop_after = None
+    # AllenNLP refuses to go on with parameters that are not those of the run.
+    others.to_file(str(folder / "config.json"))
+    return train(others, folder, recover=True)
+
+
+def test_recovery(data: Path, tmp_path: Path, pretend_gpu: Any) -> None:
+    model = {"options": {**CHARACTERS["options"], "dropout": 0.3}}
+    trainer = {**CHECKPOINTS, "moving_average": {"type": "exponential", "decay": 0.9}}
+    params = config(data, pretend_gpu.device, model, **trainer)
+    expected = train(params.duplicate(), tmp_path / "whole")
+    actual = interrupt_and_recover(params.duplicate(), params.duplicate(), tmp_path / "run")
+    assert 0 < len(actual["losses"]) < len(expected["losses"])
+    expected["losses"] = expected["losses"][-len(actual["losses"]) :]
+    assert_close(actual, expected, atol=1e-6 if pretend_gpu.is_real else 0.0)
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cuda:0"), ("cuda:0", "cpu")])
+def test_recovery_on_another_device(
+    devices: Any, data: Path, trained: Any, tmp_path: Path, pretend_gpu: Any
+) -> None:
+    both = (config(data, torch.device(each), CHARACTERS, **CHECKPOINTS) for each in devices)
+    actual = interrupt_and_recover(*both, tmp_path / "run")
+    _, expected = trained
+    losses = expected["losses"][-len(actual["losses"]) :]
+    assert_close(actual, {**expected, "losses": losses})
+
+
+def test_second_gpu(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is on the first one, and the random numbers are those of the second."""
+    with gpu_for_tests(2) as gpu:
+        asked = []
+        get_rng_state = torch.cuda.get_rng_state
+
+        def record(device: Any = "cuda") -> torch.Tensor:
+            asked.append(torch.device(device))
+            return get_rng_state(device)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "get_rng_state", record)
+            before = gpu.n_allocations(0)
+            params = config(data, torch.device("cuda", 1), CHARACTERS, num_epochs=1, **CHECKPOINTS)
+            train(params, tmp_path / "run")
+            assert gpu.n_allocations(1)
+            assert gpu.n_allocations(0) == before
+        assert set(asked) == {torch.device("cuda", 1)}
+
+
+def evaluated(folder: Path, data: Path, device: torch.device) -> Any:
+    number = -1 if device.type == "cpu" else device.index
+    metrics = evaluate_from_archive(str(folder), str(data / "heldout.txt"), cuda_device=number)
+    return {key: value for key, value in metrics.items() if "perplexity" in key}
+
+
+def predicted(folder: Path, data: Path, device: torch.device) -> Any:
+    number = -1 if device.type == "cpu" else device.index
+    predictor = Predictor.from_archive(load_archive(folder, cuda_device=number))
+    lines = [{"sentence": each} for each in ("w1 w0 unknown w2", "", "w3")]
+    return predictor.predict_batch_json(lines)
+
+
+@pytest.mark.parametrize("use", [evaluated, predicted])
+def test_trained_model(use: Callable[..., Any], data: Path, trained: Any) -> None:
+    check_on_gpu(lambda device: use(trained[0], data, device))
+
+
+def test_export(trained: Any, tmp_path: Path) -> None:
+    """Of a model of a GPU, on a machine without one and on one that has it."""
+
+    def written(device: torch.device) -> Any:
+        export(str(trained[0] / "model.tar.gz"), tmp_path / device.type)
+        return [read_arrays(tmp_path / device.type / f"{name}.hdf5") for name in FILES]
+
+    check_on_gpu(written, atol=0.0)
+
+
+def test_reading(data: Path, trained: Any, pretend_gpu: Any) -> None:
+    """Archives are read to the device that is asked for."""
+    for number, device in ((-1, "cpu"), (0, "cuda:0")):
+        model = load_archive(trained[0], cuda_device=number).model
+        assert {each.device for each in model.parameters()} == {torch.device(device)}
+        assert_close(arrays_of(dict(model.state_dict())), trained[1]["parameters"], atol=0.0)
+
+
+@pytest.mark.parametrize(
+    "model, n_syncs, n_copies",
+    [
+        # The lengths, the search for equal words (2) and the losses (2); two indices and samples.
+        (CHARACTERS, 5, 4),
+        (TIED, 3, 4),
+        ({**CHARACTERS, "num_samples": 0}, 5, 2),
+    ],
+    ids=["characters", "tied", "full softmax"],
+)
+def test_syncs_of_a_step(
+    model: Dict[str, Any], n_syncs: int, n_copies: int, data: Path, pretend_gpu: Any
+) -> None:
+    waits = []
+    for num_steps in (3, 9):
+        params = config(data, pretend_gpu.device, model)
+        params["dataset_reader"]["num_steps"] = num_steps
+        vocab = Vocabulary.from_params(params["vocabulary"])
+        language_model: Any = Model.from_params(params["model"], vocab=vocab)
+        language_model.to(pretend_gpu.device)
+        # Of the first words of a text alone.
+        language_model._check_order = lambda targets: None
+        reader = DatasetReader.from_params(params["dataset_reader"])
+        loader = TruncatedBpttDataLoader(reader, params["train_data_path"])
+        loader.index_with(vocab)
+        loader.set_target_device(pretend_gpu.device)
+        batches = iter(loader)
+        language_model(**next(batches))["loss"].backward()
+        batch = next(batches)
+        with pretend_gpu.count() as counts:
+            language_model(**batch)["loss"].backward()
+        assert counts.syncs <= n_syncs, counts.report()
+        assert counts.host_to_device <= n_copies, counts.report()
+        waits.append([event for event in counts.events if event.kind != "launch"])
+    assert waits[0] == waits[1]
