@@ -321,6 +321,24 @@ def test_autocast(files: Files, pretend_gpu: Any) -> None:
     assert_close(arrays_of(elmo(ids)), expected)
 
 
+@pytest.mark.skipif(torch.__version__ < "2", reason="torch has one default device")
+def test_default_device(files: Files) -> None:
+    def run(device: torch.device) -> Any:
+        with device:
+            # AllenNLP's scalar mixes are on the CPU whatever the default.
+            elmo = _elmo(files, initial_state="settled", vocab_to_cache=WORDS).to(device)
+            words = torch.tensor([[1, 2, 3, 4, 5]])
+            return [
+                elmo(batch_to_ids(SENTENCES)),
+                elmo(batch_to_ids([WORDS[1:]]), words),
+                elmo.embed_sentences(SENTENCES),
+                ElmoEmbedder(*files).embed_batch(SENTENCES),
+                _embedder(files, device).embed_batch(SENTENCES),
+            ]
+
+    check_on_gpu(run)
+
+
 def token_embedder(files: Files) -> Any:
     return ElmoTokenEmbedder(*files, dropout=0.0, projection_dim=6)
 
@@ -380,7 +398,7 @@ def _sentences(n_tokens: int) -> List[List[str]]:
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
 def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: Any) -> None:
     elmo = _elmo(files, initial_state=initial_state).to(pretend_gpu.device)
-    reports = []
+    reports, launches = [], []
     for n_tokens in (5, 11):
         ids = batch_to_ids(_sentences(n_tokens)).to(pretend_gpu.device)
         with pretend_gpu.count() as counts:
@@ -392,7 +410,10 @@ def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: A
         assert counts.syncs <= 4, counts.report()
         assert counts.host_to_device == 1, counts.report()
         reports.append([event for event in counts.events if event.kind != "launch"])
+        launches.append(counts.launches)
     assert reports[0] == reports[1]
+    # Two layers, each of both directions.
+    assert launches[1] - launches[0] <= 6 * 30
 
 
 @pytest.mark.parametrize("initial_state", ["carried", "settled"])

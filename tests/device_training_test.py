@@ -138,6 +138,17 @@ def test_training(model: Dict[str, Any], data: Path, tmp_path: Path) -> None:
     check_on_gpu(run, atol=1e-2 if "precision" in model else 1e-5)
 
 
+@pytest.mark.skipif(torch.__version__ < "2", reason="torch has one default device")
+def test_training_on_the_default_device(data: Path, trained: Any, tmp_path: Path) -> None:
+    with gpu_for_tests() as gpu, gpu.device:
+        params = config(data, gpu.device, {"pretrained_file": str(trained[0])}, num_epochs=1)
+        on_default = train(params.duplicate(), tmp_path / "default")
+        predictor = Predictor.from_archive(load_archive(tmp_path / "default", cuda_device=0))
+        predictor.predict("w1 w0")
+    with gpu_for_tests() as gpu:
+        assert_close(on_default, train(params, tmp_path / "run"))
+
+
 def test_fine_tuning(data: Path, trained: Any, tmp_path: Path) -> None:
     def run(device: torch.device) -> Any:
         params = config(data, device, {"pretrained_file": str(trained[0])}, num_epochs=1)
@@ -251,6 +262,9 @@ def test_reading(data: Path, trained: Any, pretend_gpu: Any) -> None:
 def test_syncs_of_a_step(
     model: Dict[str, Any], n_syncs: int, n_copies: int, data: Path, pretend_gpu: Any
 ) -> None:
+    # Before torch 2, sparse gradients are checked: two looks at each.
+    is_checked = torch.__version__ < "2" and model.get("num_samples") != 0
+    n_checks = 8 if is_checked else 0
     waits = []
     for num_steps in (3, 9):
         params = config(data, pretend_gpu.device, model)
@@ -269,7 +283,7 @@ def test_syncs_of_a_step(
         batch = next(batches)
         with pretend_gpu.count() as counts:
             language_model(**batch)["loss"].backward()
-        assert counts.syncs <= n_syncs, counts.report()
+        assert counts.syncs - n_checks <= n_syncs, counts.report()
         assert counts.host_to_device <= n_copies, counts.report()
         waits.append([event for event in counts.events if event.kind != "launch"])
     assert waits[0] == waits[1]

@@ -103,7 +103,7 @@ class LogUniformSampler:
         return -torch.expm1(num_tries * torch.log1p(-p))
 
     def _draw(self, n_draws: int) -> numpy.ndarray:
-        uniform = torch.rand(n_draws, dtype=torch.float64)
+        uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
         ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
         # Rounding may reach the end of the range, which the distribution does not.
         return ids.remainder_(self.n_words).numpy()
