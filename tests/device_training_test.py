@@ -18,6 +18,7 @@ from allennlp.training.callbacks import TrainerCallback
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state, write_adagrad_state
 from tests.device_test import arrays_of, assert_close, check_on_gpu
 from tests.pretend_gpu import gpu_for_tests
 from tests.testing import read_arrays
@@ -247,6 +248,23 @@ def test_reading(data: Path, trained: Any, pretend_gpu: Any) -> None:
         model = load_archive(trained[0], cuda_device=number).model
         assert {each.device for each in model.parameters()} == {torch.device(device)}
         assert_close(arrays_of(dict(model.state_dict())), trained[1]["parameters"], atol=0.0)
+
+
+def test_adagrad_state(tmp_path: Path, pretend_gpu: Any) -> None:
+    def optimizer(device: str) -> Any:
+        weight = torch.nn.Parameter(torch.arange(6.0).view(3, 2).to(device))
+        return weight, torch.optim.Adagrad([weight], initial_accumulator_value=1.0)
+
+    for first, second in (("cuda:0", "cpu"), ("cpu", "cuda:0")):
+        weight, adagrad = optimizer(first)
+        weight.pow(2).sum().backward()
+        adagrad.step()
+        sums = adagrad.state[weight]["sum"]
+        write_adagrad_state(tmp_path / "adagrad.hdf5", [("weight", sums)], 1)
+        weight, adagrad = optimizer(second)
+        read_adagrad_state(tmp_path / "adagrad.hdf5", [("weight", weight)], adagrad)
+        assert adagrad.state[weight]["sum"].device == torch.device(second)
+        assert torch.equal(adagrad.state[weight]["sum"].cpu(), sums.cpu())
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,10 @@ class PretendGpu:
             vars(self._local).update(before)
 
     def _place(self, tensor: torch.Tensor) -> Optional[torch.device]:
-        for address in self._storages(tensor):
+        return self._place_of(self._storages(tensor))
+
+    def _place_of(self, storages: Dict[int, Any]) -> Optional[torch.device]:
+        for address in storages:
             return self._places[address][1] if address in self._places else _CPU
         return _CPU
 
@@ -409,7 +412,7 @@ class PretendGpu:
 
         if making_on is None:
             making_on = there or (_CPU if any(each.place == _CPU for each in inputs) else None)
-        known = {address for each in inputs for address in self._storages(each.tensor)}
+        known = {address for each in inputs for address in each.storages}
         for each in inputs:
             if each.written and each.tensor.layout != torch.strided:
                 self._put(each.tensor, each.place)  # it may have new parts
@@ -431,7 +434,8 @@ class PretendGpu:
 
     def _inputs(self, name: str, written: bool, value: Any) -> "Iterator[_Input]":
         for tensor in _tensors(value):
-            yield _Input(name, written, tensor, self._place(tensor))
+            storages = self._storages(tensor)
+            yield _Input(name, written, tensor, self._place_of(storages), storages)
 
     def _check(self, info: "_Information", inputs: "List[_Input]") -> Optional[torch.device]:
         """
@@ -1002,6 +1006,8 @@ class _Input(NamedTuple):
     written: bool
     tensor: torch.Tensor
     place: Optional[torch.device]
+    storages: Dict[int, Any]
+    """See `PretendGpu._storages`."""
 
 
 class _Information(NamedTuple):
