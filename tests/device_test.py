@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 SENTENCES = [
     "Alice saw the old mill .".split(),
     "Yes .".split(),
-    "Nobody ever counts the fish in it".split(),
+    "Nobody counts the fish".split(),
     ["x" * 70],
 ]
 WORDS = ["@@PADDING@@", "Alice", "saw", "the", "mill", "."]
@@ -101,12 +101,12 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
             embeddings,
             mask,
             from_file,
-            [embedder.embed_sentence(sentence) for sentence in [*SENTENCES, [], SENTENCES[0]]],
+            [embedder.embed_sentence(sentence) for sentence in (SENTENCES[1], [], ["again"])],
             [embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")],
             list(embedder.embed_sentences(SENTENCES, batch_size=3)),
         ]
         embedder._window_steps = 3
-        return [*whole, embedder.embed_batch(SENTENCES), embedder.embed_sentence(SENTENCES[2])]
+        return [*whole, embedder.embed_batch(SENTENCES)]
 
     check_on_gpu(embed)
 
@@ -118,8 +118,7 @@ def test_embedder_with_vocab_to_cache(files: Files) -> None:
     check_on_gpu(embed)
 
 
-@pytest.mark.parametrize("initial_state", ["settled", "carried"])
-@pytest.mark.parametrize("n_steps", [2, 8])
+@pytest.mark.parametrize("n_steps, initial_state", [(2, "settled"), (6, "carried")])
 def test_out_of_memory(
     n_steps: int, initial_state: str, files: Files, pretend_gpu: Any, monkeypatch: Any
 ) -> None:
@@ -133,8 +132,8 @@ def test_out_of_memory(
         return run_layers(vectors, packings, *args)
 
     monkeypatch.setattr(embedder.elmo_bilm, "run_layers", run_layers_with_little_memory)
-    for _ in range(2):
-        assert_close(embedder.embed_batch(SENTENCES), expected.embed_batch(SENTENCES))
+    for batch in (SENTENCES, SENTENCES[:2]):
+        assert_close(embedder.embed_batch(batch), expected.embed_batch(batch))
 
 
 def test_command(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +153,7 @@ def test_command(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads(files: Files, pretend_gpu: Any) -> None:
-    batches = [SENTENCES[i % 4 :] for i in range(12)]
+    batches = [SENTENCES[i % 4 :] for i in range(8)]
     expected = list(map(ElmoEmbedder(*files).embed_batch, batches))
     with ThreadPoolExecutor(4) as pool:
         actual = list(pool.map(ElmoEmbedder(*files, 0).embed_batch, batches))
@@ -179,7 +178,7 @@ def test_bilm(has_characters: bool, files: Files) -> None:
         tokens, tokens_reverse = torch.randint(1, 20, (2, *shape)).to(device)
         bilm.to(device)
         results = []
-        for lengths in (None, [5, 0, 2], torch.tensor([1, 3, 4]).to(device)):
+        for lengths in ([5, 0, 2], torch.tensor([1, 3, 4]).to(device)):
             for arguments in ((), (tokens_reverse, [2, 5, 0])):
                 output = bilm(tokens, lengths, *arguments)
                 bilm.zero_grad()
@@ -239,10 +238,12 @@ def test_elmo(kind: str, files: Files) -> None:
         elmo = _elmo(files, **_KINDS[kind]).to(device)
         outputs = [elmo(batch_to_ids(batch).to(device)) for batch in (SENTENCES, SENTENCES[1:])]
         outputs.append(elmo(batch_to_ids(SENTENCES).view(2, 2, -1, 50).to(device)))
-        outputs += [elmo.embed_sentences(SENTENCES), elmo.embed_sentences(SENTENCES[1:])]
+        outputs.append(elmo.embed_sentences(SENTENCES))
         for output in outputs:
             assert output["mask"].device == device
             assert {each.device for each in output["elmo_representations"]} == {device}
+        if not elmo._elmo_lstm._requires_grad:
+            return outputs
         results = [*outputs, *_train(elmo, device)]
         elmo.eval()
         with torch.no_grad():
@@ -272,7 +273,7 @@ def test_a_model_that_moves(initial_state: str, files: Files, pretend_gpu: Any) 
     expected = _elmo(files, initial_state=initial_state)
     elmo = _elmo(files, initial_state=initial_state)
     ids = batch_to_ids(SENTENCES)
-    for device in ("cpu", "cuda:0", "cpu", "cuda:0"):
+    for device in ("cuda:0", "cpu", "cuda:0"):
         elmo.to(device)
         actual = elmo(ids.to(device))
         assert actual["mask"].device == torch.device(device)
