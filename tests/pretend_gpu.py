@@ -412,7 +412,12 @@ class PretendGpu:
 
         if making_on is None:
             making_on = there or (_CPU if any(each.place == _CPU for each in inputs) else None)
-        known = {address for each in inputs for address in each.storages}
+        known = {
+            address
+            for each in inputs
+            # `set_` changes which memory a tensor has.
+            for address in (self._storages(each.tensor) if each.written else each.storages)
+        }
         for each in inputs:
             if each.written and each.tensor.layout != torch.strided:
                 self._put(each.tensor, each.place)  # it may have new parts
