@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.matrix_product import even_rows
 from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
-from allennlp_elmo_plugin.bilm.prepared import Prepared
+from allennlp_elmo_plugin.bilm.prepared import Prepared, hash_factors
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
 
 # The id of a word's padding, with the 1 that is added to every id of bilm-tf.
@@ -21,8 +21,6 @@ _LENGTH_STEP = 4
 _FEW_WORDS = 64
 # Words of `keep_words` that are computed at a time.
 _KEPT_AT_ONCE = 4096
-# The golden ratio in 64 bits, whose multiples are well spread.
-_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -394,10 +392,7 @@ def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     `Tuple[torch.Tensor, torch.Tensor]`
         The distinct rows `(n_distinct, width)`, and for each row its place among them `(n,)`.
     """
-    # Any odd numbers with no pattern will do; made where the rows are: (width,)
-    factors = torch.arange(1, rows.size(1) + 1, device=rows.device) * _HASH_FACTOR
-    factors = (factors ^ (factors >> 29)) * _HASH_FACTOR | 1
-    hashes = (rows * factors).sum(1)  # (n,)
+    hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)
     representative = torch.empty_like(distinct)
     representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))
