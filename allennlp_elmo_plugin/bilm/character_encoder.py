@@ -8,7 +8,7 @@ from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, Characte
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.matrix_product import even_rows
-from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 from allennlp_elmo_plugin.bilm.prepared import Prepared, hash_factors
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
@@ -221,6 +221,20 @@ class CharacterEncoder(torch.nn.Module):
                 weights += [module.weight, module.bias]  # type: ignore[list-item]
         return weights
 
+    @property
+    def has_plain_parts(self) -> bool:
+        """
+        Whether the submodules are as they were made, without hooks, so that vectors may be kept,
+        and lookups take the place of convolutions.
+        """
+        highways = self._highways
+        return (
+            all(is_plain(each, torch.nn.Conv1d) for each in self.convolutions)
+            and is_plain(highways, _Highways)
+            and all(is_plain(layer, Linear) for layer in highways._layers)
+            and (self._projection is None or is_plain(self._projection, Linear))
+        )
+
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         return self.embed_tokens(character_ids)
 
@@ -237,6 +251,8 @@ class CharacterEncoder(torch.nn.Module):
         `torch.Tensor`
             Shape `(n_words, output_dim)`.
         """
+        if not self.has_plain_parts:
+            return self._encode_by_parts(character_ids)
         is_cached = self.max_cached_words and not needs_grad(*self.weights)
         if is_cached and character_ids.device.type == "cpu":
             rows = character_ids.to(torch.int16).numpy()  # (n_words, max_characters_per_token)
@@ -264,6 +280,9 @@ class CharacterEncoder(torch.nn.Module):
             ids = self._table.lookup([words[i] for i in new])
             return self.encode(torch.from_numpy(ids).to(device, torch.long))
 
+        if not self.has_plain_parts:
+            ids = torch.from_numpy(self._table.lookup(words))
+            return self._encode_by_parts(ids.to(device, torch.long))
         if self.max_cached_words and not needs_grad(*self.weights):
             return self._cache().look_up(words, encode)
         if not words:
@@ -330,6 +349,20 @@ class CharacterEncoder(torch.nn.Module):
             encoded = self._projection(encoded)  # (n_words + padding, output_dim)
         encoded = encoded[:n_words]
         return encoded if order is None else encoded[order.argsort()]
+
+    def _encode_by_parts(self, character_ids: torch.Tensor) -> torch.Tensor:
+        """
+        `embed_tokens` by calls of the submodules, whatever they are.
+        """
+        if character_ids.size(0) == 0:
+            return self._char_embedding_weights.new_zeros(0, self.output_dim)
+        # (n_words, max_characters, embedding_dim)
+        embedded = torch.nn.functional.embedding(character_ids.long(), self._char_embedding_weights)
+        by_character = embedded.transpose(1, 2)
+        maxima = torch.cat([each(by_character).amax(2) for each in self.convolutions], 1)
+        activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
+        encoded = self._highways(activated)  # (n_words, n_filters)
+        return encoded if self._projection is None else self._projection(encoded)
 
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """

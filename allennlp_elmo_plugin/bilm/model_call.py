@@ -5,7 +5,7 @@ What surrounds a call of the language model: the modes of torch that don't reach
 import functools
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, TypeVar, cast
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Type, TypeVar, cast
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -94,10 +94,19 @@ def needs_grad(*tensors: Optional[torch.Tensor]) -> bool:
     )
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
+def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     """
-    Return whether a call of this module runs hooks, so that it must not be bypassed.
+    Return whether a call of this module runs `kind.forward` and nothing else, such as hooks, so
+    that it may be bypassed.
     """
+    return (
+        getattr(type(module), "forward", None) is kind.forward
+        and "forward" not in vars(module)
+        and not _has_hooks(module)
+    )
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
     return any(
         getattr(owner, prefix + name, None)
         for owner, prefix in ((module, ""), (torch_module, "_global"))

@@ -88,7 +88,7 @@ def _checksum(parameter: torch.Tensor) -> Any:
     rows = values.flatten(1) if values.dim() > 1 else values.view(1, -1)
     n_rows, n_columns = rows.shape
     # Any single number changes a sum of whole numbers. Such a sum is the same for numbers in
-    # another order, and as a rule for an even number of changed signs: those change sums of columns.
+    # another order, and often for an even number of changed signs: these change sums of columns.
     size = values.element_size()
     aligned = n_columns * size % 8 == 0 and values.storage_offset() * size % 8 == 0
     row_sums = rows.view(torch.int64 if aligned else torch.uint8).sum(1)  # (n_rows,)
