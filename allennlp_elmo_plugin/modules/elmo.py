@@ -732,7 +732,7 @@ class _ElmoBiLm(BiLm):
         Whether the encoder is the one that was made here, without hooks, also on its parts: then
         words may be given to it one by one, and their vectors may be kept.
         """
-        encoder = self._token_embedder
+        encoder: Any = self._token_embedder
         return is_plain(encoder, _ElmoCharacterEncoder) and encoder.has_plain_parts
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:

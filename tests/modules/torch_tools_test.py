@@ -5,6 +5,7 @@ import copy
 import itertools
 import random
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -635,3 +636,43 @@ def test_a_call_that_fails_leaves_the_carried_states(files):
         ours(batch_to_ids(SENTENCES))
     handle.remove()
     assert_same(*(e(batch_to_ids(SENTENCES))["elmo_representations"][0] for e in (ours, theirs)))
+
+
+def test_an_interrupt_at_any_line_leaves_the_next_call_as_ever(files):
+    """As of a notebook's user: a call that never ends would keep the weights as they are."""
+    ours, theirs = both(files)
+    embed(ours)
+
+    def interrupted_at(target):
+        n_lines = 0
+
+        def count(frame, event, _):
+            nonlocal n_lines
+            if "model_call" not in frame.f_code.co_filename:
+                return None
+            if event == "line":
+                n_lines += 1
+                if n_lines == target:
+                    raise KeyboardInterrupt
+            return count
+
+        sys.settrace(count)
+        try:
+            embed(ours)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    name = "_elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight"
+    with torch.no_grad():
+        for target in itertools.count(1):
+            if not interrupted_at(target):
+                break
+            edit(ours, name, lambda data: data.mul_(1.01))
+            edit(theirs, name, lambda data: data.mul_(1.01))
+            if target % 10 == 0:
+                assert_same(embed(ours), embed(theirs))
+        assert target > 100
+        assert_same(embed(ours), embed(theirs))
