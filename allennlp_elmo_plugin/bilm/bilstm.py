@@ -5,7 +5,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
-from allennlp_elmo_plugin.bilm.model_call import has_hooks, needs_grad
+from allennlp_elmo_plugin.bilm.model_call import is_plain, needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -56,6 +56,13 @@ class BiLstm(torch.nn.Module):
         See `ProjectedLstm.weights`.
         """
         return [weight for lstm in self._lstms for weight in lstm.weights]
+
+    @property
+    def has_plain_parts(self) -> bool:
+        """
+        Whether the layers, and what is in them, are as they were made, without hooks.
+        """
+        return all(is_plain(lstm, ProjectedLstm) and lstm.has_plain_parts for lstm in self._lstms)
 
     @property
     def _lstms(self) -> List[ProjectedLstm]:
@@ -121,8 +128,8 @@ class BiLstm(torch.nn.Module):
         if (
             first.n_tokens
             and all(packing is first for packing in packings.values())
+            and self.has_plain_parts
             and not needs_grad(*inputs.values(), *self.weights)
-            and not any(map(has_hooks, self._lstms))
         ):
             return self._run_in_step(inputs, first, carried)
         outputs: Dict[str, List[torch.Tensor]] = {}

@@ -29,15 +29,16 @@ class CarriedState:
         """
         Starts again from zero: all rows, or those in `mask`, shape `(n_rows,)`.
         """
-        if mask is None:
-            self._states = {}
-            return
-        for key, state in self._states.items():
-            n_rows = state[0].size(0)
-            if mask.size(0) != n_rows:
-                raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
-            kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
-            self._states[key] = (state[0] * kept, state[1] * kept)
+        with self.lock:
+            if mask is None:
+                self._states = {}
+                return
+            for key, state in self._states.items():
+                n_rows = state[0].size(0)
+                if mask.size(0) != n_rows:
+                    raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
+                kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
+                self._states[key] = (state[0] * kept, state[1] * kept)
 
     def state_dict(self) -> Dict[Hashable, LstmState]:
         """

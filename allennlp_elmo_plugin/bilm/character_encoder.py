@@ -8,9 +8,9 @@ from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, Characte
 from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.linear import Linear
 from allennlp_elmo_plugin.bilm.matrix_product import even_rows
-from allennlp_elmo_plugin.bilm.model_call import model_call, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
-from allennlp_elmo_plugin.bilm.prepared import Prepared
+from allennlp_elmo_plugin.bilm.prepared import Prepared, hash_factors
 from allennlp_elmo_plugin.bilm.word_cache import WordCache
 
 # The id of a word's padding, with the 1 that is added to every id of bilm-tf.
@@ -21,8 +21,6 @@ _LENGTH_STEP = 4
 _FEW_WORDS = 64
 # Words of `keep_words` that are computed at a time.
 _KEPT_AT_ONCE = 4096
-# The golden ratio in 64 bits, whose multiples are well spread.
-_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 # Values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
@@ -223,6 +221,20 @@ class CharacterEncoder(torch.nn.Module):
                 weights += [module.weight, module.bias]  # type: ignore[list-item]
         return weights
 
+    @property
+    def has_plain_parts(self) -> bool:
+        """
+        Whether the submodules are as they were made, without hooks, so that vectors may be kept,
+        and lookups take the place of convolutions.
+        """
+        highways = self._highways
+        return (
+            all(is_plain(each, torch.nn.Conv1d) for each in self.convolutions)
+            and is_plain(highways, _Highways)
+            and all(is_plain(layer, Linear) for layer in highways._layers)
+            and (self._projection is None or is_plain(self._projection, Linear))
+        )
+
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         return self.embed_tokens(character_ids)
 
@@ -239,6 +251,8 @@ class CharacterEncoder(torch.nn.Module):
         `torch.Tensor`
             Shape `(n_words, output_dim)`.
         """
+        if not self.has_plain_parts:
+            return self._encode_by_parts(character_ids)
         is_cached = self.max_cached_words and not needs_grad(*self.weights)
         if is_cached and character_ids.device.type == "cpu":
             rows = character_ids.to(torch.int16).numpy()  # (n_words, max_characters_per_token)
@@ -266,6 +280,9 @@ class CharacterEncoder(torch.nn.Module):
             ids = self._table.lookup([words[i] for i in new])
             return self.encode(torch.from_numpy(ids).to(device, torch.long))
 
+        if not self.has_plain_parts:
+            ids = torch.from_numpy(self._table.lookup(words))
+            return self._encode_by_parts(ids.to(device, torch.long))
         if self.max_cached_words and not needs_grad(*self.weights):
             return self._cache().look_up(words, encode)
         if not words:
@@ -333,6 +350,20 @@ class CharacterEncoder(torch.nn.Module):
         encoded = encoded[:n_words]
         return encoded if order is None else encoded[order.argsort()]
 
+    def _encode_by_parts(self, character_ids: torch.Tensor) -> torch.Tensor:
+        """
+        `embed_tokens` by calls of the submodules, whatever they are.
+        """
+        if character_ids.size(0) == 0:
+            return self._char_embedding_weights.new_zeros(0, self.output_dim)
+        # (n_words, max_characters, embedding_dim)
+        embedded = torch.nn.functional.embedding(character_ids.long(), self._char_embedding_weights)
+        by_character = embedded.transpose(1, 2)
+        maxima = torch.cat([each(by_character).amax(2) for each in self.convolutions], 1)
+        activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
+        encoded = self._highways(activated)  # (n_words, n_filters)
+        return encoded if self._projection is None else self._projection(encoded)
+
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
         Sort words by length, so that those of nearly the same length are encoded together.
@@ -394,10 +425,7 @@ def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     `Tuple[torch.Tensor, torch.Tensor]`
         The distinct rows `(n_distinct, width)`, and for each row its place among them `(n,)`.
     """
-    # Any odd numbers with no pattern will do; made where the rows are: (width,)
-    factors = torch.arange(1, rows.size(1) + 1, device=rows.device) * _HASH_FACTOR
-    factors = (factors ^ (factors >> 29)) * _HASH_FACTOR | 1
-    hashes = (rows * factors).sum(1)  # (n,)
+    hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)
     representative = torch.empty_like(distinct)
     representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))

@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.bilm.matrix_product import (
     matrix_product,
     weight_gradient,
 )
-from allennlp_elmo_plugin.bilm.model_call import needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.model_call import is_plain, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 
@@ -409,7 +409,10 @@ class ProjectedLstm(torch.nn.Module):
         `Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]`
             Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        if needs_grad(inputs, *self.weights):
+        if not self.has_plain_parts:
+            outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
+            memory = memories[packing.last]  # (n_sequences, dim)
+        elif needs_grad(inputs, *self.weights):
             projection = self.state_projection
             outputs, memories = _Recurrence.apply(
                 inputs,
@@ -427,6 +430,42 @@ class ProjectedLstm(torch.nn.Module):
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
         return outputs, (outputs.detach()[packing.last], memory)
+
+    @property
+    def has_plain_parts(self) -> bool:
+        """
+        Whether the submodules are nothing but linear layers, without hooks, so that it makes no
+        difference if they are not called.
+        """
+        parts = (self.input_linearity, self.state_linearity, self.state_projection)
+        return all(part is None or is_plain(part, torch.nn.Linear) for part in parts)
+
+    def _run_parts(
+        self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """
+        The recurrence by calls of the submodules, whatever they are. Returns the outputs of all
+        tokens, and their memories without a gradient.
+        """
+        output, memory = state
+        outputs, memories, start = [], [], 0
+        for size in batch_sizes:
+            rows = inputs[start : start + size]  # (size, input_dim)
+            gates = self.input_linearity(rows) + self.state_linearity(output[:size])
+            in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 1)  # (size, dim) each
+            kept = (forget_gate + self.forget_bias).sigmoid() * memory[:size]
+            memory = in_gate.sigmoid() * candidate.tanh() + kept  # (size, dim)
+            if self.cell_clip is not None:
+                memory = memory.clamp(-self.cell_clip, self.cell_clip)
+            output = out_gate.sigmoid() * memory.tanh()  # (size, dim)
+            if self.state_projection is not None:
+                output = self.state_projection(output)  # (size, projection_dim)
+                if self.proj_clip is not None:
+                    output = output.clamp(-self.proj_clip, self.proj_clip)
+            outputs.append(output)
+            memories.append(memory.detach())
+            start += size
+        return torch.cat(outputs), torch.cat(memories)
 
     def _bias(self) -> torch.Tensor:
         """

@@ -5,7 +5,7 @@ What surrounds a call of the language model: the modes of torch that don't reach
 import functools
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, TypeVar, cast
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Type, TypeVar, cast
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -23,9 +23,9 @@ class _Call(threading.local):
     """
 
     def __init__(self) -> None:
-        # Parameters with their checksums, by the ids of the parameters.
-        self.checksums: Dict[int, Tuple[torch.Tensor, Any]] = {}
-        self.is_active = False
+        # Parameters with their checksums, by the ids of the parameters; `None` outside a call. It
+        # is the only attribute, so that an interrupt leaves nothing half done.
+        self.checksums: Optional[Dict[int, Tuple[torch.Tensor, Any]]] = None
 
 
 _call = _Call()
@@ -43,15 +43,14 @@ def model_call(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if _is_compiling():
             return torch._dynamo.disable(call)(*args, **kwargs)
-        if _call.is_active:
+        if _call.checksums is not None:
             return function(*args, **kwargs)
-        _call.is_active = True
         try:
+            _call.checksums = {}
             with without_autocast():
                 return function(*args, **kwargs)
         finally:
-            _call.is_active = False
-            _call.checksums.clear()
+            _call.checksums = None
 
     return cast(Function, call)
 
@@ -61,7 +60,7 @@ def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
     Return the parameters whose checksums the current call has taken, and these, by the ids of the
     parameters. Outside a call it is a new dictionary.
     """
-    return _call.checksums if _call.is_active else {}
+    return {} if _call.checksums is None else _call.checksums
 
 
 @contextmanager
@@ -94,10 +93,19 @@ def needs_grad(*tensors: Optional[torch.Tensor]) -> bool:
     )
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
+def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     """
-    Return whether a call of this module runs hooks, so that it must not be bypassed.
+    Return whether a call of this module runs `kind.forward` and nothing else, such as hooks, so
+    that it may be bypassed.
     """
+    return (
+        getattr(type(module), "forward", None) is kind.forward
+        and "forward" not in vars(module)
+        and not _has_hooks(module)
+    )
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
     return any(
         getattr(owner, prefix + name, None)
         for owner, prefix in ((module, ""), (torch_module, "_global"))

@@ -17,8 +17,10 @@ T = TypeVar("T")
 
 # Of smaller tensors on the CPU, zlib's checksum takes less time than torch's operations.
 _FEW_BYTES = 2**14
-# Numbers of 8 bytes whose order in a row the checksum doesn't tell.
-_ROW = 512
+# Rows of a parameter whose columns are summed up together, so that rounding hides no change.
+_BLOCK = 64
+# The golden ratio in 64 bits, whose multiples are well spread.
+_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
 
 class Prepared(Generic[T]):
@@ -79,17 +81,40 @@ def _checksum(parameter: torch.Tensor) -> Any:
     """
     Return an integer, or on a GPU a tensor of one, that changes with any number of the parameter.
     """
-    values = parameter.detach().contiguous().view(-1)
+    values = parameter.detach().contiguous()
     on_cpu = values.device.type == "cpu"
     if on_cpu and values.numel() * values.element_size() <= _FEW_BYTES:
-        return zlib.crc32(values.view(torch.uint8).numpy().data)
+        return zlib.crc32(values.view(-1).view(torch.uint8).numpy().data)
+    rows = values.flatten(1) if values.dim() > 1 else values.view(1, -1)
+    n_rows, n_columns = rows.shape
+    # Any single number changes a sum of whole numbers. Such a sum is the same for numbers in
+    # another order, and often for an even number of changed signs: these change sums of columns.
     size = values.element_size()
-    aligned = values.numel() * size % 8 == 0 and values.storage_offset() * size % 8 == 0
-    numbers = values.view(torch.int64 if aligned else torch.uint8)  # (n,)
-    n_rows = numbers.numel() // _ROW
-    # Each row's sum has a weight of its own, so that rows in another order are noticed.
-    sums = numbers[: n_rows * _ROW].view(n_rows, _ROW).sum(1)  # (n_rows,)
-    weights = torch.arange(n_rows, device=sums.device) * 2 + 1  # (n_rows,)
-    rest = numbers[n_rows * _ROW :].sum()
-    total = sums.mul_(weights).sum() + rest * (2 * n_rows + 1)
+    aligned = n_columns * size % 8 == 0 and values.storage_offset() * size % 8 == 0
+    row_sums = rows.view(torch.int64 if aligned else torch.uint8).sum(1)  # (n_rows,)
+    n_blocks = n_rows // _BLOCK
+    blocks = rows[: n_blocks * _BLOCK].view(n_blocks, _BLOCK, n_columns)
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    column_sums = torch.cat(
+        [
+            blocks.sum(1, dtype=dtype),
+            rows[n_blocks * _BLOCK :].sum(0, keepdim=True, dtype=dtype),
+        ]
+    )  # (n_blocks + 1, n_columns)
+    total = _combined(row_sums) + _combined(column_sums.view(torch.int32))
     return int(total) if on_cpu else total
+
+
+def _combined(sums: torch.Tensor) -> torch.Tensor:
+    """
+    Return the sum of whole numbers, each with a factor of its own.
+    """
+    return (sums.view(-1) * hash_factors(sums.numel(), sums.device)).sum()
+
+
+def hash_factors(n: int, device: torch.device) -> torch.Tensor:
+    """
+    Return odd numbers of 64 bits with no pattern, shape `(n,)`, made on the device.
+    """
+    factors = torch.arange(1, n + 1, device=device) * _HASH_FACTOR
+    return (factors ^ (factors >> 29)) * _HASH_FACTOR | 1

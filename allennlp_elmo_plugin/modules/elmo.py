@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
     sentences_to_character_ids,
 )
-from allennlp_elmo_plugin.bilm.model_call import has_hooks, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.prepared import Prepared
 from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
@@ -369,7 +369,7 @@ class Elmo(torch.nn.Module, FromParams):
 
         # Packed layers unless someone else is to see the padded ones.
         bilm = self._elmo_lstm
-        if isinstance(bilm, _ElmoBiLm) and not has_hooks(bilm):
+        if isinstance(bilm, _ElmoBiLm) and is_plain(bilm, _ElmoBiLm):
             representations, mask = self._mix(bilm.run(inputs, word_inputs))
         else:
             representations, mask = self._mix_padded(bilm(inputs, word_inputs))
@@ -403,6 +403,8 @@ class Elmo(torch.nn.Module, FromParams):
         if not isinstance(bilm, _ElmoBiLm):
             raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
         check_sentences(sentences)
+        if not is_plain(bilm, _ElmoBiLm):
+            return self.forward(bilm.character_ids(sentences))
         representations, mask = self._mix(bilm.run_words(sentences))
         return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
 
@@ -414,8 +416,7 @@ class Elmo(torch.nn.Module, FromParams):
         # AllenNLP's scalar mix treats each vector by itself, unless there is a layer norm; what
         # another module or a hook does with the padded layers is not known.
         is_packed = all(
-            type(mix) is ScalarMix and not mix.do_layer_norm and not has_hooks(mix)
-            for mix in self._current_mixes
+            is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in self._current_mixes
         )
         return self._mix_packed(output) if is_packed else self._mix_padded(_padded(output))
 
@@ -638,6 +639,8 @@ class _ElmoBiLm(BiLm):
         has changed. In training, where that is at each step, the search goes on from the last such
         state in place of zero: it ends after a few times, at the same numbers but for rounding.
         """
+        if not (self.has_plain_encoder and self.lstm.has_plain_parts):
+            return self._settle(is_training=False)
         weights = [*self.token_layer.weights, *self.lstm.weights]
         is_training = self.training and needs_grad(*weights)
         if not is_training:
@@ -646,9 +649,13 @@ class _ElmoBiLm(BiLm):
         return self._settled.get(weights, lambda: self._settle(is_training), key)
 
     def _settle(self, is_training: bool) -> FixedState:
-        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
-        # Shape: (2, projection_dim)
-        vectors = self._token_embedder.embed_words(words)  # type: ignore[operator]
+        if self.has_plain_encoder:
+            words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
+            vectors = self.token_layer.embed_words(words)  # type: ignore[operator]
+        else:
+            empty = self.character_ids([[]])  # (1, 0, max_characters)
+            vectors = self._token_embedder(empty)["token_embedding"][0]
+        # Shape of vectors: (2, projection_dim)
         packing = PackedBatch([2], 2, vectors.device)
         state = CarriedState()
         previous = None
@@ -713,20 +720,34 @@ class _ElmoBiLm(BiLm):
                     f"word_inputs of shape {tuple(word_inputs.shape)}"
                 )
         inputs = _fit_width(inputs, self._max_characters)
-        if has_hooks(self._token_embedder):
+        if not self.has_plain_encoder:
             output = self._token_embedder(inputs)
             packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
             return self.run_tokens(packing.pack(output["token_embedding"]), packing)
         return BiLm.forward(self, *_add_boundary_characters(inputs))
 
+    @property
+    def has_plain_encoder(self) -> bool:
+        """
+        Whether the encoder is the one that was made here, without hooks, also on its parts: then
+        words may be given to it one by one, and their vectors may be kept.
+        """
+        encoder: Any = self._token_embedder
+        return is_plain(encoder, _ElmoCharacterEncoder) and encoder.has_plain_parts
+
+    def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
+        """
+        Return what `forward` takes for words as they are written.
+        """
+        ids = sentences_to_character_ids(sentences, CharacterTable(self._max_characters))
+        return torch.from_numpy(ids).to(next(self.parameters()).device)
+
     def run_words(self, sentences: Sequence[Sequence[str]]) -> BiLmOutput:
         """
         `run` for words as they are written.
         """
-        if has_hooks(self._token_embedder):
-            table = CharacterTable(self._max_characters)
-            ids = torch.from_numpy(sentences_to_character_ids(sentences, table))
-            return self.run(ids.to(self.token_layer.weights[0].device))
+        if not self.has_plain_encoder:
+            return self.run(self.character_ids(sentences))
         return self.forward_words(
             [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
         )

@@ -20,6 +20,31 @@ def exchange_rows(linear):
     linear.weight.data.copy_(linear.weight.data.flip(0))
 
 
+def exchange_neighbours(linear):
+    linear.weight.data[[0, 1]] = linear.weight.data[[1, 0]]
+
+
+def exchange_numbers_in_a_row(linear):
+    linear.weight.data[0, [0, 2]] = linear.weight.data[0, [2, 0]]
+
+
+def roll_columns(linear):
+    linear.weight.data.copy_(linear.weight.data.roll(2, 1))
+
+
+def turn_signs_of_two_columns(linear):
+    linear.weight.data[:, [1, -1]] *= -1
+
+
+def turn_two_signs(linear):
+    linear.weight.data[0, 1] *= -1
+    linear.weight.data[2, -1] *= -1
+
+
+def double_a_column(linear):
+    linear.weight.data[:, 1] *= 2
+
+
 def load(linear):
     linear.load_state_dict({key: 2 * value for key, value in linear.state_dict().items()})
 
@@ -37,6 +62,12 @@ CHANGES = [
     change_data,
     change_one_number,
     exchange_rows,
+    exchange_neighbours,
+    exchange_numbers_in_a_row,
+    roll_columns,
+    turn_signs_of_two_columns,
+    turn_two_signs,
+    double_a_column,
     load,
     step,
     replace,

@@ -5,11 +5,13 @@ import copy
 import itertools
 import random
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 from allennlp_elmo_plugin.bilm.matrix_product import has_onednn
@@ -398,6 +400,166 @@ class TestTools:
                 output.sum().backward()
 
 
+PARTS = {
+    "convolution": "_token_embedder.char_conv_1",
+    "highways": "_token_embedder._highways",
+    "highway": "_token_embedder._highways._layers.0",
+    "projection": "_token_embedder._projection",
+    "inputs": "_elmo_lstm.forward_layer_0.input_linearity",
+    "state": "_elmo_lstm.backward_layer_1.state_linearity",
+    "outputs": "_elmo_lstm.forward_layer_1.state_projection",
+}
+# Modules with one weight, of which AllenNLP calls each at every step.
+WITH_WEIGHTS = [part for part in PARTS if part != "highways"]
+
+
+class Doubled(torch.nn.Module):
+    """As adapters are: with the `weight` of what they wrap."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+    @property
+    def weight(self):
+        return self.module.weight
+
+    @property
+    def bias(self):
+        return self.module.bias
+
+    def forward(self, inputs):
+        return self.module(inputs) * self.factor
+
+
+def part_of(elmo, part):
+    """A part's parent, its name in it, and itself."""
+    *path, name = PARTS[part].split(".")
+    parent = elmo._elmo_lstm.get_submodule(".".join(path))
+    return parent, name, getattr(parent, name)
+
+
+class TestParts:
+    """What others do to the modules in the language model, whose weights ours reads directly."""
+
+    @pytest.mark.parametrize("part", PARTS)
+    @pytest.mark.parametrize("initial_state", ["carried", "settled"])
+    def test_hooks(self, files, part, initial_state):
+        ours, theirs = both(files)
+        if initial_state == "settled":
+            ours = Elmo(*files, 1, dropout=0.0, initial_state="settled")
+        plain = embed(ours)  # words and states are kept now
+        handles = [
+            part_of(elmo, part)[2].register_forward_hook(lambda _, __, output: output * 2)
+            for elmo in (ours, theirs)
+        ]
+        hooked = embed(ours)
+        words = ours.embed_sentences(SENTENCES)["elmo_representations"][0]
+        if initial_state == "settled":
+            assert not torch.allclose(hooked, plain, atol=1e-3)
+            assert_same(words, hooked)
+        else:
+            assert_same(hooked, embed(theirs))
+            assert_same(words, theirs(batch_to_ids(SENTENCES))["elmo_representations"][0])
+        for handle in handles:
+            handle.remove()
+        assert_same(embed(ours), plain)
+
+    @pytest.mark.parametrize("part", WITH_WEIGHTS)
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_adapters(self, files, part, requires_grad):
+        ours, theirs = both(files, requires_grad=requires_grad)
+        for elmo in (ours, theirs):
+            embed(elmo)
+            parent, name, module = part_of(elmo, part)
+            setattr(parent, name, Doubled(module)) if not name.isdigit() else parent.__setitem__(
+                int(name), Doubled(module)
+            )
+            embed(elmo).square().sum().backward()
+        assert_same(embed(ours), embed(theirs))
+        for mine, its in zip(ours.parameters(), theirs.parameters()):
+            assert (mine.grad is None) == (its.grad is None)
+            if mine.grad is not None:
+                assert_same(mine.grad, its.grad)
+
+    @pytest.mark.parametrize("part", WITH_WEIGHTS)
+    @pytest.mark.parametrize("tool", ["prune", "weight_norm"])
+    def test_weights_that_are_computed_at_each_call(self, files, part, tool):
+        ours, theirs = both(files, requires_grad=True)
+        optimizers = []
+        for elmo in (ours, theirs):
+            embed(elmo)
+            module = part_of(elmo, part)[2]
+            if tool == "prune":
+                prune.l1_unstructured(module, "weight", 0.4)
+            else:
+                torch.nn.utils.weight_norm(module)
+            optimizers.append(torch.optim.SGD(elmo.parameters(), lr=0.01))
+        for _ in range(2):
+            for elmo, optimizer in zip((ours, theirs), optimizers):
+                optimizer.zero_grad()
+                embed(elmo).square().sum().backward()
+                optimizer.step()
+            with torch.no_grad():
+                assert_same(embed(ours), embed(theirs))
+        theirs.load_state_dict({key: 0.9 * each for key, each in theirs.state_dict().items()})
+        ours.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            assert_same(embed(ours), embed(theirs))
+
+    def test_dynamic_quantization(self, files):
+        ours, _ = both(files)
+        quantized = torch.quantization.quantize_dynamic(ours, {torch.nn.Linear})
+        with torch.no_grad():
+            assert_same(embed(quantized), embed(ours), 0.1)
+
+    @pytest.mark.parametrize("name", ["_elmo_lstm", "_elmo_lstm._token_embedder"])
+    @pytest.mark.parametrize("how", ["instance", "class", "wrapped"])
+    def test_another_forward(self, files, name, how):
+        ours, theirs = both(files)
+
+        def double(output):
+            return {
+                key: [2 * each for each in value]
+                if isinstance(value, list)
+                else 2 * value
+                if key == "token_embedding"
+                else value
+                for key, value in output.items()
+            }
+
+        class Wrapper(torch.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+                self.num_layers = 3
+
+            def forward(self, *inputs):
+                return double(self.module(*inputs))
+
+        for elmo in (ours, theirs):
+            embed(elmo)
+            module = elmo.get_submodule(name)
+            original = type(module).forward
+            if how == "instance":
+                module.forward = lambda *inputs, f=module.forward: double(f(*inputs))
+            elif how == "class":
+
+                class Doubling(type(module)):
+                    def forward(self, *inputs, f=original):
+                        return double(f(self, *inputs))
+
+                module.__class__ = Doubling
+            elif name == "_elmo_lstm":
+                continue  # as `module` of Elmo, another test has it
+            else:
+                elmo._elmo_lstm._token_embedder = Wrapper(module)
+        assert_same(embed(ours), embed(theirs))
+        words = ours.embed_sentences(SENTENCES)["elmo_representations"][0]
+        assert_same(words, theirs(batch_to_ids(SENTENCES))["elmo_representations"][0])
+
+
 class TestThreads:
     N_THREADS = 4
 
@@ -474,3 +636,43 @@ def test_a_call_that_fails_leaves_the_carried_states(files):
         ours(batch_to_ids(SENTENCES))
     handle.remove()
     assert_same(*(e(batch_to_ids(SENTENCES))["elmo_representations"][0] for e in (ours, theirs)))
+
+
+def test_an_interrupt_at_any_line_leaves_the_next_call_as_ever(files):
+    """As of a notebook's user: a call that never ends would keep the weights as they are."""
+    ours, theirs = both(files)
+    embed(ours)
+
+    def interrupted_at(target):
+        n_lines = 0
+
+        def count(frame, event, _):
+            nonlocal n_lines
+            if "model_call" not in frame.f_code.co_filename:
+                return None
+            if event == "line":
+                n_lines += 1
+                if n_lines == target:
+                    raise KeyboardInterrupt
+            return count
+
+        sys.settrace(count)
+        try:
+            embed(ours)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    name = "_elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight"
+    with torch.no_grad():
+        for target in itertools.count(1):
+            if not interrupted_at(target):
+                break
+            edit(ours, name, lambda data: data.mul_(1.01))
+            edit(theirs, name, lambda data: data.mul_(1.01))
+            if target % 10 == 0:
+                assert_same(embed(ours), embed(theirs))
+        assert target > 100
+        assert_same(embed(ours), embed(theirs))
