@@ -85,7 +85,7 @@ def test_only_what_is_wanted(read):
         member("pipe", tarfile.FIFOTYPE),
         member("\x1b[31m/../../x", size=3),
     ],
-    ids=str,
+    ids=lambda made: repr(made.name),
 )
 def test_outside_and_devices(made, read, tmp_path):
     message = "^model.tar.gz: .* is a device, or lies or links outside of the archive"
@@ -103,7 +103,7 @@ def test_outside_and_devices(made, read, tmp_path):
         member("weights.th", tarfile.DIRTYPE),
         member("weights.th", tarfile.GNUTYPE_SPARSE),
     ],
-    ids=str,
+    ids=lambda made: repr(made.name),
 )
 def test_no_file_where_one_must_be(made, read):
     with pytest.raises(ValueError, match="^model.tar.gz"):
