@@ -5,6 +5,7 @@ Corpora: one tokenised sentence a line, in one file or many, plain or gzip.
 import codecs
 import glob
 import gzip
+import io
 import os
 import random
 import zlib
