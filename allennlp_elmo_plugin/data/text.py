@@ -222,9 +222,7 @@ class SentenceStream(Iterator[List[str]]):
     def _read_blocks(self, file: int = 0, offset: int = 0, line: int = 1) -> Iterator["_Block"]:
         block_bytes = UNSHUFFLED_BLOCK_BYTES if self._seed is None else BLOCK_BYTES
         for i in range(file, len(self._files)):
-            for lines in read_blocks(
-                self._files[i], block_bytes, offset=offset, first_line=line
-            ):
+            for lines in read_blocks(self._files[i], block_bytes, offset=offset, first_line=line):
                 yield _Block(i, offset, line, lines)
                 offset += sum(map(len, lines))
                 line += len(lines)
