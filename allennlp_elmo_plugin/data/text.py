@@ -22,7 +22,7 @@ BLOCK_BYTES = 64 * 2**20
 UNSHUFFLED_BLOCK_BYTES = 2**20
 
 MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is refused: it is held in memory, and a small compressed file can hold a huge one."""
+"""A longer line is refused: a small compressed file can hold one that fills the memory."""
 
 PUT_BACK = (
     "A recovered run goes on where it was in the text: put the files back as they were, or start "

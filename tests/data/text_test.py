@@ -131,7 +131,7 @@ def test_progress_counts_stored_bytes(tmp_path):
 
 
 class TestLongLines:
-    """A line of any length would be held in memory, and a small compressed file can have a huge one."""
+    """A small compressed file can hold a line that fills the memory."""
 
     def test_are_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
