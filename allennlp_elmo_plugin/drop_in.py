@@ -29,6 +29,7 @@ def apply() -> None:
     originals = {id(getattr(elmo, name)): getattr(our_elmo, name) for name in _ELMO_NAMES}
     originals[id(elmo_token_embedder.ElmoTokenEmbedder)] = our_token_embedder.ElmoTokenEmbedder
     originals[id(archival.archive_model)] = our_archival.archive_model
+    originals[id(archival.load_archive)] = our_archival.load_archive
     originals[id(archival._load_model)] = our_archival.load_model
     originals[id(train.train_model)] = run_folder.train_model
     originals[id(training_util.create_serialization_dir)] = run_folder.create_serialization_dir

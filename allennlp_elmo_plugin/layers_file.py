@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Type
 
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.bilm.json_file import parse_json
 from allennlp_elmo_plugin.common.journaled_file import JournaledFile, journal_path, read_note
 from allennlp_elmo_plugin.common.staging import DISK_FULL, remove
 
@@ -397,9 +398,10 @@ def read_summary(path: str) -> Optional[Dict[str, Any]]:
     try:
         with h5py.File(path, "r") as file:
             text = file.attrs.get(ATTRIBUTE)
-    except OSError:
+        summary = parse_json(text.encode("utf-8"), path) if isinstance(text, str) else None
+    except (OSError, ValueError):
         return None
-    return None if text is None else json.loads(text)
+    return summary if isinstance(summary, dict) else None
 
 
 def _partial(path: str) -> str:

@@ -12,6 +12,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from allennlp_elmo_plugin.bilm.hdf5_file import open_weight_file
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.corpus_embedder import OWN_SETTINGS, SHARD_LINES, is_there_already
 from allennlp_elmo_plugin.layers_file import LayersFile, check_output, read_summary
@@ -23,7 +24,8 @@ be given in any order. They must be of one text, one model and the same options.
 """
 
 # What is not the same in all parts.
-_OF_A_PART = (*OWN_SETTINGS, "sentences", "tokens", "seconds")
+_TOTALS = ("sentences", "tokens", "seconds")
+_OF_A_PART = (*OWN_SETTINGS, *_TOTALS)
 
 
 @Subcommand.register("elmo-merge")
@@ -89,22 +91,21 @@ def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, A
     settings = {
         key: value
         for key, value in summaries[0].items()
-        if key not in ("sentences", "tokens", "seconds", "lines", "checksum")
+        if key not in (*_TOTALS, "lines", "checksum")
     }
     settings.update({"num_shards": 1, "shard_index": 0})
     summary = {
         "lines": summaries[0]["lines"],
         "checksum": summaries[0]["checksum"],
-        **{key: sum(each[key] for each in summaries) for key in ("sentences", "tokens", "seconds")},
+        **{key: sum(each[key] for each in summaries) for key in _TOTALS},
     }
     compression = settings["compression"]
     with (
         LayersFile(output, force, settings=settings, compression=compression) as file,
         ExitStack() as stack,
     ):
-        import h5py
-
-        sources = [stack.enter_context(h5py.File(part, "r")) for part in parts]
+        # The parts may be a stranger's.
+        sources = [stack.enter_context(open_weight_file(part)) for part in parts]
         if settings["keys"] == "sentences":
             _copy_sentences(file, sources, parts)
         else:
@@ -115,7 +116,7 @@ def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, A
 
 def _read_summary(part: str) -> Dict[str, Any]:
     summary = read_summary(part) if os.path.isfile(part) else None
-    if summary is not None:
+    if summary is not None and _is_of_this_version(summary):
         return summary
     if os.path.exists(part):
         raise ConfigurationError(
@@ -126,6 +127,17 @@ def _read_summary(part: str) -> Dict[str, Any]:
             f"{part} is not complete; run its `allennlp elmo` command again, with --resume"
         )
     raise ConfigurationError(f"there is no file {part} to read")
+
+
+def _is_of_this_version(summary: Dict[str, Any]) -> bool:
+    mappings = summary.get("mappings")
+    return (
+        all(type(summary.get(key)) is int for key in ("shard_index", "num_shards", "lines"))
+        and all(type(summary.get(key)) in (int, float) for key in _TOTALS)
+        and {"checksum", "compression", "keys"} <= summary.keys()
+        and isinstance(mappings, list)
+        and all(isinstance(name, str) for name in mappings)
+    )
 
 
 def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[int]:
@@ -149,7 +161,9 @@ def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[
                 f"{parts[i]} and {parts[other]} are both shard {summary['shard_index']}; give one "
                 "of them"
             )
-    missing = sorted({*range(first["num_shards"])} - {*places})
+    # Not all are listed of a number that may be a stranger's.
+    shards = range(min(first["num_shards"], len(parts) + 16))
+    missing = [index for index in shards if index not in places]
     if missing:
         raise ConfigurationError(
             f"the text was divided into {first['num_shards']} shards, and there is no part of "

@@ -129,7 +129,10 @@ def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str
     """
     if isinstance(section, dict):
         is_elmo = section.get("type") in ("elmo_token_embedder", "elmo_multi_token_embedder")
-        if section.get("options_file", DEFAULT_OPTIONS_FILE if is_elmo else None) is not None:
+        # A language model, which has a type, may have an `options_file` alone.
+        takes_files = is_elmo or "type" not in section or "weight_file" in section
+        default = DEFAULT_OPTIONS_FILE if is_elmo else None
+        if takes_files and section.get("options_file", default) is not None:
             yield place, section
         items: Any = section.items()
     elif isinstance(section, list):

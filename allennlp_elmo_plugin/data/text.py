@@ -5,6 +5,7 @@ Corpora: one tokenised sentence a line, in one file or many, plain or gzip.
 import codecs
 import glob
 import gzip
+import io
 import os
 import random
 import zlib
@@ -19,6 +20,9 @@ BLOCK_BYTES = 64 * 2**20
 """Lines are shuffled within blocks of this size: a usual shard, and it fits into any memory."""
 
 UNSHUFFLED_BLOCK_BYTES = 2**20
+
+MAX_LINE_BYTES = 64 * 2**20
+"""A longer line is refused: a small compressed file can hold one that fills the memory."""
 
 PUT_BACK = (
     "A recovered run goes on where it was in the text: put the files back as they were, or start "
@@ -81,6 +85,7 @@ def read_blocks(
     block_bytes: int,
     on_read: Optional[Callable[[int], object]] = None,
     offset: int = 0,
+    first_line: int = 1,
 ) -> Iterator[List[bytes]]:
     """
     Reads about `block_bytes` of whole lines at a time. Only a line feed ends a line.
@@ -96,6 +101,13 @@ def read_blocks(
     offset : `int`, optional (default = `0`)
         The byte of the text to start from, the first of a line. What lies before it is not read,
         unless the file is compressed.
+    first_line : `int`, optional (default = `1`)
+        The number of the line at `offset`, for errors.
+
+    # Raises
+
+    `ConfigurationError`
+        The file can't be read, or a line has more than `MAX_LINE_BYTES`.
     """
     with open(file, "rb") as raw:
         stream: IO[bytes] = raw
@@ -107,14 +119,23 @@ def read_blocks(
                 if offset:
                     stream.seek(offset)
                     offset = 0
-                lines = stream.readlines(block_bytes)
+                block = stream.read(block_bytes)
+                block += stream.readline(MAX_LINE_BYTES + 1)
             except (OSError, EOFError, zlib.error) as error:
                 raise ConfigurationError(f"Can't read {file}: {error}") from error
             if on_read is not None:
                 on_read(raw.tell() - position)
                 position = raw.tell()
+            lines = io.BytesIO(block).readlines()
             if not lines:
                 return
+            for number, line in enumerate(lines, start=first_line):
+                if len(line) > MAX_LINE_BYTES:
+                    raise ConfigurationError(
+                        f"{file}, line {number}: is longer than {MAX_LINE_BYTES:,} bytes; is this "
+                        "a text? Write one sentence a line"
+                    )
+            first_line += len(lines)
             yield lines
 
 
@@ -201,7 +222,7 @@ class SentenceStream(Iterator[List[str]]):
     def _read_blocks(self, file: int = 0, offset: int = 0, line: int = 1) -> Iterator["_Block"]:
         block_bytes = UNSHUFFLED_BLOCK_BYTES if self._seed is None else BLOCK_BYTES
         for i in range(file, len(self._files)):
-            for lines in read_blocks(self._files[i], block_bytes, offset=offset):
+            for lines in read_blocks(self._files[i], block_bytes, offset=offset, first_line=line):
                 yield _Block(i, offset, line, lines)
                 offset += sum(map(len, lines))
                 line += len(lines)

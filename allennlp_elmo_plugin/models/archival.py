@@ -1,3 +1,4 @@
+import functools
 import glob
 import io
 import json
@@ -5,18 +6,21 @@ import logging
 import os
 import tarfile
 from os import PathLike
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
+from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
 from allennlp_elmo_plugin.common.elmo_files import ElmoFiles, elmo_sections, file_names
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 
 logger = logging.getLogger(__name__)
 
-# AllenNLP's own, whatever the plugin makes of its name.
+# AllenNLP's own, whatever the plugin makes of their names.
+_load_archive = archival.load_archive
 _load_model = archival._load_model
 
 _ARCHIVE = "model.tar.gz"
@@ -140,6 +144,25 @@ def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, _ElmoFile]) -> No
             archive.addfile(member)
 
 
+class _Refused(ValueError):
+    """
+    What is wrong with an archive, without its name.
+    """
+
+
+@functools.wraps(_load_archive)
+def load_archive(
+    archive_file: Union[str, "PathLike[str]"], *args: Any, **kwargs: Any
+) -> archival.Archive:
+    """
+    AllenNLP's function of this name. What `load_model` refuses gets the name of the archive.
+    """
+    try:
+        return _load_archive(archive_file, *args, **kwargs)
+    except _Refused as error:
+        raise ConfigurationError(f"{os.fspath(archive_file)}: {error}") from None
+
+
 def load_model(
     config: Params,
     weights_path: Union[str, "PathLike[str]"],
@@ -149,14 +172,29 @@ def load_model(
     """
     AllenNLP's `_load_model`, with the ELMo files of the archive, also of one made by AllenNLP 0.9,
     in the place of those in the config, but for those that the user has overridden.
+
+    # Raises
+
+    `ValueError`
+        The index is not a JSON object, or a key of the config is not the name of a file.
     """
     index_path = os.path.join(serialization_dir, _INDEX)
     if os.path.exists(index_path):
-        with open(index_path, encoding="utf-8") as file:
-            index = json.load(file)
+        try:
+            index = read_json_object(index_path, _INDEX)
+        except ValueError as error:
+            raise _Refused(f"{error}; AllenNLP wrote no such archive: don't use it") from None
         for place, section in elmo_sections(config.params):
             for argument, name in file_names(section).items():
-                path = os.path.join(serialization_dir, _FOLDER, f"{place}.{argument}")
-                if index.get(f"{place}.{argument}") == name and os.path.exists(path):
+                key = f"{place}.{argument}"
+                if index.get(key) != name:
+                    continue
+                if os.path.basename(key) != key:
+                    raise _Refused(
+                        f"'{shown(key, 200)}' in {_INDEX} is not the name of a file in {_FOLDER}; "
+                        "AllenNLP wrote no such archive: don't use it"
+                    )
+                path = os.path.join(serialization_dir, _FOLDER, key)
+                if os.path.exists(path):
                     section[argument] = path
     return _load_model(config, weights_path, serialization_dir, cuda_device)

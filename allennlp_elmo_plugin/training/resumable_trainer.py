@@ -75,6 +75,18 @@ class ResumableTrainer(GradientDescentTrainer):
             # First, so that the others get the right losses.
             self._callbacks.insert(0, self._progress)
 
+    def train(self) -> Dict[str, Any]:
+        try:
+            return super().train()
+        except RuntimeError as error:
+            # torch has neither a class for it, nor the name of the file.
+            if self._progress is None or "inline_container.cc" not in str(error):
+                raise
+            raise OSError(
+                f"Can't write {_cut_off_file(self._serialization_dir)}: the disk is full, or a "
+                "quota is reached. Make room, and go on with `allennlp train --recover`"
+            ) from error
+
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:
             state = self._state()
@@ -292,8 +304,8 @@ class _Progress(TrainerCallback):
         if not {"processes", "metrics"} <= state_dict.keys():
             raise ConfigurationError(
                 f"The checkpoint in {self.serialization_dir} lacks what an exact continuation "
-                "needs: it was not saved with this version of allennlp_elmo_plugin. Start a new "
-                "run, from its model"
+                "needs: it was not saved with this version of allennlp_elmo_plugin. Recover it "
+                "with the version that it was started with, or start a new run from its model"
             )
         self.states = state_dict["processes"]
         self.metrics = state_dict["metrics"]
@@ -349,6 +361,16 @@ def _follow_parameters(moving_average: MovingAverage, parameters: Any) -> None:
     for averages in (moving_average._shadows, moving_average._backups):
         for name, parameter in parameters:
             averages[name] = averages[name].to(parameter.device)
+
+
+def _cut_off_file(serialization_dir: str) -> str:
+    """
+    The path of the weights or the training state that could not be written to the end, or that of
+    the folder if there is none.
+    """
+    names = sorted(name for name in os.listdir(serialization_dir) if name.endswith(".th"))
+    paths = [os.path.join(serialization_dir, name) for name in names]
+    return next((path for path in paths if not zipfile.is_zipfile(path)), serialization_dir)
 
 
 def _is_whole(path: str) -> bool:

@@ -104,8 +104,12 @@ def _remove_contents(folder: Path) -> None:
 
 def _check_params(params: Params, folder: Path) -> None:
     """`check_vocabulary_of_run` for the vocabulary that a configuration reads from files."""
-    section = params.duplicate().pop("vocabulary", {})
-    if section.get("type") in ("from_files", "extend") and _has_vocabulary(folder):
+    section = params.duplicate().pop("vocabulary", None)
+    if (
+        isinstance(section, Params)  # or a type alone, which reads no files
+        and section.get("type") in ("from_files", "extend")
+        and _has_vocabulary(folder)
+    ):
         vocab = Vocabulary.from_params(section, instances=[])
         # In distributed training AllenNLP reads it from the folder, however much of it is there.
         check_vocabulary_of_run(vocab, folder, "distributed" in params)

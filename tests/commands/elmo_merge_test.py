@@ -138,6 +138,47 @@ class TestPartsThatDoNotFit:
         self.check(tmp_path, [part, str(tmp_path / "part1")], "part1 is not complete; .*--resume")
         self.check(tmp_path, [part, str(tmp_path / "part2")], "there is no file .*part2")
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda file, other: file.__setitem__("17", h5py.ExternalLink(other, "17")),
+            lambda file, other: file.__setitem__("17", h5py.SoftLink("/1")),
+            lambda file, other: file.create_dataset(
+                "17", (9, 16), "f4", external=[(other, 0, 576)]
+            ),
+        ],
+        ids=["external link", "soft link", "external data"],
+    )
+    def test_nothing_is_read_of_other_files(self, embed, tmp_path, change):
+        parts = [embed(f"part{i}", self.text, 2, i) for i in range(2)]
+        other = embed("other", self.text)
+        with h5py.File(parts[1], "r+") as file:
+            del file["17"]
+            change(file, other)
+        with pytest.raises(ValueError, match="part1: .*'17' (is a link|has its data in other)"):
+            merge(str(tmp_path / "merged"), parts)
+        assert not any(name.startswith("merged") for name in os.listdir(tmp_path))
+
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (lambda values: [], "part1 is no file that"),
+            (lambda values: {}, "part1 is no file that"),
+            (lambda values: {**values, "shard_index": "1"}, "part1 is no file that"),
+            (lambda values: {**values, "mappings": 1}, "part1 is no file that"),
+            (lambda values: {**values, "tokens": None}, "part1 is no file that"),
+            (lambda values: {**values, "num_shards": 10**15}, "num_shards is 10"),
+        ],
+    )
+    def test_a_summary_that_is_wrong(self, embed, tmp_path, change, message):
+        parts = [embed(f"part{i}", self.text, 2, i) for i in range(2)]
+        with h5py.File(parts[1], "r+") as file:
+            values = change(json.loads(file.attrs["allennlp_elmo_plugin"]))
+            file.attrs["allennlp_elmo_plugin"] = json.dumps(values)
+        self.check(tmp_path, parts, message)
+        if "num_shards" in message:
+            self.check(tmp_path, parts[1:], "no part of shard 0, 2, 3")
+
     def test_a_part_that_lost_something(self, embed, tmp_path):
         parts = [embed(f"part{i}", self.text, 2, i) for i in range(2)]
         with h5py.File(parts[1], "r+") as file:

@@ -12,6 +12,7 @@ from allennlp_elmo_plugin.common.elmo_files import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
+    elmo_sections,
 )
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm, _ElmoCharacterEncoder
@@ -173,3 +174,24 @@ def test_options_that_are_no_options(folder: Path) -> None:
     (folder / "options.json").write_text('{"lstm": {"dim": 4}}', encoding="utf-8")
     with pytest.raises(ConfigurationError, match='options.json: "lstm.projection_dim" is missing'):
         Elmo(str(folder), str(folder), 1)
+
+
+@pytest.mark.parametrize(
+    "section, found",
+    [
+        ({"type": "elmo_token_embedder"}, True),
+        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
+        ({"type": "elmo_token_embedder", "options_file": None}, False),
+        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
+        ({"options_file": "small"}, True),
+        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
+        # The options of a language model, which has no published weights.
+        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
+        ({"type": "my_language_model", "options_file": "a"}, False),
+        ({"weight_file": "b"}, False),
+    ],
+)
+def test_sections_of_a_config(section: Any, found: bool) -> None:
+    config = {"model": {"inner": [section]}}
+    assert list(elmo_sections(config)) == ([("model.inner.0", section)] if found else [])
+    assert list(elmo_sections(section)) == ([("", section)] if found else [])

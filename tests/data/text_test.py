@@ -1,5 +1,7 @@
+import functools
 import gzip
 import random
+import tracemalloc
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -126,3 +128,53 @@ def test_progress_counts_stored_bytes(tmp_path):
         blocks = list(read_blocks(file, 1000, steps.append))
         assert sum(map(len, blocks)) == 1000
         assert sum(steps) == file.stat().st_size
+
+
+class TestLongLines:
+    """A small compressed file can hold a line that fills the memory."""
+
+    def test_are_refused(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
+        monkeypatch.setattr(text, "UNSHUFFLED_BLOCK_BYTES", 40)
+        for content in (
+            b"a b\n\n" + b"c " * 60,
+            b"a b\n\n" + b"c" * 100 + b"\n",
+            b"a\n\n" + b"c" * 10**6,
+        ):
+            for name, stored in (("text", content), ("text.gz", gzip.compress(content))):
+                (tmp_path / name).write_bytes(stored)
+                with pytest.raises(
+                    ConfigurationError, match=f"{name}, line 3: is longer than 100 "
+                ):
+                    list(read_sentences([tmp_path / name]))
+
+    @pytest.mark.parametrize("name", ["text", "text.gz"])
+    def test_no_more_is_read(self, tmp_path, name, monkeypatch):
+        monkeypatch.setattr(text, "MAX_LINE_BYTES", 2**20)
+        content = b"a\n" + bytes(2**26)
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ConfigurationError, match="line 2: is longer than 1,048,576 bytes"):
+                list(read_sentences([tmp_path / name]))
+            assert tracemalloc.get_traced_memory()[1] < 2**24
+        finally:
+            tracemalloc.stop()
+
+    def test_of_ten_megabytes_are_read(self, tmp_path):
+        words = [f"w{i}" for i in range(1_400_000)]
+        (tmp_path / "text").write_text("a\n" + " ".join(words) + "\nb", encoding="utf-8")
+        assert list(read_sentences([tmp_path / "text"])) == [["a"], words, ["b"]]
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_blocks_are_those_of_readlines(tmp_path, name):
+    """Checkpoints have the places of blocks."""
+    random_ = random.Random(0)
+    lines = [b"x" * random_.choice([0, 1, 7, 30, 200]) + b"\r\x0b\n" for _ in range(200)]
+    content = b"".join(lines)[: random_.randrange(5000, 6000)]
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    for block_bytes in (1, 2, 3, 10, 33, 100, 10**6):
+        with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "rb") as file:
+            expected = list(iter(functools.partial(file.readlines, block_bytes), []))
+        assert list(read_blocks(tmp_path / name, block_bytes)) == expected

@@ -9,6 +9,7 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Token
 from allennlp.models import Model, archival, load_archive
 
@@ -150,6 +151,51 @@ def test_the_archives_files_come_first_but_for_overrides(
     )
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive(path, overrides={OPTIONS_KEY: "nowhere.json"})
+
+
+@pytest.mark.parametrize("as_archive", [True, False])
+@pytest.mark.parametrize(
+    "index, message",
+    [
+        ("[]", "must be a JSON object"),
+        ("1", "must be a JSON object"),
+        ('{"a": ', "not a JSON file"),
+        ("[" * 100_000, "nested"),
+        ('{"a": 1e999}', "not a finite number"),
+    ],
+)
+def test_an_index_that_is_damaged(
+    tmp_path: Path, elmo: Path, index: str, message: str, as_archive: bool
+) -> None:
+    check_refused(tmp_path, config(str(elmo), str(elmo)), index, as_archive, message)
+
+
+@pytest.mark.parametrize("key", ["../../secret", "/secret", "a/b"])
+def test_keys_that_lead_out_of_the_archive(tmp_path: Path, elmo: Path, key: str) -> None:
+    values = config(str(elmo), str(elmo))
+    values["model"][key] = {"type": "elmo_token_embedder", "options_file": "a", "weight_file": "a"}
+    index = {f"model.{key}.{argument}": "a" for argument in ("options_file", "weight_file")}
+    message = f"'model.{key}.options_file' in files_to_archive.json is not the name of a file"
+    check_refused(tmp_path, values, json.dumps(index), True, message)
+
+
+def check_refused(
+    folder: Path, values: Dict[str, Any], index: str, as_archive: bool, message: str
+) -> None:
+    run = folder / "run"
+    (run / "vocabulary").mkdir(parents=True)
+    (run / "vocabulary" / "non_padded_namespaces.txt").write_text("", encoding="utf-8")
+    (run / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    (run / "weights.th").touch()
+    (run / "files_to_archive.json").write_text(index, encoding="utf-8")
+    path = run
+    if as_archive:
+        path = folder / "model.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(run, ".")
+    with pytest.raises(ConfigurationError, match="don't use it") as error:
+        load_archive(path)
+    assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
 
 
 def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,14 @@ def test_new_folder(tmp_path: Path, calls: List[Any]) -> None:
     assert calls[2:] == [(True, False, 0, [".lock", "config.json"])]
 
 
+@pytest.mark.parametrize("vocabulary", ["from_instances", {}, {"type": "from_instances"}, None])
+def test_other_ways_to_a_vocabulary(tmp_path: Path, calls: List[Any], vocabulary: Any) -> None:
+    for recover in (False, True):
+        params = Params({"vocabulary": vocabulary})
+        run_folder.train_model(params, tmp_path / "run", recover=recover)
+    assert [recover for recover, *_ in calls] == [False, True]
+
+
 def test_force(tmp_path: Path, calls: List[Any]) -> None:
     (tmp_path / "run" / "vocabulary").mkdir(parents=True)
     (tmp_path / "run" / "vocabulary" / "tokens.txt").touch()
