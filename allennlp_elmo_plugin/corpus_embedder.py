@@ -81,6 +81,8 @@ class CorpusEmbedder:
                 "sentence indices can be included only when sentences are not forgotten and not "
                 "keys themselves; leave out one of the options"
             )
+        if num_shards < 1:
+            raise ConfigurationError(f"there are {num_shards} shards; there must be at least 1")
         if not 0 <= shard_index < num_shards:
             raise ConfigurationError(
                 f"there is no shard {shard_index} of {num_shards}; they are numbered from 0 to "

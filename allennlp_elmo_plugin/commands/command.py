@@ -25,6 +25,11 @@ _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, Imp
 # Of libraries that read bad files; their messages alone say too little.
 _OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
 
+_LOWEST_LEVELS = {
+    _PACKAGE: logging.WARNING,
+    "cached_path": logging.CRITICAL,  # It logs an error before it raises one.
+}
+
 _USAGE, _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 2, 130, 141, 143
 """Exit statuses; the last three are those of a shell for a process that the signal ends."""
 
@@ -176,8 +181,8 @@ def _only_our_messages() -> Iterator[None]:
     """Leave out what others log below errors, and their warnings unless Python was told to warn."""
 
     def is_for_users(record: logging.LogRecord) -> bool:
-        is_ours = record.name.split(".")[0] == _PACKAGE
-        return record.levelno >= (logging.WARNING if is_ours else logging.ERROR)
+        package = record.name.split(".")[0]
+        return record.levelno >= _LOWEST_LEVELS.get(package, logging.ERROR)
 
     handlers = list(logging.getLogger().handlers)
     for handler in handlers:

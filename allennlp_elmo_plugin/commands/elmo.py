@@ -8,12 +8,14 @@ import datetime
 import os
 from typing import List
 
+import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
-from allennlp.common.checks import ConfigurationError
+from allennlp.common.checks import ConfigurationError, check_for_gpu
 
 from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
@@ -213,13 +215,8 @@ def elmo_command(args: argparse.Namespace) -> None:
     args.output_file = os.path.expanduser(args.output_file)
     # What can fail at once should not wait for the model to load.
     check_output(args.output_file, args.force or args.resume, args.resume)
-    if (
-        args.input_file != STANDARD_INPUT
-        and os.path.exists(args.input_file)
-        and os.path.exists(args.output_file)
-        and os.path.samefile(args.input_file, args.output_file)
-    ):
-        raise ConfigurationError(f"input and output are the same file, {args.input_file}")
+    _check_device(args.cuda_device)
+    _check_inputs_stay(args)
     words = _read_words(args.vocab_path) if args.vocab_path is not None else None
     with open_lines(args.input_file) as lines:
         embedder = ElmoEmbedder(
@@ -251,6 +248,36 @@ def elmo_command(args: argparse.Namespace) -> None:
         f"{summary['sentences']:,} sentences, {summary['tokens']:,} words in {duration} "
         f"({rate:,.0f} words/s), {megabytes:,.1f} MB. Written to {args.output_file}"
     )
+
+
+def _check_device(cuda_device: int) -> None:
+    try:
+        check_for_gpu(cuda_device)
+    except ConfigurationError as error:
+        n_gpus = torch.cuda.device_count()
+        here = f"the GPUs here are 0 to {n_gpus - 1}" if n_gpus else "torch finds no GPU here"
+        raise ConfigurationError(
+            f"--cuda-device is {cuda_device}, but {here}; leave it out to use the CPU"
+        ) from error
+
+
+def _check_inputs_stay(args: argparse.Namespace) -> None:
+    """Refuse an output that would replace a file that the command reads."""
+    if not os.path.exists(args.output_file):
+        return
+    options, weights, words = args.options_file, args.weight_file, args.vocab_path
+    for name in (
+        args.input_file,
+        os.path.join(options, OPTIONS_NAME) if os.path.isdir(options) else options,
+        *(os.path.join(folder, WEIGHTS_NAME) for folder in (options, weights)),
+        weights,
+        words,
+    ):
+        if name not in (None, STANDARD_INPUT) and os.path.exists(name):
+            if os.path.samefile(name, args.output_file):
+                raise ConfigurationError(
+                    f"input and output are the same file, {name}; choose another output"
+                )
 
 
 def _read_words(path: str) -> List[str]:

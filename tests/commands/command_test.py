@@ -125,6 +125,10 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo", "empty", "a", "--top", "--options-file", "empty", "--weight-file", "x"], "x"),
         (["elmo", "empty", "a/", "--top"], "cannot write"),
         (["elmo", "empty", ".", "--top"], "cannot write .: it is a folder"),
+        (["elmo", "empty", "a", "--top", "--cuda-device", "99"], "--cuda-device is 99, but"),
+        (["elmo", "a", "empty", "-f", "--top", "--options-file", "empty"], "the same file, empty"),
+        (["elmo", "a", "empty", "-f", "--top", "--weight-file", "empty"], "the same file, empty"),
+        (["elmo", "a", "empty", "-f", "--top", "--vocab-path", "empty"], "the same file, empty"),
         (["elmo-vocab", "missing", "-o", "b"], "missing does not exist"),
         (["elmo-vocab", "empty", "-o", "empty"], "empty is a file, not a folder"),
         (["elmo-export", "missing", "b"], "There is no archive or folder missing"),
@@ -186,6 +190,7 @@ def test_what_others_say_is_left_out(caplog: Any, capsys: Any) -> None:
             logger.warning("%s warning", logger.name)
             logger.info("%s info", logger.name)
         others.error("their error")
+        logging.getLogger("cached_path._cached_path").error("Our error says it, too")
 
     before = list(warnings.filters)
     try:

@@ -154,6 +154,24 @@ class TestBadInput:
         self.check(capsys, tmp_path, "same file", str(path), str(path), "--top", "--force")
         assert path.read_text(encoding="utf-8") == "a\n"
 
+    def test_output_is_a_file_of_the_model(self, files, tmp_path, capsys):
+        (tmp_path / "i").write_text("a\n", encoding="utf-8")
+        (tmp_path / "link").symlink_to(files[1])
+        folder = os.path.dirname(files[0])
+        for options, output in [
+            (files[0], files[1]),
+            (files[0], files[0]),
+            (files[0], tmp_path / "link"),
+            (folder, os.path.join(folder, "weights.hdf5")),
+        ]:
+            with open(output, "rb") as file:
+                before = file.read()
+            model = ["--options-file", options, "--weight-file", files[1]]
+            paths = [tmp_path / "i", output, "--top", "--force"]
+            self.check(capsys, tmp_path, "same file", *paths, *model)
+            with open(output, "rb") as file:
+                assert file.read() == before
+
     def test_missing_model(self, files, tmp_path, capsys):
         (tmp_path / "i").write_text("a\n", encoding="utf-8")
         paths = [str(tmp_path / "i"), str(tmp_path / "o"), "--top"]
