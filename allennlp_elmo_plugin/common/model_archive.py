@@ -16,6 +16,7 @@ from typing import IO, Any, Collection, Iterator
 
 from allennlp_elmo_plugin.bilm.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.bilm.json_file import shown
+from allennlp_elmo_plugin.common.staging import DISK_FULL
 
 # Files of an archive, and bytes of what tar says of a file beyond its name of 100 bytes.
 _MAX_MEMBERS = 10_000
@@ -98,7 +99,7 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
 
     `ValueError` for an archive that is cut off or damaged, that unpacks to more than 100 times its
     size (and 64 MiB), or that AllenNLP didn't write: with files or links outside of its folder,
-    devices, or links in the place of `names`.
+    devices, or links in the place of `names`; `OSError` for a full disk.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -113,19 +114,25 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
                     pass  # to the checksum at the end
         except _Refused:
             raise
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
+                raise OSError(error.errno, message, folder) from error
+            raise _damaged(source, error) from error
         except (
             tarfile.TarError,
-            OSError,
             EOFError,
             zlib.error,
             struct.error,
             ValueError,
             OverflowError,
         ) as error:
-            raise ValueError(
-                f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})"
-            ) from error
+            raise _damaged(source, error) from error
         yield Path(folder)
+
+
+def _damaged(source: str, error: Exception) -> ValueError:
+    return ValueError(f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})")
 
 
 def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]:

@@ -8,6 +8,7 @@ import pytest
 
 from allennlp_elmo_plugin.common import model_archive
 from allennlp_elmo_plugin.common.model_archive import unpacked_files
+from tests.testing import fork, limit_file_size
 
 NAMES = ("config.json", "weights.th", "vocabulary/lm_tokens.txt")
 FILES = {
@@ -154,3 +155,15 @@ def test_cut_off_and_damaged(read):
         read(damaged, compressed=False)
     with pytest.raises(ValueError, match="not a model.tar.gz, or one cut off"):
         read(pack(), compressed=False)
+
+
+def test_full_disk_is_not_the_archives_fault(tmp_path):
+    def read_on_full_disk():
+        limit_file_size(3000)
+        with pytest.raises(OSError, match="cannot unpack model.tar.gz: File too large; make room"):
+            with unpacked_files(str(path), "model.tar.gz", NAMES):
+                pass
+
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(gzip.compress(pack()))
+    assert fork(read_on_full_disk) == 0
