@@ -119,9 +119,11 @@ class JournaledFile(io.RawIOBase):
         try:
             _write_all(journal, _MAGIC + _HEADER.pack(size, len(text), zlib.crc32(text)) + text)
             os.replace(temporary, self.journal_path)
-        except BaseException:
+        except BaseException as error:
             journal.close()
             remove(temporary)
+            if isinstance(error, OSError):
+                error.filename = error.filename or self.journal_path
             raise
         if self._journal is not None:
             self._journal.close()
@@ -157,6 +159,7 @@ class JournaledFile(io.RawIOBase):
                 self._file.seek(place)
                 _write_all(self._file, view)
             except OSError as error:
+                error.filename = error.filename or self.path
                 self.error = error
         return len(view)
 
@@ -170,6 +173,7 @@ class JournaledFile(io.RawIOBase):
                 os.ftruncate(self._file.fileno(), size)
                 self._file.seek(place)
             except OSError as error:
+                error.filename = error.filename or self.path
                 self.error = error
         return size
 

@@ -8,6 +8,7 @@ import pytest
 
 from allennlp_elmo_plugin.common import journaled_file
 from allennlp_elmo_plugin.common.journaled_file import JournaledFile, journal_path, read_note
+from tests.testing import fork, limit_file_size
 
 
 class Disk:
@@ -169,3 +170,18 @@ def test_a_damaged_journal_is_named(tmp_path):
         journal.write(b"zz")
     with pytest.raises(ValueError, match="f.journal is damaged"):
         JournaledFile(path, recover=True)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1])
+def test_a_full_disk_at_the_start_is_an_error_that_names_the_file(n_bytes, tmp_path):
+    path = str(tmp_path / "file")
+
+    def write():
+        limit_file_size(0)
+        file = JournaledFile(path)
+        file.write(bytes(n_bytes))
+        with pytest.raises(OSError) as raised:
+            file.commit({})
+        assert raised.value.filename == (path if n_bytes else journal_path(path))
+
+    assert fork(write) == 0
