@@ -82,8 +82,14 @@ def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = F
     # Raises
 
     `ConfigurationError`
-        The archive has no `bidirectional_lm`, or the folder is not empty.
+        The archive has no `bidirectional_lm`, the folder is not empty, or it is that of a training
+        run, which needs its own vocabulary.
     """
+    if (Path(output) / "config.json").exists() and any(Path(output).glob("*.th")):
+        raise ConfigurationError(
+            f"{output} is the folder of a training run, whose vocabulary an export would replace; "
+            "choose another output"
+        )
     with output_folder(output, _OUTPUTS, force) as folder:
         model = _export(archive, folder)
     print(

@@ -203,3 +203,14 @@ def test_forward_only(max_characters, tmp_path):
     with torch.no_grad():
         expected = model.eval().bilm(bounded).unpack(1, strip=1)[0]
     np.testing.assert_allclose(layers[1], expected, atol=1e-6)
+
+
+def test_a_training_run_keeps_its_vocabulary(tmp_path, capsys):
+    run = tmp_path / "run"
+    (run / "vocabulary").mkdir(parents=True)
+    for name in ("config.json", "model_state_e1_b0.th", "vocabulary/lm_tokens.txt"):
+        (run / name).write_text(name, encoding="utf-8")
+    before = sorted(run.rglob("*"))
+    message = refused(capsys, "elmo-export", run, run, "--force")
+    assert f"{run} is the folder of a training run" in message
+    assert sorted(run.rglob("*")) == before
