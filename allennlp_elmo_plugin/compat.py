@@ -31,6 +31,8 @@ from allennlp.models import archival
 from allennlp.training import checkpointer
 from allennlp.training.learning_rate_schedulers import pytorch_lr_schedulers
 
+from allennlp_elmo_plugin.common.staging import whole_file
+
 logger = logging.getLogger(__name__)
 
 TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
@@ -395,12 +397,12 @@ def patch_files_of_runs() -> None:
 
 
 def _save_params(self: Params, params_file: str, *args: Any, **kwargs: Any) -> None:
-    with _replacing(params_file) as new:
+    with whole_file(params_file) as new:
         _params_to_file(self, new, *args, **kwargs)
 
 
 def _save_meta(self: Meta, path: Union[str, "PathLike[str]"]) -> None:
-    with _replacing(path) as new:
+    with whole_file(path) as new:
         _meta_to_file(self, new)
 
 
@@ -416,19 +418,6 @@ def _save_vocabulary(self: Vocabulary, directory: str) -> None:
                     os.replace(os.path.join(new, name), os.path.join(directory, name))
         finally:
             shutil.rmtree(new, ignore_errors=True)
-
-
-@contextmanager
-def _replacing(path: Union[str, "PathLike[str]"]) -> Iterator[str]:
-    """A path to write to, which takes the place of `path` when the block ends without an error."""
-    folder, name = os.path.split(os.fspath(path))
-    new = os.path.join(folder, f".{name}.partial")
-    try:
-        yield new
-        os.replace(new, path)
-    finally:
-        if os.path.exists(new):
-            os.remove(new)
 
 
 # Checkpoints

@@ -106,14 +106,19 @@ def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
 
 
 def _has_hooks(module: torch.nn.Module) -> bool:
-    return any(
-        getattr(owner, prefix + name, None)
+    hooks = (
+        hook
         for owner, prefix in ((module, ""), (torch_module, "_global"))
         for name in _HOOKS
+        for hook in (getattr(owner, prefix + name, None) or {}).values()
     )
+    return any(_IGNORED_HOOKS not in str(getattr(hook, "__module__", "")) for hook in hooks)
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# AllenNLP's trainer hangs a check on every module for a run's first batch. It looks for layers of
+# normalization, which are not here; the batch is to be computed like all others.
+_IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def _autocast_devices() -> Iterator[str]:

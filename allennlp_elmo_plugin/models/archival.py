@@ -15,6 +15,7 @@ from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
 from allennlp_elmo_plugin.common.elmo_files import ElmoFiles, elmo_sections, file_names
+from allennlp_elmo_plugin.common.staging import whole_file
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 
 logger = logging.getLogger(__name__)
@@ -84,24 +85,18 @@ def archive_model(
         target = os.path.join(target, _ARCHIVE)
     logger.info("archiving weights and vocabulary to %s", target)
 
-    partial = f"{target}.partial"
-    try:
-        with tarfile.open(partial, "w:gz") as archive:
-            archive.add(config_path, archival.CONFIG_NAME)
-            archive.add(weights_path, archival._WEIGHTS_NAME)
-            archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)
-            if os.path.exists(os.path.join(folder, META_NAME)):
-                archive.add(os.path.join(folder, META_NAME), META_NAME)
-            else:
-                logger.warning("meta file %s does not exist", os.path.join(folder, META_NAME))
-            for pattern in include_in_archive or []:
-                for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
-                    archive.add(path, os.path.relpath(path, folder))
-            _add_elmo_files(archive, _find_elmo_files(config_path))
-        os.replace(partial, target)
-    finally:
-        if os.path.exists(partial):
-            os.remove(partial)
+    with whole_file(target) as staged, tarfile.open(staged, "w:gz") as archive:
+        archive.add(config_path, archival.CONFIG_NAME)
+        archive.add(weights_path, archival._WEIGHTS_NAME)
+        archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)
+        if os.path.exists(os.path.join(folder, META_NAME)):
+            archive.add(os.path.join(folder, META_NAME), META_NAME)
+        else:
+            logger.warning("meta file %s does not exist", os.path.join(folder, META_NAME))
+        for pattern in include_in_archive or []:
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+                archive.add(path, os.path.relpath(path, folder))
+        _add_elmo_files(archive, _find_elmo_files(config_path))
     return target
 
 

@@ -13,6 +13,7 @@ from allennlp.training.moving_average import MovingAverage
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.common.registration import register_anew
+from allennlp_elmo_plugin.common.staging import whole_file
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)
@@ -186,15 +187,14 @@ class ResumableTrainer(GradientDescentTrainer):
         self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
         if not self._primary:
             return
-        partial = f"{self._best_model_filename}.partial"
         if self._moving_average is not None:
             self._moving_average.assign_average_value()
         try:
-            self._save_model_state(partial)
+            with whole_file(self._best_model_filename) as staged:
+                self._save_model_state(staged)
         finally:
             if self._moving_average is not None:
                 self._moving_average.restore()
-        os.replace(partial, self._best_model_filename)
 
     def _train_epoch(self, epoch: int) -> Dict[str, float]:
         if self._progress is None:

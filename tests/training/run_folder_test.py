@@ -93,8 +93,8 @@ def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
 
 
 def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:
-    for name in (".lock", ".config.json.partial"):
-        (tmp_path / name).touch()
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.json.partial").mkdir()
     run_folder.train_model(Params({}), tmp_path, recover=True)
     assert calls == [(False, False, 0, [".config.json.partial", ".lock"])]
 
