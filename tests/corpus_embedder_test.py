@@ -374,7 +374,7 @@ class TestFormats:
             ({"batch_tokens": 0}, "0 tokens"),
             ({"num_shards": 2, "shard_index": 2}, "no shard 2 of 2"),
             ({"num_shards": 2, "shard_index": -1}, "no shard -1 of 2"),
-            ({"num_shards": 0}, "no shard 0 of 0"),
+            ({"num_shards": 0}, "there are 0 shards; there must be at least 1"),
             ({"num_shards": 2, "initial_state": "carried"}, "can't be divided"),
         ],
     )

@@ -84,7 +84,7 @@ class TestStreams:
         monkeypatch.setattr(
             text,
             "read_blocks",
-            lambda file, size, offset=0: read_blocks(file, size, n_bytes.append, offset),
+            lambda *args, **kwargs: read_blocks(*args, on_read=n_bytes.append, **kwargs),
         )
         monkeypatch.setattr(
             text, "split_words", lambda *args: n_split.append(1) or split_words(*args)
