@@ -2,7 +2,7 @@
 #   VENV              environment of the modern stack; several clones may share one
 #   PYTHON            the Python it is made with (3.11, 3.12 or 3.13)
 #   VENV_REFERENCE    environment of the reference stack (torch 1.12.1)
-#   PYTHON_REFERENCE  the Python it is made with (3.10 or 3.9)
+#   PYTHON_REFERENCE  the Python it is made with (3.10)
 #   ARGS              more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of the benchmark
 
 VENV ?= .venv
@@ -16,8 +16,7 @@ pyenv = $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/$(1).*/bin/python
 
 PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 \
 	$(foreach version,3.11 3.12 3.13,$(call pyenv,$(version))))
-PYTHON_REFERENCE ?= $(call first_python,python3.10 python3.9 \
-	$(foreach version,3.10 3.9,$(call pyenv,$(version))))
+PYTHON_REFERENCE ?= $(call first_python,python3.10 $(call pyenv,3.10))
 
 # An environment is made once for each content of the files that say what is in it.
 fingerprint = $(shell cat setup.py $(1) | cksum | cut -d ' ' -f 1)
@@ -38,7 +37,7 @@ help:  ## List these targets
 install: $(INSTALLED)  ## Set up the modern stack (Python 3.11-3.13, torch 2) in VENV, once
 
 .PHONY: install-reference
-install-reference: $(INSTALLED_REFERENCE)  ## Set up the reference stack (Python 3.9-3.10, torch 1.12.1)
+install-reference: $(INSTALLED_REFERENCE)  ## Set up the reference stack (Python 3.10, torch 1.12.1)
 
 .PHONY: demo
 demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
@@ -92,7 +91,7 @@ $(INSTALLED):
 	@echo "== $(VENV) is ready"
 
 $(INSTALLED_REFERENCE):
-	@test -n "$(PYTHON_REFERENCE)" || { echo "No usable Python 3.10 or 3.9 found: install one" \
+	@test -n "$(PYTHON_REFERENCE)" || { echo "No usable Python 3.10 found: install one" \
 		"(with its venv module), or name it: make PYTHON_REFERENCE=/path/to/python3.10"; exit 1; }
 	@echo "== Setting up $(VENV_REFERENCE) with $(PYTHON_REFERENCE): 1 to 5 minutes, about 3 GB"
 	"$(PYTHON_REFERENCE)" -m venv "$(VENV_REFERENCE)"

@@ -4,13 +4,12 @@ Packaging of allennlp_elmo_plugin for its two stacks.
 - modern: Python 3.11 and later, torch 2. AllenNLP 2.10.1 pins versions that do not exist for these
   Pythons (torch<1.13, spacy<3.4, ...) although it runs beside newer ones. So it is not required
   here: what it imports is listed below, and it is itself installed with `pip install --no-deps`.
-- reference: Python 3.9 and 3.10, torch 1.12.1 and AllenNLP with its own pins, in one step.
+- reference: Python 3.10, torch 1.12.1 and AllenNLP with its own pins, in one step.
 
 `make install` and `make install-reference` do this with the exact versions of `constraints/`.
 """
 
 from pathlib import Path
-from typing import List
 
 from setuptools import find_packages, setup
 
@@ -83,19 +82,6 @@ def read(relative_path: str) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def pins_of_python_3_9() -> List[str]:
-    """
-    The exact versions for Python 3.9. Left to itself there, pip does not find a set that fits
-    AllenNLP's pins in any reasonable time, since ever more packages have left Python 3.9.
-    """
-    pins = []
-    for line in read("constraints/reference.txt").splitlines():
-        pin, _, marker = line.partition(";")
-        if "==" in pin and ">=" not in marker:
-            pins.append(f'{pin.strip()}; python_version < "3.10"')
-    return pins
-
-
 setup(
     name="allennlp_elmo_plugin",
     version="0.1.0",
@@ -107,7 +93,6 @@ setup(
     classifiers=[
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3",
-        "Programming Language :: Python :: 3.9",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
@@ -116,11 +101,10 @@ setup(
     ],
     packages=find_packages(include=["allennlp_elmo_plugin", "allennlp_elmo_plugin.*"]),
     package_data={"allennlp_elmo_plugin": ["py.typed"]},
-    python_requires=">=3.9",
+    python_requires=">=3.10",
     install_requires=[
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
         *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
-        *pins_of_python_3_9(),
     ],
     extras_require={"dev": DEV, "plot": PLOT, "ray": RAY},
 )

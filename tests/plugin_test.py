@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,17 +53,8 @@ def test_nothing_could_not_be_loaded(start: Dict[str, Any]) -> None:
 
 def test_import_brings_in_no_other_package(start: Dict[str, Any]) -> None:
     """Starting AllenNLP is slow as it is: h5py, matplotlib and the like are imported when used."""
-    third_party = set(start["imported"]) - _standard_library()
+    third_party = set(start["imported"]) - sys.stdlib_module_names
     assert third_party == {"allennlp_elmo_plugin"}
-
-
-def _standard_library() -> Any:
-    if sys.version_info >= (3, 10):
-        return sys.stdlib_module_names
-    folder = Path(os.__file__).parent
-    names = {path.stem.split(".")[0] for path in folder.iterdir()}
-    names |= {path.stem.split(".")[0] for path in (folder / "lib-dynload").glob("*")}
-    return names | set(sys.builtin_module_names)
 
 
 def test_help_lists_our_subcommands(
