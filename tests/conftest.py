@@ -6,16 +6,25 @@ import os
 # AllenNLP's trainer crawl, and a process that has had several cannot be forked.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import functools
 import logging
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import pytest
+from allennlp import commands
+from allennlp.commands import train
+from allennlp.common import plugins
 
 import allennlp_elmo_plugin  # noqa: F401
 from tests.pretend_gpu import gpu_for_tests
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
+
+# Each command of AllenNLP walks through all modules of all plugins, which takes seconds.
+import_plugins_once = functools.lru_cache(maxsize=None)(plugins.import_plugins)
+for module in (plugins, commands, train):
+    module.import_plugins = import_plugins_once  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)

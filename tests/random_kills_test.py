@@ -28,7 +28,7 @@ N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 
 # A process that has imported everything, and has children that begin at once.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["allennlp_elmo_plugin", "allennlp.commands", __name__])
+processes.set_forkserver_preload(["tests.all_plugins", __name__])
 
 
 def _run(arguments: List[str], output: str) -> None:
