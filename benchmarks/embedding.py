@@ -8,7 +8,7 @@ from allennlp_elmo_plugin import Elmo, batch_to_ids
 from benchmarks.report import Row
 from benchmarks.timing import take_turns
 from benchmarks.workload import Corpus, Sentence
-from tests import originals
+from tests.support import originals
 
 # What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.
 _BATCHES_BEFORE = 40

@@ -2,7 +2,7 @@
 
 from typing import Dict, NamedTuple, Sequence, Tuple
 
-from tests.testing import write_random_elmo
+from tests.support.testing import write_random_elmo
 
 _FILTERS = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
 

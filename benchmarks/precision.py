@@ -15,7 +15,7 @@ from typing import List, Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from scripts.compare_initial_states import (
     batches,

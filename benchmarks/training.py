@@ -16,14 +16,14 @@ from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
+from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.bilm.weights import read_weights
 from allennlp_elmo_plugin.modules.elmo import _add_boundary_characters
 from benchmarks.report import Row
 from benchmarks.timing import take_turns
 from benchmarks.workload import Corpus
-from tests import originals
+from tests.support import originals
 
 NUM_STEPS = 20
 

@@ -15,7 +15,7 @@ from typing import Dict, List, Tuple
 import h5py
 import numpy as np
 
-from allennlp_elmo_plugin.common.staging import whole_file
+from allennlp_elmo_plugin.files.whole_file import whole_file
 
 WORD = "set"
 QUERIES = [

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Iterator, List, Tuple
 
-from allennlp_elmo_plugin.common.output_folder import output_folder
+from allennlp_elmo_plugin.files.output_folder import output_folder
 
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")

@@ -19,10 +19,10 @@ import os
 from typing import Any, Dict, List, Optional
 
 from allennlp_elmo_plugin.commands.elmo_merge import merge
-from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import open_lines
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES, check_output
 
 
 class ShardEmbedder:

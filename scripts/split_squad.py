@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from allennlp_elmo_plugin.common.staging import whole_file
+from allennlp_elmo_plugin.files.whole_file import whole_file
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from allennlp.commands import train
 from allennlp.common import plugins
 
 import allennlp_elmo_plugin  # noqa: F401
-from tests.pretend_gpu import gpu_for_tests
+from tests.support.pretend_gpu import gpu_for_tests
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 

@@ -18,11 +18,11 @@ from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to
 from allennlp_elmo_plugin.benchmark.cached_bilm import keep_vectors
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.modules import ElmoMultiTokenEmbedder, ElmoTokenEmbedder
 from allennlp_elmo_plugin.modules import elmo as elmo_module
-from allennlp_elmo_plugin.modules.seq2seq_encoders.elmo_output_encoder import ElmoOutputEncoder
-from allennlp_elmo_plugin.modules.token_embedders import ElmoMultiTokenEmbedder, ElmoTokenEmbedder
-from tests.pretend_gpu import gpu_for_tests
-from tests.testing import write_random_elmo
+from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
+from tests.support.pretend_gpu import gpu_for_tests
+from tests.support.testing import write_random_elmo
 
 CPU = torch.device("cpu")
 SENTENCES = [

@@ -17,11 +17,11 @@ from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state, write_adagrad_state
 from tests.device_test import arrays_of, assert_close, check_on_gpu
-from tests.pretend_gpu import gpu_for_tests
-from tests.testing import read_arrays
+from tests.support.pretend_gpu import gpu_for_tests
+from tests.support.testing import read_arrays
 
 LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2, "use_skip_connections": True}
 CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 3], [2, 3]], "n_highway": 1}

@@ -21,14 +21,14 @@ from allennlp.commands import main
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel  # noqa: F401
+from tests.support.testing import read_arrays, write_random_elmo
 from tests.task_data import write_task_data
-from tests.testing import read_arrays, write_random_elmo
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 
 # A process that has imported everything, and has children that begin at once.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.all_plugins", __name__])
+processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
 
 
 def _run(arguments: List[str], output: str) -> None:

@@ -11,7 +11,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from tests.training_config.pretrain_test import _write_text
 
 OPTIONS = {

@@ -13,14 +13,14 @@ from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
-from allennlp_elmo_plugin.common.elmo_files import (
+from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_files import (
     OPTIONS_NAME,
     WEIGHTS_NAME,
     elmo_sections,
     file_names,
 )
-from allennlp_elmo_plugin.common.jsonnet import elmo_model
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
 

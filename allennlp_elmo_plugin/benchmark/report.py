@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
-from allennlp_elmo_plugin.common.staging import whole_file
+from allennlp_elmo_plugin.files.whole_file import whole_file
 
 
 def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:

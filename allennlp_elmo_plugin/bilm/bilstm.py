@@ -4,8 +4,8 @@ from typing import Dict, List, Optional, Tuple
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
-from allennlp_elmo_plugin.bilm.model_call import is_plain, needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 

@@ -3,8 +3,8 @@ from typing import Any, Dict, Hashable, Optional
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 from allennlp_elmo_plugin.bilm.lstm import LstmState
-from allennlp_elmo_plugin.bilm.model_call import lasting_tensors
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 

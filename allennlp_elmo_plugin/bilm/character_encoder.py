@@ -6,12 +6,17 @@ from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
 from allennlp_elmo_plugin.bilm.initialization import normal_
-from allennlp_elmo_plugin.bilm.linear import Linear
-from allennlp_elmo_plugin.bilm.matrix_product import even_rows
-from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.linear import Linear
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import even_rows
+from allennlp_elmo_plugin.bilm.kernels.model_call import (
+    is_plain,
+    model_call,
+    needs_grad,
+    without_autocast,
+)
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared, hash_factors
+from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
-from allennlp_elmo_plugin.bilm.prepared import Prepared, hash_factors
-from allennlp_elmo_plugin.bilm.word_cache import WordCache
 
 # The id of a word's padding, with the 1 that is added to every id of bilm-tf.
 _WORD_PADDING = PADDING + 1

@@ -4,15 +4,15 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.matrix_product import (
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     even_rows,
     matrix_product,
     weight_gradient,
 )
-from allennlp_elmo_plugin.bilm.model_call import is_plain, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.prepared import Prepared
 
 # Gates that are computed ahead, for as many steps as fit, where no gradient is needed. Memory of
 # this size is used again rather than returned to the system.

@@ -5,9 +5,9 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import normal_
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, without_autocast
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
-from allennlp_elmo_plugin.bilm.matrix_product import matrix_product
-from allennlp_elmo_plugin.bilm.model_call import model_call, without_autocast
 
 # Logits that are held at a time, unless they are of very few rows.
 _CHUNK_BYTES = 2**24

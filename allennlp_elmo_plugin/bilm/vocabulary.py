@@ -8,7 +8,7 @@ import reprlib
 from typing import Dict, List, Sequence, Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from allennlp_elmo_plugin.common.staging import whole_file
+from allennlp_elmo_plugin.files.whole_file import whole_file
 
 UNKNOWN_WORD = "<UNK>"
 SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)

@@ -13,15 +13,15 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError, check_for_gpu
 
-from allennlp_elmo_plugin.bilm.matrix_product import PRECISIONS
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
-from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
-from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
+from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES, check_output
 from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
-from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
+from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
+from allennlp_elmo_plugin.modules.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
 )

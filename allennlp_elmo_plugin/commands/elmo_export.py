@@ -22,15 +22,15 @@ from typing import Union
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.bilm.checkpoints.weights import write_softmax, write_weights
 from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
-from allennlp_elmo_plugin.bilm.weights import write_softmax, write_weights
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.common.output_folder import output_folder
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_archive
 
 OPTIONS_FILE = "options.json"

@@ -30,24 +30,24 @@ from allennlp.data import Vocabulary
 from allennlp.models.archival import CONFIG_NAME
 
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.saved_variables import (
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     SOFTMAX_BIAS,
     SavedVariables,
     fill,
     find_variables,
     read_options,
 )
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.common.output_folder import output_folder
-from allennlp_elmo_plugin.common.staging import LateErrorFile
 from allennlp_elmo_plugin.data.vocabulary import (
     LM_NAMESPACE,
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.whole_file import LateErrorFile
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training.adagrad_state import write_adagrad_state
 

@@ -12,10 +12,14 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
-from allennlp_elmo_plugin.bilm.hdf5_file import open_weight_file
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.corpus_embedder import OWN_SETTINGS, SHARD_LINES, is_there_already
-from allennlp_elmo_plugin.layers_file import LayersFile, check_output, read_summary
+from allennlp_elmo_plugin.embedding.corpus_embedder import (
+    OWN_SETTINGS,
+    SHARD_LINES,
+    is_there_already,
+)
+from allennlp_elmo_plugin.embedding.layers_file import LayersFile, check_output, read_summary
+from allennlp_elmo_plugin.files.hdf5_file import open_weight_file
 
 _DESCRIPTION = """\
 Join the files that `allennlp elmo --num-shards N --shard-index I` has written for I from 0 to

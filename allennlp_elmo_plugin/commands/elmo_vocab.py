@@ -35,13 +35,13 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.common.output_folder import output_folder
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.output_folder import output_folder
 
 logger = logging.getLogger(__name__)
 

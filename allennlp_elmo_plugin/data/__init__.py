@@ -1,5 +1,9 @@
-"""Text, windows and character ids: what the language model reads."""
+"""
+What the language model reads. `text.py` reads a corpus, `windows.py` cuts it for truncated
+back-propagation, `truncated_bptt_reader.py` and `truncated_bptt_data_loader.py` hand it to
+AllenNLP's trainer. `elmo_indexer.py` gives task models their character ids.
+"""
 
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
-from allennlp_elmo_plugin.data.token_indexers import ELMoTokenCharactersIndexer
+from allennlp_elmo_plugin.data.elmo_indexer import ELMoTokenCharactersIndexer
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader

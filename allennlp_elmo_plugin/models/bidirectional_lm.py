@@ -13,12 +13,12 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
-from allennlp_elmo_plugin.bilm.bilm import BiLm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.model_call import model_call
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
+from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.data.dataset_readers.truncated_bptt_lm import IGNORED_TARGET
+from allennlp_elmo_plugin.data.truncated_bptt_reader import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.models.pretrained import (
@@ -28,8 +28,8 @@ from allennlp_elmo_plugin.models.pretrained import (
     set_options,
 )
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
-from allennlp_elmo_plugin.training.metrics import TokenPerplexity
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
+from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,7 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data.vocabulary import NAMESPACE_PADDING_FILE
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.bilm.bilm import BiLm
-from allennlp_elmo_plugin.bilm.json_file import read_json_object, shown
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.saved_variables import (
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     SOFTMAX_BIAS,
     SavedVariables,
     check_finite,
@@ -22,19 +19,22 @@ from allennlp_elmo_plugin.bilm.saved_variables import (
     find_variables,
     read_options,
 )
+from allennlp_elmo_plugin.bilm.checkpoints.weights import check_size
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.bilm.tensor_file import TensorFile
 from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.bilm.weights import check_size
-from allennlp_elmo_plugin.common.elmo_files import DEFAULT_OPTIONS_FILE
-from allennlp_elmo_plugin.common.model_archive import unpacked_files
 from allennlp_elmo_plugin.data.vocabulary import (
     LM_NAMESPACE,
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     read_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.model_archive import unpacked_files
+from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,10 @@
-"""ELMo for the models of AllenNLP."""
+"""
+ELMo for the models of AllenNLP. Start with `elmo.py`, the module `Elmo`; `elmo_token_embedder.py`
+puts it into a text field embedder, `elmo_output_encoder.py` at the output of an encoder, and
+`elmo_files.py` finds the files of a model.
+"""
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from allennlp_elmo_plugin.modules.seq2seq_encoders import ElmoOutputEncoder
-from allennlp_elmo_plugin.modules.token_embedders import ElmoMultiTokenEmbedder, ElmoTokenEmbedder
+from allennlp_elmo_plugin.modules.elmo_multi_token_embedder import ElmoMultiTokenEmbedder
+from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
+from allennlp_elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder

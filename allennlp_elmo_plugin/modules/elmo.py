@@ -12,7 +12,6 @@ from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.bilm.bilm import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
@@ -28,11 +27,12 @@ from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
     sentences_to_character_ids,
 )
-from allennlp_elmo_plugin.bilm.model_call import is_plain, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.checkpoints.weights import match_weight_file, read_weights
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.prepared import Prepared
-from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights
-from allennlp_elmo_plugin.common.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
 logger = logging.getLogger(__name__)
 

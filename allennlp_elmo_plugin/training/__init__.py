@@ -1,5 +1,9 @@
-"""What training a language model needs beside AllenNLP's trainer."""
+"""
+What training a language model needs beside AllenNLP's trainer. Start with `resumable_trainer.py`,
+which trains and recovers; `run_folder.py` guards the folder of a run.
+"""
 
-from allennlp_elmo_plugin.training import callbacks, metrics
+from allennlp_elmo_plugin.training import callbacks
 from allennlp_elmo_plugin.training.resumable_trainer import ResumableTrainer
+from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
 from allennlp_elmo_plugin.training.training_loop import TrainingLoop

@@ -4,8 +4,8 @@ from typing import Any, Dict, Iterable, Iterator, Tuple, Union
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.hdf5_file import is_float, open_weight_file
-from allennlp_elmo_plugin.common.staging import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
+from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
 
 _STEP = "step"
 # Rows of a table that are held at a time.

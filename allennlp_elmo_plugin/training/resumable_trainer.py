@@ -12,8 +12,8 @@ from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallbac
 from allennlp.training.moving_average import MovingAverage
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.common.registration import register_anew
-from allennlp_elmo_plugin.common.staging import whole_file
+from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.util import evaluate
 
-from allennlp_elmo_plugin.common.registration import register_anew
+from allennlp_elmo_plugin.registration import register_anew
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")

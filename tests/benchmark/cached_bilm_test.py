@@ -7,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
 from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, VectorsOfModels, keep_vectors
-from tests.testing import write_random_elmo
+from tests.support.testing import write_random_elmo
 
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
 

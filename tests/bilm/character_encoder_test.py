@@ -4,7 +4,7 @@ import torch
 from allennlp_elmo_plugin.bilm import character_encoder as module
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder, _distinct_rows
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.matrix_product import has_onednn
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 WORDS = ["the", "the", "a", "x" * 60, "naïve", "<S>", "</S>", "東京", "bb", "b" * 47, "ab" * 23]

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
-from tests.bilm_tf import REFERENCE
+from tests.support.bilm_tf import REFERENCE
 
 
 @pytest.mark.parametrize("n_words, n_samples", [(50, 16), (50, 49), (1000, 1), (100_000, 2000)])

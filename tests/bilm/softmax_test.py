@@ -5,7 +5,7 @@ import torch
 from allennlp_elmo_plugin.bilm import softmax as module
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from tests.bilm_tf import REFERENCE
+from tests.support.bilm_tf import REFERENCE
 
 
 @pytest.fixture

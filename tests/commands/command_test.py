@@ -20,7 +20,7 @@ from allennlp.common.util import SigTermReceived, install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
-from tests.testing import fork, refused, tmpfs, write_random_elmo
+from tests.support.testing import fork, refused, tmpfs, write_random_elmo
 
 COMMANDS = ["elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"]
 
@@ -384,7 +384,7 @@ def test_killed_commands_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Mon
         elmo_vocab.make_vocabulary(tmp_path / "text", output, force=True)
         assert sorted(os.listdir(output)) == names
         for name in names:
-            from allennlp_elmo_plugin.common.staging import remove
+            from allennlp_elmo_plugin.files.whole_file import remove
 
             remove(output / name)
     assert moment > 50

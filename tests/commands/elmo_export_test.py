@@ -13,12 +13,12 @@ from allennlp.models import Model, archive_model
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
-from tests.originals import elmo as original
-from tests.testing import read_arrays, refused
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
+from tests.support.originals import elmo as original
+from tests.support.testing import read_arrays, refused
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
-from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.testing import fork, limit_file_size, read_arrays, refused
 from tests.tensorflow_checkpoint_writer import write_checkpoint
-from tests.testing import fork, limit_file_size, read_arrays, refused
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"

@@ -9,13 +9,13 @@ import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin import corpus_embedder
 from allennlp_elmo_plugin.commands import elmo_merge
 from allennlp_elmo_plugin.commands.elmo_merge import merge
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.layers_file import read_summary
-from tests.corpus_embedder_test import assert_same_files, make_text
-from tests.testing import write_random_elmo
+from allennlp_elmo_plugin.embedding import corpus_embedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.layers_file import read_summary
+from tests.embedding.corpus_embedder_test import assert_same_files, make_text
+from tests.support.testing import write_random_elmo
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from allennlp.commands import main
 from allennlp.common import logging as common_logging
 
-from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from tests.testing import refused, write_random_elmo
+from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
+from tests.support.testing import refused, write_random_elmo
 
 SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
 

@@ -11,10 +11,10 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.data import text
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.text import SentenceStream, check_files, describe_files, find_files
 from allennlp_elmo_plugin.data.text_position import TextPosition
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import WindowStream
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]

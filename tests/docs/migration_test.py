@@ -10,7 +10,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.modules import TokenEmbedder
 
-from tests.testing import write_random_elmo
+from tests.support.testing import write_random_elmo
 
 TEXT = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
 

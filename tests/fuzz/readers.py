@@ -32,22 +32,26 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.bilm.bilm import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.saved_variables import (
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     Hdf5Variables,
     complete_options,
     find_variables,
 )
-from allennlp_elmo_plugin.bilm.tensor_file import TensorFile
-from allennlp_elmo_plugin.bilm.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.checkpoints.weights import (
+    match_weight_file,
+    read_weights,
+    write_weights,
+)
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.bilm.weights import match_weight_file, read_weights, write_weights
 from allennlp_elmo_plugin.data.sentence_lines import open_lines
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
+from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.pretrained import read_archive
-from tests.bilm_tf import REFERENCE
+from tests.support.bilm_tf import REFERENCE
 from tests.tensorflow_checkpoint_writer import write_index
 
 SECONDS = 10

@@ -1,6 +1,7 @@
 """
-Training compared with a plain re-implementation of bilm-tf's (`tests.naive_bilm`), for models and
-settings of which there is no run of bilm-tf itself; where there is one, it is shown to be the same.
+Training compared with a plain re-implementation of bilm-tf's (`tests.support.naive_bilm`), for
+models and settings of which there is no run of bilm-tf itself; where there is one, it is shown to be
+the same.
 """
 
 import copy
@@ -14,11 +15,11 @@ from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
-from tests.naive_bilm import NaiveBiLm, Stream
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.naive_bilm import NaiveBiLm, Stream
 
 N_WORDS = 50
 LOSS, VALUE, GRADIENT = 2e-6, 3e-6, 2e-5

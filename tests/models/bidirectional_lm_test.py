@@ -10,10 +10,10 @@ from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
 
 RUNS = ["train_charcnn", "train_charcnn_sampled", "train_tokens"]
 TEXT = str(REFERENCE / "data" / "train.txt")

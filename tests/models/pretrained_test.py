@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 
 LSTM = {
     "dim": 7,

@@ -20,8 +20,8 @@ from allennlp.modules.elmo import Elmo, _ElmoBiLm, _ElmoCharacterEncoder, batch_
 from allennlp.modules.token_embedders import ElmoTokenEmbedder
 from allennlp.nn.util import remove_sentence_boundaries
 
-from tests import originals
-from tests.testing import write_random_elmo
+from tests.support import originals
+from tests.support.testing import write_random_elmo
 
 SENTENCES = [
     ["A", "short", "sentence", "of", "seven", "words", "."],

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from tests import originals
-from tests.pretend_gpu import gpu_for_tests
-from tests.testing import write_random_elmo
+from tests.support import originals
+from tests.support.pretend_gpu import gpu_for_tests
+from tests.support.testing import write_random_elmo
 
 N_SEQUENCES = int(os.environ.get("FUZZ_SEQUENCES", 12))
 N_CALLS = 12

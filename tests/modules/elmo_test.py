@@ -16,10 +16,10 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.modules import elmo as ours
-from tests.originals import elmo as original
-from tests.testing import write_random_elmo
+from tests.support.originals import elmo as original
+from tests.support.testing import write_random_elmo
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 

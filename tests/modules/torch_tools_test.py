@@ -14,11 +14,11 @@ import torch
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
-from allennlp_elmo_plugin.bilm.matrix_product import has_onednn
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from tests import originals
-from tests.testing import write_random_elmo
+from tests.support import originals
+from tests.support.testing import write_random_elmo
 
 LAYERS = ["forward_layer", "backward_layer"]
 SENTENCES = [["The", "cat", "sat", "."], ["Hello"], ["A", "longer", "one", ",", "A", "cat", "!"]]

@@ -30,7 +30,7 @@ from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training import ResumableTrainer
-from tests.testing import read_files
+from tests.support.testing import read_files
 
 
 @TrainerCallback.register("write_losses")
@@ -120,7 +120,7 @@ def _train(
 
 # A process that has imported everything, and has children that begin at once.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.all_plugins", __name__])
+processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
 
 
 def start(

@@ -14,7 +14,7 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.training import run_folder
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from tests.testing import read_files
+from tests.support.testing import read_files
 
 WORDS = ["<S>", "</S>", "<UNK>", "a", "b"]
 

@@ -14,7 +14,7 @@ from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.training_config.pretrain_test import (
     SMALL,
     SMALL_CHARACTERS,

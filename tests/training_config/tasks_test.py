@@ -18,7 +18,7 @@ from allennlp.models import Model, load_archive
 from allennlp.training.metrics import evalb_bracketing_scorer
 
 from allennlp_elmo_plugin.modules import Elmo
-from tests.testing import write_random_elmo
+from tests.support.testing import write_random_elmo
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
 
@@ -189,7 +189,7 @@ def test_srl_with_the_model_of_5_5_billion_words(
         asked.append(address)
         return str(elmo / "options.json")
 
-    monkeypatch.setattr("allennlp_elmo_plugin.common.elmo_files.cached_path", cached_path)
+    monkeypatch.setattr("allennlp_elmo_plugin.modules.elmo_files.cached_path", cached_path)
     arguments = ("SRL", "srl", 100, {})
     found = load("srl", "srl_elmo_5.5b", *arguments).as_dict()
     expected = load("srl", "srl_elmo", *arguments).as_dict()

@@ -13,11 +13,11 @@ from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
 
 from allennlp_elmo_plugin.commands.elmo_import import import_model
-from allennlp_elmo_plugin.data.data_loaders import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.dataset_readers import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training.callbacks import AdagradStateCallback
-from tests.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables
+from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables
 
 ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
 N_BEFORE, N_AFTER = 30, 10

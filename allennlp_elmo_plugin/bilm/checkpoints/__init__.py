@@ -1,0 +1,3 @@
+"""
+The files of a language model: the published HDF5 layout, and bilm-tf's TensorFlow checkpoints.
+"""

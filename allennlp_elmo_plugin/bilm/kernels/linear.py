@@ -1,0 +1,88 @@
+from typing import Any, Tuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
+    PreparedMatrix,
+    matrix_product,
+    weight_gradient,
+)
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+
+
+class _LinearFunction(torch.autograd.Function):
+    """
+    `rows @ weight.t() + bias` with its gradient, the products in the type `dtype`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        rows_, weight_ = rows.to(dtype), weight.to(dtype)
+        ctx.save_for_backward(rows_, weight_)
+        return matrix_product(rows_, weight_.t(), bias.to(dtype)).to(rows.dtype)  # (n, out)
+
+    @staticmethod
+    @once_differentiable
+    @without_autocast()
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        rows, weight = ctx.saved_tensors
+        grad_ = grad.to(rows.dtype)
+        return (
+            matrix_product(grad_, weight).to(grad.dtype) if ctx.needs_input_grad[0] else None,
+            weight_gradient(grad_, rows).to(grad.dtype) if ctx.needs_input_grad[1] else None,
+            grad.sum(0) if ctx.needs_input_grad[2] else None,
+            None,
+        )
+
+
+class Linear(torch.nn.Linear):
+    """
+    A linear layer whose weight is prepared once for many calls, where no gradient is needed.
+
+    # Parameters
+
+    in_features, out_features : `int`
+        Sizes of a row that comes in and of one that goes out.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        # Of the products: one of `PRECISIONS`.
+        self.precision = "float32"
+        self._prepared: Prepared[Tuple[PreparedMatrix, torch.Tensor]] = Prepared()
+
+    @model_call
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """
+        # Parameters
+
+        rows : `torch.Tensor`
+            Shape `(n, in_features)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(n, out_features)`.
+        """
+        if needs_grad(rows, self.weight, self.bias):
+            dtype = torch.bfloat16 if self.precision == "bfloat16" else rows.dtype
+            return _LinearFunction.apply(rows, self.weight, self.bias, dtype)
+        matrix, bias = self._inference_weights()
+        return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
+
+    def _inference_weights(self) -> Tuple[PreparedMatrix, torch.Tensor]:
+        if self.weight.device.type != "cpu":
+            return self._prepare()  # views, for which nothing has to be kept
+        return self._prepared.get([self.weight, self.bias], self._prepare, self.precision)
+
+    def _prepare(self) -> Tuple[PreparedMatrix, torch.Tensor]:
+        matrix = PreparedMatrix(self.weight.t(), self.precision)
+        return matrix, self.bias.detach().to(matrix.dtype)

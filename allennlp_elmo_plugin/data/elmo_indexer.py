@@ -1,0 +1,171 @@
+from collections.abc import Sequence as AbstractSequence
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+import torch
+from allennlp.data.token_indexers import TokenIndexer, elmo_indexer
+from allennlp.data.token_indexers.token_indexer import IndexedTokenList
+from allennlp.data.tokenizers import Token
+from allennlp.data.vocabulary import Vocabulary
+
+from allennlp_elmo_plugin.bilm.characters import CharacterTable
+from allennlp_elmo_plugin.registration import register_anew
+
+
+class CharacterIds(AbstractSequence):
+    """
+    An array of character ids that AllenNLP can handle as the list of lists that it expects: it has
+    a length and equals such a list.
+
+    # Parameters
+
+    array : `np.ndarray`
+        Shape (words, max_characters).
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index].tolist()
+
+    def __eq__(self, other: Any) -> bool:
+        if isinstance(other, CharacterIds):
+            return np.array_equal(self.array, other.array)
+        return self.array.tolist() == other
+
+    def __repr__(self) -> str:
+        return repr(self.array.tolist())
+
+
+class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
+    """
+    Words as lists of character ids, by AllenNLP's name; each word is spelled only once.
+
+    # Parameters
+
+    tokens_to_add : `Dict[str, int]`, optional (default = `None`)
+        Words that are one special character, with the id of that character.
+    """
+
+    def __init__(self, tokens_to_add: Dict[str, int] = None) -> None:  # type: ignore[assignment]
+        super().__init__(tokens_to_add)
+        self._table = CharacterTable(self.max_word_length, self.tokens_to_add)
+
+    def convert_word_to_char_ids(self, word: str) -> List[int]:
+        """
+        # Returns
+
+        `List[int]`
+            50 ids from 1 to 261.
+        """
+        return self._table.lookup([word])[0].tolist()
+
+    def convert_words_to_char_ids(self, words: Sequence[str]) -> np.ndarray:
+        """
+        # Returns
+
+        `np.ndarray`
+            int16, shape (len(words), 50), ids from 1 to 261.
+        """
+        return self._table.lookup(words)
+
+    def __eq__(self, other: Any) -> bool:
+        # What the table remembers makes no difference.
+        if isinstance(other, elmo_indexer.ELMoCharacterMapper):
+            return self.tokens_to_add == other.tokens_to_add
+        return NotImplemented
+
+
+@register_anew(TokenIndexer, "elmo_characters")
+class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
+    """
+    Tokens as character ids for ELMo. It takes the place of AllenNLP's indexer of the same names
+    and gives the same tensors, but a word that was seen before costs one dictionary access, not
+    50 steps of Python, and the ids of a field are one array, not a list a word.
+
+    # Parameters
+
+    namespace : `str`, optional (default = `"elmo_characters"`)
+        Not used: characters need no vocabulary.
+    tokens_to_add : `Dict[str, int]`, optional (default = `None`)
+        Words that are one special character, with the id of that character, below 261. A model
+        that was not trained with it had better not use the character for anything else.
+    token_min_padding_length : `int`, optional (default = `0`)
+        The tensor of a field has at least so many tokens.
+    namespace_to_cache : `str`, optional (default = `None`)
+        The namespace of the vocabulary that counts the words as they are. Their ids in it come with
+        the characters, for an `elmo_token_embedder` with the same `namespace_to_cache`.
+    """
+
+    def __init__(
+        self,
+        namespace: str = "elmo_characters",
+        tokens_to_add: Dict[str, int] = None,  # type: ignore[assignment]
+        token_min_padding_length: int = 0,
+        namespace_to_cache: Optional[str] = None,
+    ) -> None:
+        super().__init__(namespace, tokens_to_add, token_min_padding_length)
+        self._namespace_to_cache = namespace_to_cache
+        self._mapper: ELMoCharacterMapper = ELMoCharacterMapper(tokens_to_add)
+
+    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
+        if self._namespace_to_cache is not None:
+            counter[self._namespace_to_cache][token.ensure_text()] += 1
+
+    def get_empty_token_list(self) -> IndexedTokenList:
+        """
+        # Returns
+
+        `Dict[str, List[Any]]`
+            What `tokens_to_indices` gives, without a token.
+        """
+        empty: IndexedTokenList = {"elmo_tokens": []}
+        if self._namespace_to_cache is not None:
+            empty["word_inputs"] = []
+        return empty
+
+    def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> Dict[str, Any]:
+        """
+        # Returns
+
+        `Dict[str, Any]`
+            `elmo_tokens`, `CharacterIds` with one item of 50 ids a token; with `namespace_to_cache`
+            also `word_inputs`, a list of ids: -1 for a word that the vocabulary does not have.
+        """
+        words = [token.ensure_text() for token in tokens]
+        indices: Dict[str, Any] = {
+            "elmo_tokens": CharacterIds(self._mapper.convert_words_to_char_ids(words))
+        }
+        if self._namespace_to_cache is not None:
+            ids = vocabulary.get_token_to_index_vocabulary(self._namespace_to_cache)
+            # Any word without a vector in the cache sends its batch to the characters.
+            indices["word_inputs"] = [ids.get(word, -1) for word in words]
+        return indices
+
+    def as_padded_tensor_dict(
+        self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
+    ) -> Dict[str, torch.Tensor]:
+        """
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            `elmo_tokens`: int64, shape (padding length, 50), 0 where padded. With
+            `namespace_to_cache` also `word_inputs`: int64, shape (padding length,), 0 where padded.
+        """
+        ids = tokens["elmo_tokens"]
+        # An empty field has a plain list, and others may index fields themselves.
+        array = ids.array if isinstance(ids, CharacterIds) else np.asarray(ids, dtype=np.int16)
+        length = padding_lengths["elmo_tokens"]
+        tensor = torch.zeros(length, self._mapper.max_word_length, dtype=torch.long)
+        n_tokens = min(length, len(array))
+        if n_tokens:
+            tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])
+        tensors = {"elmo_tokens": tensor}
+        if self._namespace_to_cache is not None:
+            tensors["word_inputs"] = torch.zeros(length, dtype=torch.long)
+            tensors["word_inputs"][:n_tokens] = torch.tensor(tokens["word_inputs"][:n_tokens])
+        return tensors

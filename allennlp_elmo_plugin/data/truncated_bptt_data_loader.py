@@ -1,0 +1,209 @@
+import multiprocessing
+import os
+import threading
+from typing import Any, Dict, Iterable, Iterator, Optional, Union
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.data_loaders import DataLoader, MultiProcessDataLoader
+from allennlp.data.data_loaders.data_loader import TensorDict
+from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
+from allennlp.data.instance import Instance
+
+from allennlp_elmo_plugin.data.text import (
+    FileDescription,
+    check_files,
+    describe_files,
+    find_files,
+)
+from allennlp_elmo_plugin.data.text_position import TextPosition
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+
+_BATCHES_IN_MEMORY = 8
+
+
+@DataLoader.register("truncated_bptt")
+class TruncatedBpttDataLoader(MultiProcessDataLoader):
+    """
+    AllenNLP's data loader with the only settings that are right for the dataset reader
+    "truncated_bptt_lm": the reader's batch size, in order, lazily. And it has a length, so that
+    the trainer's progress bar shows how long an epoch takes.
+
+    The length is that of the last full pass; before the first one it is counted or, for large
+    corpora, estimated (`TruncatedBpttLmReader.count_batches`).
+
+    `state_dict` and `load_state_dict` let a recovered run go on in the middle of a pass without
+    reading what it has read before (`allennlp_elmo_plugin.training.ResumableTrainer`). It goes on
+    only if every file of the text has the bytes that it had when the pass began; a file with the
+    size, times and inode of then is not read for that.
+
+    The loader counts its own passes, so that two of them can share a reader and a text.
+
+    # Parameters
+
+    reader : `TruncatedBpttLmReader`
+    data_path : `DatasetReaderInput`
+    batches_per_epoch : `int`, optional (default = `None`)
+        Make an epoch this many batches instead of a pass; the next epoch goes on from there.
+    num_workers : `int`, optional (default = `0`)
+        1 to read in another process, while this one trains.
+    start_method : `str`, optional (default = `"fork"`)
+        How to start that process.
+    cuda_device : `Optional[Union[int, str, torch.device]]`, optional (default = `None`)
+        Set by the trainer.
+    """
+
+    def __init__(
+        self,
+        reader: DatasetReader,
+        data_path: DatasetReaderInput,
+        *,
+        batches_per_epoch: Optional[int] = None,
+        num_workers: int = 0,
+        start_method: str = "fork",
+        cuda_device: Optional[Union[int, str, torch.device]] = None,
+    ) -> None:
+        if not isinstance(reader, TruncatedBpttLmReader):
+            raise ConfigurationError(
+                'The data loader "truncated_bptt" is for the dataset reader "truncated_bptt_lm", '
+                f"not for {type(reader).__name__}"
+            )
+        if num_workers > 1:
+            raise ConfigurationError(
+                f"num_workers is {num_workers}, but one process has to read a stream of text; set "
+                "it to 0 or 1"
+            )
+        find_files(data_path)  # a missing file is named before anything is trained
+        super().__init__(
+            reader,
+            data_path,
+            batch_size=reader.batch_size,
+            batches_per_epoch=batches_per_epoch,  # type: ignore[arg-type]
+            num_workers=num_workers,
+            max_instances_in_memory=_BATCHES_IN_MEMORY * reader.batch_size,
+            start_method=start_method,
+            cuda_device=cuda_device,
+            quiet=True,  # it would show instances, beside the trainer's bar that shows batches
+        )
+        self.reader: TruncatedBpttLmReader
+        self.data_path: DatasetReaderInput
+        self.batches_per_epoch: Optional[int]
+        self._n_batches: Optional[int] = None
+        # The number of the next pass or, in the middle of one, of the pass after it.
+        self._epoch = 0
+        # Where the text is after the last batch; `None` between two passes.
+        self._position: Optional[TextPosition] = None
+        # Where the next pass goes on for that of another loader.
+        self._start: Optional[TextPosition] = None
+        # Batches given in this epoch, and how many of them by the loader that this one goes on for.
+        self._n_given = 0
+        self._n_given_before = 0
+        self._files: FileDescription = {}
+
+    def __len__(self) -> int:
+        if self.batches_per_epoch is not None:
+            n_batches = self.batches_per_epoch
+        else:
+            if self._n_batches is None:
+                self._n_batches = self.reader.count_batches(self.data_path)
+            n_batches = self._n_batches
+        return max(0, n_batches - self._n_given_before)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        if self._vocab is None:
+            raise ValueError("Call index_with(vocab) before taking batches from the data loader")
+        self._n_given = self._n_given_before
+        limit = self.batches_per_epoch
+        while limit is None or self._n_given < limit:
+            batches = self._batch_generator or self._iter_batches()
+            # Workers can't be started with a pointer to it.
+            self._batch_generator = None
+            for batch in batches:
+                self._n_given += 1
+                yield batch
+                if self._n_given == limit:
+                    self._batch_generator = batches  # the next epoch goes on from there
+                    break
+            if limit is None:
+                break
+        self._n_given = self._n_given_before = 0
+
+    def _iter_batches(self) -> Iterator[TensorDict]:
+        """One pass, or the rest of one."""
+        self._files = describe_files(find_files(self.data_path), self._files)
+        start = self._start or TextPosition(self._epoch, 0, [])
+        self._start = None
+        self.reader.set_position(self.data_path, start)
+        n_windows = start.n_windows
+        batches: Iterator[Any] = super()._iter_batches()
+        for batch, position in batches:
+            self._epoch = start.epoch + 1
+            self._position = position
+            n_windows = position.n_windows
+            yield batch
+        self._epoch = start.epoch + 1
+        self._position = None
+        self._n_batches = n_windows
+
+    def _instances_to_batches(
+        self, instance_iterator: Iterable[Instance], move_to_device: bool
+    ) -> Iterator[Any]:
+        """Each batch with the position after it. A worker is ahead of what is trained on."""
+        position = None
+
+        def watched() -> Iterator[Instance]:
+            nonlocal position
+            for instance in instance_iterator:
+                position = instance["window"].position  # type: ignore[attr-defined]
+                yield instance
+
+        for batch in super()._instances_to_batches(watched(), move_to_device):
+            yield batch, position
+
+    def _batch_worker(self, *args: Any) -> None:
+        # AllenNLP means its workers to end when this process is killed, but they hold both ends of
+        # the pipe by which they would notice, and stay for ever.
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        super()._batch_worker(*args)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """
+        Where the loader is after the batch that it gave last, however far it has read ahead. Plain
+        Python values.
+        """
+        if not self._files:
+            self._files = describe_files(find_files(self.data_path))
+        return {
+            "epoch": self._epoch,
+            "position": None if self._position is None else self._position.to_dict(),
+            "n_given": self._n_given,
+            "n_batches": self._n_batches,
+            "files": self._files,
+        }
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """
+        Goes on where another loader, of the same arguments and text, was: the next iteration gives
+        the rest of its epoch.
+
+        # Raises
+
+        `ConfigurationError`
+            The text has changed.
+        """
+        self._files = check_files(state["files"], find_files(self.data_path))
+        self._batch_generator = None
+        self._epoch = state["epoch"]
+        self._position = None
+        if state["position"] is not None:
+            self._position = TextPosition(**state["position"])
+        self._start = self._position
+        self._n_given = self._n_given_before = state["n_given"]
+        self._n_batches = state["n_batches"]
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

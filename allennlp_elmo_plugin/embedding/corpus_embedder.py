@@ -1,0 +1,387 @@
+"""A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share."""
+
+import base64
+import ctypes
+import io
+import time
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.tqdm import Tqdm
+
+from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
+from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
+from allennlp_elmo_plugin.files.tensor_file import TensorFile
+
+if TYPE_CHECKING:
+    from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+
+SHARD_LINES = 1024
+"""Shards take turns by so many lines, which are also what is sorted by length together."""
+
+_LOOK_AHEAD_TOKENS = 2**15
+_CHECKPOINT_SECONDS = 30.0
+_CARRIED_BATCH_SIZE = 64
+_STATE_PARTS = ("output", "memory")
+OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
+"""Settings in which the shards of one text may differ."""
+
+
+class CorpusEmbedder:
+    """
+    Embeds the lines of a text into a `LayersFile`, in memory that does not grow with the text.
+
+    Where the language model's states are carried from batch to batch, batches are those of AllenNLP
+    0.9: `batch_size` lines in their order. Otherwise a sentence's layers are its own affair, and so
+    batches are made of sentences of like lengths, out of a window of lines that are read ahead, and
+    written in the order of the text.
+
+    The windows are the same whether a run was interrupted or the text divided into shards, and but
+    for carried states, which are saved, nothing goes from one to the next. So the numbers are the
+    same to the last bit (on the same machine, with enough memory).
+
+    # Parameters
+
+    embedder : `ElmoEmbedder`
+    output_format, batch_size, batch_tokens, forget_sentences, use_sentence_keys,
+    include_sentence_indices, dtype, compression, num_shards, shard_index
+        See `ElmoEmbedder.embed_file`.
+
+    # Raises
+
+    `ConfigurationError`
+        The options contradict each other.
+    """
+
+    def __init__(
+        self,
+        embedder: "ElmoEmbedder",
+        output_format: str = "all",
+        batch_size: Optional[int] = None,
+        batch_tokens: int = 4096,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+        include_sentence_indices: bool = False,
+        dtype: str = "float32",
+        compression: Optional[str] = None,
+        num_shards: int = 1,
+        shard_index: int = 0,
+    ) -> None:
+        self._embedder = embedder
+        self._carried = embedder.initial_state == "carried"
+        if batch_size is None and self._carried:
+            batch_size = _CARRIED_BATCH_SIZE
+        if batch_size is not None and batch_size < 1:
+            raise ConfigurationError(f"the batch size is {batch_size}; it must be at least 1")
+        if batch_tokens < 1:
+            raise ConfigurationError(f"a batch has {batch_tokens} tokens; it must be at least 1")
+        if include_sentence_indices and (forget_sentences or use_sentence_keys):
+            raise ConfigurationError(
+                "sentence indices can be included only when sentences are not forgotten and not "
+                "keys themselves; leave out one of the options"
+            )
+        if num_shards < 1:
+            raise ConfigurationError(f"there are {num_shards} shards; there must be at least 1")
+        if not 0 <= shard_index < num_shards:
+            raise ConfigurationError(
+                f"there is no shard {shard_index} of {num_shards}; they are numbered from 0 to "
+                f"{num_shards - 1}"
+            )
+        if num_shards > 1 and self._carried:
+            raise ConfigurationError(
+                "carried states go through the whole text, so it can't be divided into shards; "
+                'choose the initial state "settled" or "zero"'
+            )
+        self._output_format = output_format
+        self._batch_size = batch_size
+        self._batch_tokens = batch_tokens
+        self._use_sentence_keys = use_sentence_keys
+        self._mappings: List[str] = []
+        if not (forget_sentences or use_sentence_keys):
+            self._mappings = ["sentence_to_index"]
+            if include_sentence_indices:
+                self._mappings.append("sentence_indices")
+        self._dtype = dtype
+        self._compression = compression
+        self._num_shards = num_shards
+        self._shard_index = shard_index
+
+    def settings(self) -> Dict[str, Any]:
+        """
+        All that the content of the file depends on besides the text.
+        """
+        return {
+            **self._embedder.fingerprint(),
+            "layers": self._output_format,
+            "dtype": self._dtype,
+            "compression": self._compression,
+            "keys": "sentences" if self._use_sentence_keys else "line numbers",
+            "mappings": self._mappings,
+            "batch_size": self._batch_size,
+            "batch_tokens": None if self._carried else self._batch_tokens,
+            "num_shards": self._num_shards,
+            "shard_index": self._shard_index,
+        }
+
+    def embed(
+        self, lines: SentenceLines, path: str, overwrite: bool = False, resume: bool = False
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        lines : `SentenceLines`
+            The text, from its start.
+        path : `str`
+            The output.
+        overwrite, resume : `bool`, optional (default = `False`)
+            See `LayersFile`.
+
+        # Returns
+
+        `Dict[str, Any]`
+            `lines` of the text and their `checksum`; `sentences` in the file, their `tokens`, and
+            the `seconds` that it took.
+        """
+        settings = self.settings()
+        if resume:
+            summary = complete_summary(path)
+            if summary is not None and settings.items() <= summary.items():
+                self._check_text(lines, summary)
+                return summary
+        file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
+        with file, Tqdm.tqdm(total=lines.size, unit="B", unit_scale=True) as bar:
+            progress = self._start(lines, file)
+            bar.update(lines.position if lines.size else 0)
+            started = last_checkpoint = time.monotonic()
+            seconds, tokens = progress["seconds"], progress["tokens"]
+            for window in self._windows(lines):
+                self._write(window, file, lines.name)
+                _give_back_memory()
+                now = time.monotonic()
+                progress = {
+                    "lines": lines.number,
+                    "checksum": lines.checksum,
+                    "sentences": progress["sentences"] + len(window),
+                    "tokens": progress["tokens"] + sum(len(line.words) for line in window),
+                    "seconds": seconds + now - started,
+                }
+                if lines.size:
+                    bar.update(lines.position - bar.n)
+                rate = (progress["tokens"] - tokens) / max(now - started, 1e-9)
+                bar.set_postfix_str(
+                    f"{progress['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
+                )
+                if now - last_checkpoint >= _CHECKPOINT_SECONDS:
+                    file.checkpoint({**progress, "state": self._state()})
+                    last_checkpoint = time.monotonic()
+            # Lines of other shards may follow the last window.
+            progress["lines"], progress["checksum"] = lines.number, lines.checksum
+            progress["seconds"] = seconds + time.monotonic() - started
+            if self._mappings:
+                file.write_mapping(self._mappings)
+            file.finish(progress)
+        return {**settings, **progress}
+
+    def _start(self, lines: SentenceLines, file: LayersFile) -> Dict[str, Any]:
+        """Goes to where the file ends: the text, and the language model's states."""
+        bilm = self._embedder.elmo_bilm
+        if bilm.initial_state == "settled":
+            # Before there are words whose company makes a difference of rounding.
+            self._forget_words()
+            bilm.settled_state()
+        progress = file.progress
+        if not progress:
+            return {"lines": 0, "checksum": 0, "sentences": 0, "tokens": 0, "seconds": 0.0}
+        self._check_text(lines, progress)
+        if progress["state"] is not None:
+            bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
+        return progress
+
+    def _forget_words(self) -> None:
+        self._embedder.elmo_bilm.token_layer.forget_words()  # type: ignore[operator]
+
+    def _check_text(self, lines: SentenceLines, progress: Dict[str, Any]) -> None:
+        lines.skip(progress["lines"])
+        if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
+            raise ConfigurationError(
+                f"{lines.name} is not the text that the run to resume has read: one of its first "
+                f"{progress['lines']:,} lines has changed. Give the same text, or start anew "
+                "(`--force` without `--resume`)"
+            )
+
+    def _state(self) -> Optional[str]:
+        if not self._carried:
+            return None
+        states: Any = self._embedder.elmo_bilm.lstm.carried.state_dict()
+        tensors = {
+            f"{direction} {layer} {part}": tensor
+            for (direction, layer), state in states.items()
+            for part, tensor in zip(_STATE_PARTS, state)
+        }
+        buffer = io.BytesIO()
+        torch.save(tensors, buffer)
+        return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+    def _windows(self, lines: SentenceLines) -> Iterator[List[SentenceLine]]:
+        """What is embedded and written at a time."""
+        window: List[SentenceLine] = []
+        n_tokens = 0
+        while True:
+            block = lines.number // SHARD_LINES
+            n_others = (self._shard_index - block) % self._num_shards
+            if n_others:
+                lines.skip((block + n_others) * SHARD_LINES)
+            number = lines.number
+            line = lines.read()
+            if line is None:
+                break
+            window.append(line)
+            n_tokens += len(line.words)
+            is_full = n_tokens >= _LOOK_AHEAD_TOKENS
+            if self._batch_size is not None and self._carried:
+                is_full |= len(window) >= SHARD_LINES
+                is_full &= len(window) % self._batch_size == 0
+            else:
+                is_full |= (number + 1) % SHARD_LINES == 0
+            if is_full:
+                yield window
+                window, n_tokens = [], 0
+        if window:
+            yield window
+
+    def _batches(self, window: List[SentenceLine]) -> Iterator[List[int]]:
+        """Which lines of a window to run at once, by their places in it."""
+        if self._batch_size is not None and self._carried:
+            places = range(len(window))
+            for start in range(0, len(window), self._batch_size):
+                yield list(places[start : start + self._batch_size])
+            return
+        lengths = [len(line.words) for line in window]
+        batch: List[int] = []
+        n_tokens = 0
+        # Long ones first: if the memory is too small for them, that is known early.
+        for i in sorted(range(len(window)), key=lambda i: -lengths[i]):
+            length = lengths[i] + 2
+            if batch and (n_tokens + length > self._batch_tokens or len(batch) == self._batch_size):
+                yield batch
+                batch, n_tokens = [], 0
+            batch.append(i)
+            n_tokens += length
+        yield batch
+
+    def _write(self, window: List[SentenceLine], file: LayersFile, name: str) -> None:
+        self._forget_words()
+        arrays: List[Any] = [None] * len(window)
+        for batch in self._batches(window):
+            embedded = self._embedder.embed_batch(
+                [window[i].words for i in batch], self._output_format
+            )
+            for i, array in zip(batch, embedded):
+                arrays[i] = array
+        for line, array in zip(window, arrays):
+            if not self._use_sentence_keys:
+                file.add(str(line.number), array)
+                if self._mappings:
+                    file.add_mapping(line.sentence, str(line.number))
+                continue
+            place = f"{name}, line {line.number + 1}"
+            key = sentence_key(line.sentence, place)
+            if not is_there_already(file, key, line.sentence, place, self._carried):
+                file.add(key, array, line.sentence)
+
+
+def _give_back_memory() -> None:
+    """
+    Batches of ever other sizes leave holes in the C library's heap, which glibc keeps: hundreds of
+    MB after some ten thousand sentences.
+    """
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError, TypeError):
+        pass  # another C library
+
+
+_OTHER_KEYS = "so it cannot be a key; use line numbers (no `--use-sentence-keys`)"
+
+
+def sentence_key(sentence: str, place: str) -> str:
+    """
+    The key of a sentence. HDF5 takes keys for paths: whoever asks for the sentence gets what is
+    under its parts between slashes, the empty ones and those that are `.` left out.
+
+    # Parameters
+
+    sentence : `str`
+    place : `str`
+        Where it is, for messages.
+
+    # Raises
+
+    `ConfigurationError`
+        HDF5 has no such key.
+    """
+    reason = None
+    parts = [part for part in sentence.split("/") if part not in ("", ".")]
+    if not sentence:
+        reason = "is blank"
+    elif "\0" in sentence:
+        reason = "contains a null character"
+    elif any("\ud800" <= character <= "\udfff" for character in sentence):
+        reason = "is not Unicode (it has half a surrogate pair)"
+    elif not parts:
+        reason = f"is {sentence!r}, HDF5's name of the root"
+    if reason is not None:
+        raise ConfigurationError(f"{place}: the sentence {reason}, {_OTHER_KEYS}")
+    return "/".join(parts)
+
+
+def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carried: bool) -> bool:
+    """
+    Whether the same sentence is in the file.
+
+    # Raises
+
+    `ConfigurationError`
+        It would have other layers here, or something else is in its place.
+    """
+    other = file.sentence_at(key)
+    if other == sentence and not carried:
+        return True
+    if other == sentence:
+        raise ConfigurationError(
+            f"{place}: the sentence {sentence!r} occurs twice, with layers that differ since "
+            f"states are carried, {_OTHER_KEYS}, or the initial state settled or zero"
+        )
+    if other is not None:
+        raise ConfigurationError(
+            f"{place}: to HDF5 the sentence {sentence!r} is the same key as {other!r} before, "
+            f"{_OTHER_KEYS}"
+        )
+    if file.is_group(key):
+        raise ConfigurationError(
+            f"{place}: a sentence before begins with {sentence!r} and '/', which HDF5 takes "
+            f"for a folder, {_OTHER_KEYS}"
+        )
+    parts = key.split("/")
+    for n in range(1, len(parts)):
+        folder = "/".join(parts[:n])
+        if file.sentence_at(folder) is not None:
+            raise ConfigurationError(
+                f"{place}: HDF5 takes the beginning of the sentence {sentence!r} up to the "
+                f"'/' for a folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
+            )
+    return False
+
+
+def _read_state(text: str) -> Dict[Any, Any]:
+    """
+    The states that `CorpusEmbedder._state` wrote, without unpickling.
+    """
+    buffer = io.BytesIO(base64.b64decode(text))
+    states: Dict[Any, List[torch.Tensor]] = {}
+    with TensorFile(buffer, "the LSTM states to resume with") as file:
+        for name in file.tensors:
+            direction, layer, _ = name.split(" ")
+            states.setdefault((direction, int(layer)), []).append(file.read(name))
+    return {key: tuple(parts) for key, parts in states.items()}

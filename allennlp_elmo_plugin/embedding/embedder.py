@@ -1,0 +1,408 @@
+"""Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
+
+import logging
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import numpy
+import torch
+from allennlp.common.checks import ConfigurationError, check_for_gpu
+from allennlp.common.util import lazy_groups_of
+
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    CharacterTable,
+)
+from allennlp_elmo_plugin.bilm.model import BiLmOutput
+from allennlp_elmo_plugin.data.sentence_lines import SentenceLines
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.embedding.long_sentences import run_in_windows
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, _ElmoBiLm, check_sentences
+from allennlp_elmo_plugin.modules.elmo_token_embedder import (
+    DEFAULT_OPTIONS_FILE,
+    DEFAULT_WEIGHT_FILE,
+)
+from allennlp_elmo_plugin.patches.compat import int_to_device, is_out_of_memory
+
+logger = logging.getLogger(__name__)
+
+Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
+
+OUTPUT_FORMATS: Dict[str, Callable[[List[torch.Tensor]], List[torch.Tensor]]] = {
+    "all": lambda layers: layers,
+    "top": lambda layers: layers[-1:],
+    "average": lambda layers: [torch.stack(layers).mean(0)],
+}
+"""What can be had of the layers, a list of tensors of one shape."""
+
+DEFAULT_INITIAL_STATE = "settled"
+
+_WINDOW_STEPS = 2048
+"""Longer sentences are embedded in windows of so many tokens."""
+
+
+class ElmoEmbedder:
+    """
+    Embed sentences with a pretrained bidirectional language model.
+
+        embedder = ElmoEmbedder("options.json", "weights.hdf5")
+        layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 2 * projection size)
+
+    The API is that of the class of the same name in AllenNLP 0.9. There, the states of the language
+    model were carried from batch to batch, so that the layers of a sentence depended somewhat on
+    the sentences before it: `initial_state="carried"`. Layer 0 is the one without context (the
+    character encoder's output, twice); then follow the LSTM layers, the forward half first.
+
+    Sentences may have any length: over 2048 tokens they are run in windows of time, with the same
+    numbers. If a GPU has too little memory for a batch, the batch is halved until it fits.
+
+    # Parameters
+
+    options_file : `str`, optional
+        Options of the language model (JSON): a path or an address.
+    weight_file : `str`, optional
+        Weights of the language model (HDF5): a path or an address. Both files default to the
+        published original model.
+    cuda_device : `int`, optional (default = `-1`)
+        Number of the GPU, or -1 for the CPU.
+    vocab_to_cache : `Sequence[str]`, optional (default = `None`)
+        Words whose character representations are computed once, in advance; the numbers are the
+        same.
+    initial_state : `str`, optional (default = `"settled"`)
+        What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`, and
+        docs/reproducibility.md for what they cost.
+    precision : `str`, optional (default = `"float32"`)
+        What the matrix products are computed in: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
+
+    # Raises
+
+    `ConfigurationError`
+        When the files do not describe a language model, or the GPU is not there.
+    """
+
+    def __init__(
+        self,
+        options_file: str = DEFAULT_OPTIONS_FILE,
+        weight_file: str = DEFAULT_WEIGHT_FILE,
+        cuda_device: int = -1,
+        vocab_to_cache: Optional[Sequence[str]] = None,
+        initial_state: str = DEFAULT_INITIAL_STATE,
+        precision: str = "float32",
+    ) -> None:
+        check_for_gpu(cuda_device)
+        self.cuda_device = cuda_device
+        self._device = int_to_device(cuda_device)
+        words = list(dict.fromkeys(vocab_to_cache or []))
+        self.elmo_bilm = _ElmoBiLm(
+            options_file,
+            weight_file,
+            initial_state=initial_state,
+            precision=precision,
+            # As many words again may come as are asked for.
+            max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
+        )
+        self.elmo_bilm.eval()
+        self.elmo_bilm.to(self._device)
+        if words:
+            words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
+            self.elmo_bilm.token_layer.keep_words(words)  # type: ignore[operator]
+        # As many characters a word as the model was trained with, 50 or not.
+        self._table = CharacterTable(self.elmo_bilm._max_characters)
+        # Both are halved when a GPU has too little memory.
+        self._window_steps = _WINDOW_STEPS
+        self._max_batch_tokens: Optional[int] = None
+
+    @property
+    def precision(self) -> str:
+        return self.elmo_bilm.precision
+
+    @property
+    def initial_state(self) -> str:
+        return self.elmo_bilm.initial_state
+
+    def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+        """
+        # Parameters
+
+        batch : `List[List[str]]`
+            Tokenised sentences, at least one of them not empty.
+
+        # Returns
+
+        `Tuple[torch.Tensor, torch.Tensor]`
+            The layers, shape `(batch_size, layers, timesteps, 2 * projection size)`, and the mask
+            of the tokens, shape `(batch_size, timesteps)`; without gradients, on the embedder's
+            device.
+        """
+        check_sentences(batch)
+        with torch.no_grad():
+            output = self._run(batch)
+            # (batch_size, timesteps, 2 * projection size) each
+            layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
+        # (batch_size, layers, timesteps, 2 * projection size)
+        return torch.stack(layers, dim=1), output.packing.mask(strip=1)
+
+    def embed_sentence(self, sentence: List[str]) -> Array:
+        """
+        # Parameters
+
+        sentence : `List[str]`
+            One tokenised sentence.
+
+        # Returns
+
+        `numpy.ndarray`
+            Its layers, float32 of shape `(layers, tokens, 2 * projection size)`.
+        """
+        if isinstance(sentence, str):
+            raise ConfigurationError(
+                f"got the text {sentence[:40]!r}, but a sentence is a list of words: "
+                f"{sentence[:40].split()}"
+            )
+        return self.embed_batch([sentence])[0]
+
+    def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
+        """
+        # Parameters
+
+        batch : `List[List[str]]`
+            Tokenised sentences; any of them may be empty.
+        output_format : `str`, optional (default = `"all"`)
+            `"all"` layers, or the `"top"` layer or the layers' `"average"`, without the dimension
+            of layers.
+
+        # Returns
+
+        `List[numpy.ndarray]`
+            The layers of each sentence, float32 of shape `(layers, tokens, 2 * projection size)`.
+        """
+        check_sentences(batch)
+        shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
+        if output_format == "all":
+            shape = (self.elmo_bilm.num_layers, *shape)
+        arrays: List[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
+        # Where states are carried, a sentence without tokens has its part in that, too, unless
+        # there are no others.
+        carried = self.initial_state == "carried"
+        rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
+        for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
+            arrays[i] = array
+        return arrays
+
+    def embed_sentences(
+        self, sentences: Iterable[List[str]], batch_size: int = 64
+    ) -> Iterator[Array]:
+        """
+        Embed any number of sentences lazily, holding one batch at a time.
+
+        # Parameters
+
+        sentences : `Iterable[List[str]]`
+            Tokenised sentences.
+        batch_size : `int`, optional (default = `64`)
+            Number of sentences that the model runs on at once.
+
+        # Returns
+
+        `Iterator[numpy.ndarray]`
+            The layers of each sentence, in order: float32 of shape
+            `(layers, tokens, 2 * projection size)`.
+        """
+        if isinstance(sentences, str):
+            check_sentences(sentences)
+        for batch in lazy_groups_of(sentences, batch_size):
+            yield from self.embed_batch(batch)
+
+    def embed_file(
+        self,
+        input_file: IO[Any],
+        output_file_path: str,
+        output_format: str = "all",
+        batch_size: Optional[int] = 64,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+        include_sentence_indices: bool = False,
+        overwrite: bool = False,
+        batch_tokens: int = 4096,
+        dtype: str = "float32",
+        compression: Optional[str] = None,
+        resume: bool = False,
+        num_shards: int = 1,
+        shard_index: int = 0,
+    ) -> Dict[str, Any]:
+        """
+        Embed a file of sentences into an HDF5 file.
+
+        Every line is a sentence, its tokens separated by white space (ASCII's: a no-break space is
+        part of a token), a blank line an empty sentence. Every sentence becomes a dataset, whose
+        key is the number of its line, from 0: `"0"`, `"1"`, ... The dataset `sentence_to_index` of
+        shape `(1,)` holds a JSON object that maps each sentence to its key. A sentence that occurs
+        again is there again; whoever reads JSON into a dictionary gets the last one's key.
+
+        Input and output are streams: memory does not grow with them, but for `sentence_to_index`,
+        whose text is in memory when it is written at the end.
+
+        # Parameters
+
+        input_file : `IO`
+            Open file. Bytes are read as UTF-8, compressed by gzip or not; text as it was opened.
+        output_file_path : `str`
+            The HDF5 file. It appears when all of it is written.
+        output_format : `str`, optional (default = `"all"`)
+            `"all"` layers, shape `(layers, tokens, 2 * projection size)`, or the `"top"` layer or
+            the layers' `"average"`, shape `(tokens, 2 * projection size)`.
+        batch_size : `int`, optional (default = `64`)
+            Most sentences that the model runs on at once.
+        forget_sentences : `bool`, optional (default = `False`)
+            Leave out `sentence_to_index`.
+        use_sentence_keys : `bool`, optional (default = `False`)
+            Use the sentences themselves as keys; there is then no `sentence_to_index`. A sentence
+            with slashes is found as `file[sentence]`, too, though HDF5 makes groups of it.
+        include_sentence_indices : `bool`, optional (default = `False`)
+            Write the mapping under the name `sentence_indices` too.
+        overwrite : `bool`, optional (default = `False`)
+            Replace an existing output file.
+        batch_tokens : `int`, optional (default = `4096`)
+            Most tokens, sentence boundaries counted, of a batch of more than one sentence. Without
+            effect where states are carried.
+        dtype : `str`, optional (default = `"float32"`)
+            `"float32"`, or `"float16"` for half the size.
+        compression : `str`, optional (default = `None`)
+            `"gzip"` or `"lzf"`.
+        resume : `bool`, optional (default = `False`)
+            Go on with what a run with the same arguments has left that did not finish, if any.
+        num_shards, shard_index : `int`, optional
+            Embed one of `num_shards` parts of the text, numbered from 0; `allennlp elmo-merge`
+            joins them. Blocks of 1024 lines are dealt to the shards in turn.
+
+        # Returns
+
+        `Dict[str, Any]`
+            How the file was made, with the numbers of `lines` in the text, and of `sentences` and
+            `tokens` in the file.
+
+        # Raises
+
+        `ConfigurationError`
+            When the options contradict each other, the output exists, a line is not UTF-8, or a
+            sentence cannot be a key.
+        `OSError`
+            When the disk is full. Up to 30 seconds before that, and any other error or the
+            process's death, everything is safe: the next run can `resume`.
+        """
+        if output_format not in OUTPUT_FORMATS:
+            raise ConfigurationError(
+                f"output_format is {output_format!r}; it must be one of {sorted(OUTPUT_FORMATS)}"
+            )
+        corpus_embedder = CorpusEmbedder(
+            self,
+            output_format,
+            batch_size,
+            batch_tokens,
+            forget_sentences,
+            use_sentence_keys,
+            include_sentence_indices,
+            dtype,
+            compression,
+            num_shards,
+            shard_index,
+        )
+        return corpus_embedder.embed(SentenceLines(input_file), output_file_path, overwrite, resume)
+
+    def fingerprint(self) -> Dict[str, Any]:
+        """See `_ElmoBiLm.fingerprint`."""
+        return self.elmo_bilm.fingerprint()
+
+    def _run(self, batch: List[List[str]]) -> BiLmOutput:
+        """The layers of a batch, sentence boundaries included."""
+        return self.elmo_bilm.run_words(batch)
+
+    def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
+        """`embed_batch`, in as many steps as the memory asks for."""
+        if not batch:
+            return []
+        # Rows of carried states can't be run one after the other: only time can be cut then.
+        carried = self.elmo_bilm.lstm.carried.state_dict()
+        can_split = len(batch) > 1 and self.initial_state != "carried"
+        n_tokens = sum(map(len, batch))
+        if can_split and self._max_batch_tokens is not None and n_tokens > self._max_batch_tokens:
+            return self._embed_halves(batch, output_format)
+        try:
+            with torch.no_grad():
+                return self._embed_at_once(batch, output_format)
+        except RuntimeError as error:
+            if not is_out_of_memory(error) or not (can_split or self._window_steps > 1):
+                raise
+            message = str(error).splitlines()[0]
+        # Out of the handler, whose traceback would keep the tensors alive.
+        torch.cuda.empty_cache()
+        self.elmo_bilm.lstm.carried.load_state_dict(carried)
+        if can_split:
+            self._max_batch_tokens = n_tokens // 2
+            logger.warning("%s: batches have at most %d tokens now", message, n_tokens // 2)
+            return self._embed_halves(batch, output_format)
+        longest = max(map(len, batch)) + 2
+        self._window_steps = max(min(self._window_steps, longest) // 2, 1)
+        logger.warning("%s: sentences are cut at %d tokens now", message, self._window_steps)
+        return self._embed(batch, output_format)
+
+    def _embed_halves(self, batch: List[List[str]], output_format: str) -> List[Array]:
+        half = len(batch) // 2
+        return [
+            *self._embed(batch[:half], output_format),
+            *self._embed(batch[half:], output_format),
+        ]
+
+    def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:
+        select = OUTPUT_FORMATS[output_format]
+        if max(map(len, batch)) + 2 > self._window_steps:
+            selected = self._embed_in_windows(batch, select)
+        else:
+            output = self._run(batch)
+            # For each layer the two directions, (n_tokens, projection size) each
+            layers = zip(*(select(layers) for layers in output.layers.values()))
+            # (batch_size, layers, timesteps, 2 * projection size)
+            unpacked = torch.stack([output.packing.unpack(each, strip=1) for each in layers], dim=1)
+            selected = [
+                row[:, : len(sentence)] for row, sentence in zip(unpacked.cpu().numpy(), batch)
+            ]
+        # Copies, so that one sentence does not keep the whole batch in memory.
+        return [(row if output_format == "all" else row[0]).copy() for row in selected]
+
+    def _embed_in_windows(
+        self,
+        batch: List[List[str]],
+        select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
+    ) -> List[Array]:
+        bilm = self.elmo_bilm
+        sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
+        lengths = torch.tensor([len(words) for words in sentences])  # (batch_size,)
+        state = CarriedState()
+        if self.initial_state == "carried":
+            state = bilm.lstm.carried
+        elif self.initial_state == "settled":
+            state.load_state_dict(
+                {
+                    key: (output.repeat(len(batch), 1), memory.repeat(len(batch), 1))
+                    for key, (output, memory) in bilm.settled_state().state_dict().items()
+                }
+            )
+        arrays: List[Array] = []
+        dim = bilm.options.projection_dim
+        for window in run_in_windows(bilm, sentences, self._table, state, self._window_steps):
+            for i, (direction, layers) in enumerate(window.output.layers.items()):
+                # (layers, n_tokens, projection size)
+                vectors = torch.stack(select(layers)).cpu().numpy()
+                if not arrays:
+                    arrays = [
+                        numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
+                        for words in sentences
+                    ]
+                positions = window.positions(direction, lengths)
+                rows, steps = (each.cpu().numpy() for each in positions)  # (n_tokens,) each
+                for row in range(len(batch)):
+                    here = rows == row
+                    array = arrays[row][..., i * dim : (i + 1) * dim]
+                    array[:, steps[here]] = vectors[:, here]
+        return [array[:, 1:-1] for array in arrays]

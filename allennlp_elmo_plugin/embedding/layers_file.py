@@ -1,0 +1,412 @@
+"""The HDF5 file of ELMo layers that `allennlp elmo` writes."""
+
+import json
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Type
+
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile, journal_path, read_note
+from allennlp_elmo_plugin.files.json_file import parse_json
+from allennlp_elmo_plugin.files.whole_file import DISK_FULL, remove
+
+if TYPE_CHECKING:
+    import numpy
+
+DTYPES = ("float32", "float16")
+COMPRESSIONS = ("gzip", "lzf")
+
+ATTRIBUTE = "allennlp_elmo_plugin"
+"""Attribute of the root group: JSON of how the file was made."""
+
+_SENTENCE = "sentence"
+_CHUNK_TOKENS = 4096
+_GZIP_LEVEL = 4
+
+_REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
+
+
+class LayersFile:
+    """
+    HDF5 file with one dataset a sentence, written from start to end.
+
+        with LayersFile("layers.hdf5") as file:
+            file.add("0", layers)
+
+    Everything goes to `layers.hdf5.partial`, which takes the final name when the `with` block ends
+    well. `checkpoint` makes what is there so far safe: after an error or the process's death
+    `resume` goes on from the last one. If there was none, an error leaves nothing behind.
+
+    # Parameters
+
+    path : `str`
+        Name of the file.
+    overwrite : `bool`, optional (default = `False`)
+        Replace an existing file, or what a run that did not finish has left, instead of refusing.
+    resume : `bool`, optional (default = `False`)
+        Go on with what a run that did not finish has left, if there is any.
+    settings : `Dict[str, Any]`, optional (default = `None`)
+        JSON that tells how the file is made; kept in the file. To go on, it must be the same.
+    dtype : `str`, optional (default = `"float32"`)
+        `"float32"` or `"float16"`.
+    compression : `str`, optional (default = `None`)
+        `"gzip"`, which every HDF5 library reads, or the faster `"lzf"`, which comes with h5py.
+
+    # Raises
+
+    `ConfigurationError`
+        When the file exists and `overwrite` is not set, is a folder, or its folder is missing; when
+        there is a file of another run that did not finish.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        overwrite: bool = False,
+        resume: bool = False,
+        settings: Optional[Dict[str, Any]] = None,
+        dtype: str = "float32",
+        compression: Optional[str] = None,
+    ) -> None:
+        if dtype not in DTYPES:
+            raise ConfigurationError(f"dtype is {dtype!r}; it must be one of {list(DTYPES)}")
+        if compression is not None and compression not in COMPRESSIONS:
+            raise ConfigurationError(
+                f"compression is {compression!r}; it must be one of {list(COMPRESSIONS)}, or none"
+            )
+        self._path = os.path.expanduser(os.fspath(path))
+        check_output(self._path, overwrite, resume)
+        self._partial_path = _partial(self._path)
+        self._mapping_path = _mapping(self._path)
+        self._settings = settings or {}
+        self._dtype = dtype
+        self._compression = compression
+        self._file: Any = None
+        self._raw: Any = None
+        self._mapping: Any = None
+        self._resume = resume and read_note(self._partial_path) is not None
+        self.progress: Dict[str, Any] = {}
+        """What the last checkpoint was told; empty at the start."""
+
+    def __enter__(self) -> "LayersFile":
+        import h5py
+
+        try:
+            self._raw = JournaledFile(self._partial_path, recover=self._resume)
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"{self._partial_path} is being written by another process; wait for it, or choose "
+                "another output"
+            ) from error
+        try:
+            if self._resume:
+                self.progress = self._raw.note["progress"]
+                self._check_settings(self._raw.note["settings"])
+            # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
+            # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
+            libver = ("v108" if self._compression is None else "v110", "latest")
+            self._link_properties = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+            self._link_properties.set_create_intermediate_group(True)
+            self._link_properties.set_char_encoding(h5py.h5t.CSET_UTF8)
+            self._plain_properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            self._plain_properties.set_obj_track_times(False)
+            self._file = h5py.File(self._raw, "r+" if self._resume else "w", libver=libver)
+            self._open_mapping()
+            if not self._resume:
+                self.checkpoint({})
+        except BaseException:
+            if self._file is not None:
+                self._file.close()
+            self._raw.close()
+            if not self._resume:
+                self._remove_partial()
+            raise
+        return self
+
+    def _check_settings(self, settings: Dict[str, Any]) -> None:
+        differences = [
+            f"{key} was {settings.get(key)!r} and is {self._settings.get(key)!r}"
+            for key in sorted({*settings, *self._settings})
+            if settings.get(key) != self._settings.get(key)
+        ]
+        if differences:
+            raise ConfigurationError(
+                f"{self._partial_path} is of a run with other settings: {'; '.join(differences)}. "
+                f"Give the same ones, or {_REPLACE}"
+            )
+
+    def _open_mapping(self) -> None:
+        self._mapping = open(self._mapping_path, "r+b" if self._resume else "w+b")
+        self._mapping.truncate(self.progress.get("mapping_bytes", 0))
+        self._mapping.seek(0, os.SEEK_END)
+
+    def __exit__(
+        self,
+        error_type: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        failure = self._raw.error
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            failure = error
+        try:
+            self._close(failure is not None or error_type is not None)
+            failure = failure or self._raw.error
+            if failure is not None and (error_type is None or error is failure):
+                raise self._write_error(failure) from failure
+            if error_type is None:
+                # Still open, and so locked: nobody else may begin to write to it now.
+                self._raw.rename(self._path)
+                self._remove_partial()
+            else:
+                self._leave()
+        except BaseException:
+            self._leave()
+            raise
+        finally:
+            self._raw.close()
+
+    def _close(self, failed: bool) -> None:
+        for file in (self._file, self._mapping):
+            try:
+                file.close()
+            except Exception:
+                # Closing tries to write once more what could not be written.
+                if not failed and self._raw.error is None:
+                    raise
+
+    def _leave(self) -> None:
+        if not self.progress:
+            self._remove_partial()
+
+    def _remove_partial(self) -> None:
+        # The journal first: without it there is nothing to resume.
+        for path in (journal_path(self._partial_path), self._mapping_path, self._partial_path):
+            remove(path)
+
+    def _write_error(self, error: OSError) -> OSError:
+        kept = "nothing is kept"
+        if self.progress:
+            kept = (
+                f"what was written up to the last checkpoint is safe in {self._partial_path}: make "
+                "room and go on with --resume"
+            )
+        return OSError(error.errno, f"{error.strerror}; {kept}", self._partial_path)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls HDF5; a write that failed on the way is the error, whatever HDF5 says of it."""
+        try:
+            return function(*arguments)
+        finally:
+            if self._raw.error is not None:
+                raise self._raw.error
+
+    def sentence_at(self, key: str) -> Optional[str]:
+        """The sentence of a dataset that is there under its sentence; `None` if there is none."""
+        import h5py
+
+        item = self._call(self._file.get, key)
+        if isinstance(item, h5py.Dataset):
+            return item.attrs.get(_SENTENCE, key)
+        return None
+
+    def is_group(self, key: str) -> bool:
+        """Whether longer keys begin with this one and a slash."""
+        import h5py
+
+        return self._call(self._file.get, key, None, True) is h5py.Group
+
+    def add(
+        self, key: str, layers: "numpy.ndarray[Any, Any]", sentence: Optional[str] = None
+    ) -> None:
+        """
+        Add the layers of one sentence as a dataset.
+
+        # Parameters
+
+        key : `str`
+            Name of the dataset, not yet used. Slashes make groups, as everywhere in HDF5.
+        layers : `numpy.ndarray`
+            Shape `(layers, tokens, dim)` or `(tokens, dim)`.
+        sentence : `str`, optional (default = `None`)
+            What the key stands for, if it is not that itself: kept as an attribute.
+        """
+        self._call(self._add, key, layers, sentence)
+
+    def _add(
+        self, key: str, layers: "numpy.ndarray[Any, Any]", sentence: Optional[str] = None
+    ) -> None:
+        # h5py's own `create_dataset` takes twice as long (64 us a key against 32).
+        import h5py
+        import numpy
+
+        layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
+        dataset = h5py.h5d.create(
+            self._file.id,
+            key.encode("utf-8"),
+            h5py.h5t.py_create(layers.dtype),
+            h5py.h5s.create_simple(layers.shape),
+            self._creation_properties(layers),
+            self._link_properties,
+        )
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
+        if sentence is not None and sentence != key:
+            h5py.Dataset(dataset).attrs[_SENTENCE] = sentence
+
+    def _creation_properties(self, layers: "numpy.ndarray[Any, Any]") -> Any:
+        import h5py
+
+        # There are no chunks of nothing.
+        if self._compression is None or not layers.size:
+            return self._plain_properties
+        properties = self._plain_properties.copy()
+        *others, tokens, dim = layers.shape
+        properties.set_chunk((*others, min(tokens, _CHUNK_TOKENS), dim))
+        properties.set_shuffle()
+        if self._compression == "gzip":
+            properties.set_deflate(_GZIP_LEVEL)
+        else:
+            properties.set_filter(h5py.h5z.FILTER_LZF, h5py.h5z.FLAG_OPTIONAL)
+        return properties
+
+    def add_mapping(self, sentence: str, key: str) -> None:
+        """
+        Add a pair to `sentence_to_index`. The pairs wait in a file of their own.
+        """
+        separator = ", " if self._mapping.tell() else ""
+        pair = f"{separator}{json.dumps(sentence)}: {json.dumps(key)}"
+        self._mapping.write(pair.encode("ascii"))
+
+    def write_mapping(self, names: Sequence[str]) -> None:
+        """
+        Write all pairs as one JSON object, a dataset of shape `(1,)`.
+
+        # Parameters
+
+        names : `Sequence[str]`
+            Names of the dataset.
+        """
+        self._mapping.seek(0)
+        text = b"{%s}" % self._mapping.read()
+        first, *others = names
+        self._call(self._write_text, first, text)
+        for name in others:
+            self._file[name] = self._file[first]
+
+    def _write_text(self, name: str, text: bytes) -> None:
+        import h5py
+
+        dataset = self._file.create_dataset(name, (1,), dtype=h5py.special_dtype(vlen=str))
+        dataset[0] = text
+
+    def copy_from(self, source: Any, key: str) -> None:
+        """
+        Copy a dataset of another open HDF5 file as it is.
+        """
+        import h5py
+
+        name = key.encode("utf-8")
+        self._call(h5py.h5o.copy, source.id, name, self._file.id, name, None, self._link_properties)
+
+    def checkpoint(self, progress: Dict[str, Any]) -> None:
+        """
+        Make safe what is there so far.
+
+        # Parameters
+
+        progress : `Dict[str, Any]`
+            JSON that tells how far it is.
+        """
+        self._mapping.flush()
+        if progress:
+            progress = {**progress, "mapping_bytes": self._mapping.tell()}
+        self._call(self._file.flush)
+        self._raw.commit({"settings": self._settings, "progress": progress})
+        self.progress = progress
+
+    def finish(self, summary: Dict[str, Any]) -> None:
+        """
+        Write how the file was made, and `summary`, to the attribute of the root group.
+        """
+        text = json.dumps({**self._settings, **summary})
+        self._call(self._file.attrs.create, ATTRIBUTE, text)
+
+
+def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
+    """
+    Checks what can be checked at once: that the file can be there, and isn't, or may be replaced.
+
+    # Raises
+
+    `ConfigurationError`
+        See `LayersFile`.
+    """
+    path = os.path.expanduser(path)
+    if not os.path.basename(path):
+        raise ConfigurationError(f"cannot write {path!r}: it names no file, give a file name")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ConfigurationError(
+            f"cannot write {path}: there is no folder {folder}; create it first"
+        )
+    if not os.access(folder, os.W_OK):
+        raise ConfigurationError(f"cannot write {path}: nothing can be written to {folder}")
+    if os.path.isdir(path):
+        raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
+    partial = _partial(path)
+    if os.path.exists(path) and not overwrite:
+        raise ConfigurationError(
+            f"{path} exists already; remove it, choose another name, or {_REPLACE}"
+        )
+    if not (overwrite or resume) and _has_progress(partial):
+        raise ConfigurationError(
+            f"{partial} is there, of a run that did not finish or is still going on; go on with it "
+            f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
+        )
+
+
+def _has_progress(partial: str) -> bool:
+    """Whether there is something to lose: a run to resume, or a file of somebody else."""
+    try:
+        note = read_note(partial)
+    except ValueError:  # of another version
+        return True
+    if note is None:
+        return os.path.exists(partial) and os.path.getsize(partial) > 0
+    return bool(note["progress"])
+
+
+def complete_summary(path: str) -> Optional[Dict[str, Any]]:
+    """
+    The summary of a `LayersFile` that is complete, and that nobody is about to replace: `None`
+    otherwise. What a process that was killed while it removed its files has left goes now.
+    """
+    if not os.path.exists(path) or os.path.exists(_partial(path)):
+        return None
+    for leftover in (journal_path(_partial(path)), _mapping(path)):
+        remove(leftover)
+    return read_summary(path)
+
+
+def read_summary(path: str) -> Optional[Dict[str, Any]]:
+    """
+    How a `LayersFile` was made: its settings and summary. `None` if the file is something else.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            text = file.attrs.get(ATTRIBUTE)
+        summary = parse_json(text.encode("utf-8"), path) if isinstance(text, str) else None
+    except (OSError, ValueError):
+        return None
+    return summary if isinstance(summary, dict) else None
+
+
+def _partial(path: str) -> str:
+    return f"{path}.partial"
+
+
+def _mapping(path: str) -> str:
+    return f"{_partial(path)}.sentences"

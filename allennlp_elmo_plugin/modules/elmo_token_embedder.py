@@ -1,0 +1,140 @@
+"""ELMo as the token embedder of an AllenNLP model."""
+
+from typing import Dict, List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+
+# Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
+from allennlp.modules.token_embedders import TokenEmbedder
+
+from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
+from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.registration import register_anew
+
+
+@register_anew(TokenEmbedder, "elmo_token_embedder")
+class ElmoTokenEmbedder(TokenEmbedder):
+    """
+    One ELMo representation of each token: `Elmo` with a single scalar mix.
+
+    Registered as `elmo_token_embedder`, in the place of AllenNLP's class of the same name, whose
+    arguments, outputs and `state_dict` keys it shares: configurations and archives made with either
+    work with the other.
+
+    # Parameters
+
+    options_file, weight_file : `str`, optional
+        Options (JSON) and weights (HDF5) of the language model: paths, addresses, a folder or the
+        short name of a published model; see `ElmoFiles.find`. Both default to the published
+        original model.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Normalise each layer before the layers are mixed.
+    dropout : `float`, optional (default = `0.5`)
+        Dropout of the representations.
+    requires_grad : `bool`, optional (default = `False`)
+        Train the language model with the task instead of freezing it.
+    projection_dim : `int`, optional (default = `None`)
+        Project the representations linearly to this size.
+    vocab_to_cache : `List[str]`, optional (default = `None`)
+        Words whose character representations are computed once, in advance. The embedder then takes
+        the positions of the words in this list as `word_inputs`; position 0 means padding.
+    scalar_mix_parameters : `List[float]`, optional (default = `None`)
+        Weights of the layers before the softmax; they are then fixed. By default they are trained.
+    initial_state : `str`, optional (default = `"carried"`)
+        What every sentence starts from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
+    namespace_to_cache : `str`, optional (default = `None`)
+        A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
+        indexer `elmo_characters` with the same `namespace_to_cache` gives the `word_inputs`.
+    vocab : `Vocabulary`, optional (default = `None`)
+        The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
+        config.
+    precision : `str`, optional (default = `"float32"`)
+        Of the language model's matrix products: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
+    max_cached_words : `int`, optional (default = `50000`)
+        Words whose vectors are kept from batch to batch where no gradient is needed; see `Elmo`.
+    """
+
+    def __init__(
+        self,
+        options_file: str = DEFAULT_OPTIONS_FILE,
+        weight_file: str = DEFAULT_WEIGHT_FILE,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: Optional[int] = None,
+        vocab_to_cache: Optional[List[str]] = None,
+        scalar_mix_parameters: Optional[List[float]] = None,
+        initial_state: str = "carried",
+        namespace_to_cache: Optional[str] = None,
+        vocab: Optional[Vocabulary] = None,
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
+    ) -> None:
+        super().__init__()
+        if namespace_to_cache is not None:
+            if vocab_to_cache is not None:
+                raise ConfigurationError("give vocab_to_cache or namespace_to_cache, not both")
+            vocab_to_cache = _words_of(vocab, namespace_to_cache)
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            1,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            initial_state=initial_state,
+            precision=precision,
+            max_cached_words=max_cached_words,
+        )
+        self._projection: Optional[torch.nn.Linear] = None
+        self.output_dim: int = self._elmo.get_output_dim()
+        if projection_dim:
+            self._projection = torch.nn.Linear(self.output_dim, projection_dim)
+            self.output_dim = projection_dim
+
+    def get_output_dim(self) -> int:
+        """The size of the representation of one token."""
+        return self.output_dim
+
+    def forward(
+        self, elmo_tokens: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """
+        # Parameters
+
+        elmo_tokens : `torch.Tensor`
+            Character ids, shape `(batch_size, ..., timesteps, 50)`, 0 where padded.
+        word_inputs : `torch.Tensor`, optional
+            Positions of the words in `vocab_to_cache`, shape `(batch_size, ..., timesteps)`.
+
+        # Returns
+
+        `torch.Tensor`
+            Shape `(batch_size, ..., timesteps, output_dim)`.
+        """
+        # (batch_size, ..., timesteps, 2 * projection size of the language model)
+        representation = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        if self._projection is not None:
+            # (batch_size, ..., timesteps, output_dim)
+            representation = self._projection(representation)
+        return representation
+
+
+def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
+    """
+    The words of a namespace by their ids, padding first.
+    """
+    words: Dict[int, str] = {}
+    if vocab is not None and namespace in vocab.get_namespaces():
+        words = vocab.get_index_to_token_vocabulary(namespace)
+    if vocab is None or words.get(0) != vocab._padding_token:
+        raise ConfigurationError(
+            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such a "
+            "namespace of words and padding: set namespace_to_cache of the indexer "
+            "elmo_characters, too"
+        )
+    return [words[i] for i in range(len(words))]

@@ -1,0 +1,195 @@
+import functools
+import glob
+import io
+import json
+import logging
+import os
+import tarfile
+from os import PathLike
+from typing import Any, Dict, List, NamedTuple, Optional, Union
+
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.meta import META_NAME
+from allennlp.models import Model, archival
+
+from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
+from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
+
+logger = logging.getLogger(__name__)
+
+# AllenNLP's own, whatever the plugin makes of their names.
+_load_archive = archival.load_archive
+_load_model = archival._load_model
+
+_ARCHIVE = "model.tar.gz"
+
+# The layout of AllenNLP 0.9: the names of the archived files by their places in the config.
+_INDEX = "files_to_archive.json"
+_FOLDER = "fta"
+
+
+class _ElmoFile(NamedTuple):
+    """A file of an ELMo: its name in the config, and where it is on this machine."""
+
+    name: str
+    path: str
+
+
+def archive_model(
+    serialization_dir: Union[str, "PathLike[str]"],
+    weights: str = archival._DEFAULT_WEIGHTS,
+    archive_path: Union[str, "PathLike[str]"] = None,  # type: ignore[assignment]
+    include_in_archive: Optional[List[str]] = None,
+) -> str:
+    """
+    Write what AllenNLP's function of this name writes, and the ELMo files that the config names, so
+    that the archive loads where they are not: as AllenNLP 0.9 had it, and in its layout. Files that
+    cannot be had are left out with a warning. AllenNLP without this package loads such an archive
+    too, but wants the files where the config says.
+
+    The archive takes the place of an earlier one when it is complete. Nothing else in
+    `serialization_dir` changes.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The folder of a training run.
+    weights : `str`, optional (default = `"best.th"`)
+        Relative to `serialization_dir`, or absolute.
+    archive_path : `str`, optional (default = `"model.tar.gz"` in `serialization_dir`)
+        A file, or an existing folder for `model.tar.gz`.
+    include_in_archive : `List[str]`, optional (default = `None`)
+        Paths, or globs, relative to `serialization_dir`.
+
+    # Returns
+
+    `str`
+        The path of the archive.
+
+    # Raises
+
+    `RuntimeError`
+        There are no weights, or no config.
+    """
+    folder = os.fspath(serialization_dir)
+    weights_path = os.path.join(folder, weights)
+    config_path = os.path.join(folder, archival.CONFIG_NAME)
+    for kind, path in (("weights", weights_path), ("config", config_path)):
+        if not os.path.exists(path):
+            raise RuntimeError(f"{kind} file '{path}' does not exist, unable to archive model")
+    target = os.path.join(folder, _ARCHIVE) if archive_path is None else os.fspath(archive_path)
+    if os.path.isdir(target):
+        target = os.path.join(target, _ARCHIVE)
+    logger.info("archiving weights and vocabulary to %s", target)
+
+    with whole_file(target) as staged, tarfile.open(staged, "w:gz") as archive:
+        archive.add(config_path, archival.CONFIG_NAME)
+        archive.add(weights_path, archival._WEIGHTS_NAME)
+        archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)
+        if os.path.exists(os.path.join(folder, META_NAME)):
+            archive.add(os.path.join(folder, META_NAME), META_NAME)
+        else:
+            logger.warning("meta file %s does not exist", os.path.join(folder, META_NAME))
+        for pattern in include_in_archive or []:
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+                archive.add(path, os.path.relpath(path, folder))
+        _add_elmo_files(archive, _find_elmo_files(config_path))
+    return target
+
+
+def _find_elmo_files(config_path: str) -> Dict[str, _ElmoFile]:
+    """
+    The ELMo files of a config by their places there; none if one of them cannot be had.
+    """
+    files: Dict[str, _ElmoFile] = {}
+    try:
+        with open(config_path, encoding="utf-8") as file:
+            config = json.load(file)
+        for place, section in elmo_sections(config):
+            names = file_names(section)
+            for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
+                files[f"{place}.{argument}"] = _ElmoFile(name, os.path.realpath(path))
+    except Exception as error:  # of a config or download: no reason to lose the model
+        logger.warning("The archive is made without its ELMo files: %s", error)
+        return {}
+    return files
+
+
+def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, _ElmoFile]) -> None:
+    if not files:
+        return
+    index = json.dumps({key: file.name for key, file in files.items()}, indent=2).encode()
+    member = tarfile.TarInfo(_INDEX)
+    member.size = len(index)
+    archive.addfile(member, io.BytesIO(index))
+    member = tarfile.TarInfo(_FOLDER)
+    member.type, member.mode = tarfile.DIRTYPE, 0o755
+    archive.addfile(member)
+    members: Dict[str, str] = {}
+    for key, file in files.items():
+        name = f"{_FOLDER}/{key}"
+        if members.setdefault(file.path, name) == name:
+            archive.add(file.path, name)
+        else:  # an ELMo in several places of the config
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.LNKTYPE, members[file.path]
+            archive.addfile(member)
+
+
+class _Refused(ValueError):
+    """
+    What is wrong with an archive, without its name.
+    """
+
+
+@functools.wraps(_load_archive)
+def load_archive(
+    archive_file: Union[str, "PathLike[str]"], *args: Any, **kwargs: Any
+) -> archival.Archive:
+    """
+    AllenNLP's function of this name. What `load_model` refuses gets the name of the archive.
+    """
+    try:
+        return _load_archive(archive_file, *args, **kwargs)
+    except _Refused as error:
+        raise ConfigurationError(f"{os.fspath(archive_file)}: {error}") from None
+
+
+def load_model(
+    config: Params,
+    weights_path: Union[str, "PathLike[str]"],
+    serialization_dir: Union[str, "PathLike[str]"],
+    cuda_device: int,
+) -> Model:
+    """
+    AllenNLP's `_load_model`, with the ELMo files of the archive, also of one made by AllenNLP 0.9,
+    in the place of those in the config, but for those that the user has overridden.
+
+    # Raises
+
+    `ValueError`
+        The index is not a JSON object, or a key of the config is not the name of a file.
+    """
+    index_path = os.path.join(serialization_dir, _INDEX)
+    if os.path.exists(index_path):
+        try:
+            index = read_json_object(index_path, _INDEX)
+        except ValueError as error:
+            raise _Refused(f"{error}; AllenNLP wrote no such archive: don't use it") from None
+        for place, section in elmo_sections(config.params):
+            for argument, name in file_names(section).items():
+                key = f"{place}.{argument}"
+                if index.get(key) != name:
+                    continue
+                if os.path.basename(key) != key:
+                    raise _Refused(
+                        f"'{shown(key, 200)}' in {_INDEX} is not the name of a file in {_FOLDER}; "
+                        "AllenNLP wrote no such archive: don't use it"
+                    )
+                path = os.path.join(serialization_dir, _FOLDER, key)
+                if os.path.exists(path):
+                    section[argument] = path
+    return _load_model(config, weights_path, serialization_dir, cuda_device)

@@ -1,0 +1,53 @@
+"""
+Our ELMo under AllenNLP's names. What is registered is replaced by being registered again; but
+models such as `bcn` import the class itself, from `allennlp.modules.elmo`. And archives are made
+and loaded with their ELMo files, and `train_model` keeps the folder of its run.
+"""
+
+from typing import Any
+
+from allennlp.commands import train
+from allennlp.models import archival
+from allennlp.modules import elmo
+from allennlp.modules.token_embedders import elmo_token_embedder
+from allennlp.training import util as training_util
+
+from allennlp_elmo_plugin.modules import elmo as our_elmo
+from allennlp_elmo_plugin.modules import elmo_token_embedder as our_token_embedder
+from allennlp_elmo_plugin.patches import archival as our_archival
+from allennlp_elmo_plugin.patches.names import replace
+from allennlp_elmo_plugin.training import run_folder
+
+
+def apply() -> None:
+    """
+    Put our classes and functions in the place of AllenNLP's in its modules. Applying twice changes
+    nothing.
+    """
+    for original, ours in (
+        (elmo.Elmo, our_elmo.Elmo),
+        (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),
+    ):
+        if original is not ours:
+            _redirect_from_params(original, ours)
+        replace(original, ours)
+    for name in ("batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder"):
+        replace(getattr(elmo, name), getattr(our_elmo, name))
+    replace(archival.archive_model, our_archival.archive_model)
+    replace(archival.load_archive, our_archival.load_archive)
+    replace(archival._load_model, our_archival.load_model)
+    replace(train.train_model, run_folder.train_model)
+    replace(training_util.create_serialization_dir, run_folder.create_serialization_dir)
+
+
+def _redirect_from_params(original: Any, replacement: Any) -> None:
+    """
+    Lets `original.from_params` make a `replacement`: the annotation of an argument, which says what
+    is made of a part of a config, keeps the class that it was written with.
+    """
+    from_params = original.from_params.__func__
+
+    def redirected(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        return from_params(replacement if cls is original else cls, *arguments, **keywords)
+
+    original.from_params = classmethod(redirected)

@@ -1,0 +1,72 @@
+"""
+What jsonnet lacks to write a configuration for any ELMo: a look into options.json, and external
+variables that may be missing. `training_config/elmo.libsonnet` and `data.libsonnet` call these
+functions by `std.native`. An archive holds the evaluated configuration, so that nobody needs them
+to load one.
+"""
+
+import functools
+import os
+from typing import Any, Callable, Dict, Optional
+
+from allennlp.common import params
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, find_file
+from allennlp_elmo_plugin.patches.names import replace_attribute
+
+
+def elmo_model(name: str) -> Dict[str, Any]:
+    """
+    # Parameters
+
+    name : `str`
+        The folder of an ELMo, or the short name of a published one; see `ElmoFiles.find`.
+
+    # Returns
+
+    `Dict[str, Any]`
+        `options_file`, `weight_file`, and `dim`, the size of a token's representation. Of a
+        published model only the options are downloaded.
+
+    # Raises
+
+    `FileNotFoundError`, `ConfigurationError` or `ValueError` that names what is missing or wrong.
+    """
+    folder = os.path.expanduser(name)
+    if os.path.isfile(folder):
+        raise ConfigurationError(f"ELMO {name!r}: a file, where its folder must be given")
+    options = BiLmOptions.from_file(find_file(folder, OPTIONS_NAME, "ELMO"))
+    is_folder = os.path.isdir(folder)
+    return {
+        "options_file": os.path.join(folder, OPTIONS_NAME) if is_folder else name,
+        "weight_file": os.path.join(folder, WEIGHTS_NAME) if is_folder else name,
+        "dim": len(options.directions) * options.projection_dim,
+    }
+
+
+def add_native_functions() -> None:
+    """
+    Gives every configuration that AllenNLP reads the functions `std.native("elmo_model")(name)` and
+    `std.native("ext_var_or_empty")(name)`, which is `std.extVar` but for variables that are not
+    there. Adding them twice changes nothing.
+    """
+    if not getattr(params.evaluate_file, "_has_elmo", False):
+        replace_attribute(params, "evaluate_file", _with_native_functions(params.evaluate_file))
+
+
+def _with_native_functions(evaluate_file: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(evaluate_file)
+    def evaluate(filename: str, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any) -> str:
+        variables = ext_vars or {}
+        # One parameter each, and no None: jsonnet's binding for Python confuses the names of two,
+        # and counts None's references wrongly.
+        functions = {
+            "elmo_model": (("name",), elmo_model),
+            "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
+        }
+        return evaluate_file(filename, ext_vars=variables, native_callbacks=functions, **kwargs)
+
+    evaluate._has_elmo = True  # type: ignore[attr-defined]
+    return evaluate

@@ -1,0 +1,180 @@
+import json
+import tracemalloc
+
+import h5py
+import numpy as np
+import pytest
+
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
+    CheckpointVariables,
+    Hdf5Variables,
+    complete_options,
+    fill,
+    find_variables,
+    published_name,
+    read_options,
+)
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
+from tests.support.bilm_tf import REFERENCE
+from tests.tensorflow_checkpoint_writer import write_checkpoint
+
+CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel", f"{CELL}/W_0"),
+        ("RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/bias", f"{CELL}/B"),
+        ("RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/projection/kernel", f"{CELL}/W_P_0"),
+        (f"{CELL}/W_0", f"{CELL}/W_0"),
+        # One layer.
+        ("RNN_1/rnn/lstm_cell/bias", "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/B"),
+        ("RNN_1/RNN/LSTMCell/W_P_0", "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"),
+        # Forward only.
+        ("rnn/multi_rnn_cell/cell_1/lstm_cell/kernel", f"{CELL}/W_0"),
+        ("rnn/MultiRNNCell/Cell1/LSTMCell/projection/kernel", f"{CELL}/W_P_0"),
+        ("CNN_high_0/W_carry", "CNN_high_0/W_carry"),
+        ("softmax/W", "softmax/W"),
+    ],
+)
+def test_published_name(name, expected):
+    assert published_name(name) == expected
+
+
+def test_both_forms_have_the_same_variables():
+    checkpoint = CheckpointVariables(TensorFlowCheckpoint(REFERENCE / "checkpoint"))
+    dumped = Hdf5Variables(REFERENCE / "checkpoint" / "weights.hdf5")
+    softmax = {"softmax/W": (50, 8), "softmax/b": (50,)}
+    assert checkpoint.shapes == {**dumped.shapes, **softmax}
+    for name in dumped.shapes:
+        assert np.array_equal(checkpoint.read(name), dumped.read(name)), name
+    assert checkpoint.n_updates() == 30 and dumped.n_updates() == 0
+    assert dumped.accumulators() is None
+    assert checkpoint.accumulators().shapes == checkpoint.shapes
+
+
+def test_find(tmp_path):
+    (tmp_path / "weights.hdf5").write_text("no HDF5")
+    with pytest.raises(ValueError, match="not an HDF5 file"):
+        find_variables(tmp_path)
+    write_checkpoint(tmp_path / "model.ckpt-1", {"lm/x": np.zeros(1, "float32")})
+    assert set(find_variables(tmp_path).shapes) == {"x"}
+    assert set(find_variables(tmp_path / "model.ckpt-1").shapes) == {"x"}
+    (tmp_path / "model.ckpt-1.index").unlink()
+    (tmp_path / "weights.hdf5").unlink()
+    with pytest.raises(FileNotFoundError, match="neither a checkpoint of TensorFlow"):
+        find_variables(tmp_path)
+
+
+def test_complete_options():
+    path = REFERENCE / "checkpoint" / "options.json"
+    options = json.loads(path.read_text("utf-8"))
+    shapes = find_variables(REFERENCE / "checkpoint").shapes
+    assert complete_options(options, shapes) == options
+    completed = complete_options({"char_cnn": {}}, shapes)
+    assert completed == {
+        "bidirectional": True,
+        "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 4], [2, 8], [3, 16]], "n_highway": 1},
+        "lstm": {"dim": 16, "n_layers": 2, "projection_dim": 8},
+        "n_tokens_vocab": 50,
+    }
+    # What is said stays, right or wrong.
+    said = {"bidirectional": False, "lstm": {"dim": 1, "n_layers": 7}, "n_tokens_vocab": 3}
+    completed = complete_options(said, shapes)
+    assert completed == {**said, "lstm": {**said["lstm"], "projection_dim": 8}}
+
+
+N_WORDS, DIM = 40_000, 16
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("form", ["checkpoint", "hdf5"])
+def test_tables_are_read_where_they_belong(tied, form, tmp_path):
+    """Never is there a second copy of one, whatever it is saved in."""
+    bilm = BiLm(BiLmOptions(lstm_dim=16, projection_dim=DIM, n_tokens_vocab=N_WORDS))
+    shared = bilm.token_layer.weight if tied else None
+    softmax = Softmax(N_WORDS, DIM, weight=shared)
+    rng = np.random.RandomState(0)
+    arrays = {"embedding": rng.standard_normal((N_WORDS, DIM)).astype("float32")}
+    arrays["softmax/b"] = np.arange(N_WORDS, dtype="float32")
+    arrays["softmax/W"] = arrays["embedding"] if tied else -arrays["embedding"]
+    for direction in range(2):
+        cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell0/LSTMCell"
+        arrays[f"{cell}/W_0"] = np.ones((2 * DIM, 64), "float32")
+        arrays[f"{cell}/B"] = np.ones(64, "float32")
+    if form == "checkpoint":
+        write_checkpoint(tmp_path / "x", {f"lm/{name}": arrays[name] for name in arrays})
+        variables = find_variables(tmp_path)
+    else:
+        with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+        variables = Hdf5Variables(tmp_path / "weights.hdf5")
+    tracemalloc.start()
+    try:
+        fill(bilm, softmax, variables)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for name, table in (
+        ("embedding", bilm.token_layer.weight),
+        ("softmax/W", softmax.weight),
+        ("softmax/b", softmax.bias),
+    ):
+        assert np.array_equal(table.detach().numpy(), arrays[name]), name
+    # NumPy's arrays are traced; a chunk of a checkpoint is one table here.
+    largest = arrays["embedding"].nbytes
+    assert peak < (1.5 if form == "checkpoint" else 0.5) * largest
+
+
+def test_numbers_that_are_not_float32(tmp_path):
+    """A table of another type can't be read in place, and no bilm-tf wrote it."""
+    bilm = BiLm(BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False))
+    arrays = {
+        "lm/embedding": np.zeros((3, 4), "float64"),
+        "lm/rnn/lstm_cell/kernel": np.zeros((8, 16), "float32"),
+        "lm/rnn/lstm_cell/bias": np.zeros(16, "float32"),
+    }
+    write_checkpoint(tmp_path / "x", arrays)
+    with pytest.raises(ValueError, match="type float64 and shape .*can't be read to a float32"):
+        fill(bilm, Softmax(3, 4), find_variables(tmp_path))
+
+
+def test_two_names_of_one_variable(tmp_path):
+    names = ["rnn/lstm_cell/bias", "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"]
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        for name in names:
+            file[name] = np.zeros(4, "float32")
+    with pytest.raises(ValueError, match="weights.hdf5: '.*' and '.*' are two names of one"):
+        find_variables(tmp_path)
+    write_checkpoint(tmp_path / "x", {f"lm/{name}": np.zeros(4, "float32") for name in names})
+    with pytest.raises(ValueError, match="x: '.*' and '.*' are two names of one variable"):
+        find_variables(tmp_path)
+
+
+@pytest.mark.parametrize("value", [[1, 2], -1, np.nan, np.inf])
+def test_number_of_updates(value, tmp_path):
+    write_checkpoint(tmp_path / "x", {"global_step": np.array(value, "float32")})
+    with pytest.raises(ValueError, match="x: 'global_step' must be one number"):
+        find_variables(tmp_path).n_updates()
+
+
+def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
+    """Also that of the softmax."""
+    checkpoint = REFERENCE / "checkpoint"
+    variables = find_variables(checkpoint)
+    values = json.loads((checkpoint / "options.json").read_text("utf-8"))
+    path = tmp_path / "options.json"
+    for change, message in (
+        ({"lstm": {**values["lstm"], "dim": 2**31 - 1}}, "W_0' has shape .* but the options ask"),
+        ({"lstm": {**values["lstm"], "n_layers": 2**31 - 1}}, "there is no variable .*Cell2"),
+        ({"n_tokens_vocab": 2**31 - 1}, '"n_tokens_vocab" is 2147483647, but .* has 50 words'),
+        ({"lstm": {**values["lstm"], "projection_dim": 16}}, "'softmax/W' has shape .50, 8."),
+    ):
+        path.write_text(json.dumps({**values, **change}), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            read_options(path, variables)

@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from allennlp_elmo_plugin import BiLm, BiLmOptions
+from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
+from tests.support.testing import write_random_elmo
+
+SENTENCES = [["<S>", "the", "cat", "sat", "</S>"], ["<S>", "the", "</S>"], ["<S>", "</S>"]]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("elmo")
+    return write_random_elmo(folder, lstm_dim=256, projection_dim=64, filters=((1, 32), (2, 96)))
+
+
+@pytest.fixture
+def bilm(files):
+    module = BiLm(BiLmOptions.from_file(files[0]))
+    read_weights(files[1], module)
+    return module.eval()
+
+
+def layers(output):
+    return torch.stack([output.unpack(layer) for layer in range(output.n_layers)])
+
+
+def run(bilm, sentences=SENTENCES):
+    ids = torch.from_numpy(sentences_to_character_ids(sentences))
+    return layers(bilm(ids, torch.tensor([len(sentence) for sentence in sentences])))
+
+
+@pytest.mark.parametrize("max_cached_words", [0, 3, 1000])
+def test_words_are_their_characters(bilm, max_cached_words):
+    expected = run(bilm).detach()
+    bilm.token_layer.max_cached_words = max_cached_words
+    for _ in range(2):
+        with torch.no_grad():
+            assert (run(bilm) - expected).abs().max() < 1e-6
+            assert (layers(bilm.forward_words(SENTENCES)) - expected).abs().max() < 1e-6
+        outputs = layers(bilm.forward_words(SENTENCES))
+        assert outputs.requires_grad
+        assert (outputs - expected).abs().max() < 1e-6
+
+
+def test_no_words(bilm):
+    assert layers(bilm.forward_words([])).shape == (3, 0, 0, 128)
+    with torch.no_grad():
+        assert layers(bilm.forward_words([[], []])).shape == (3, 2, 0, 128)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_kept_words_follow_the_parameters(bilm, cached):
+    bilm.token_layer.max_cached_words = 1000 if cached else 0
+    with torch.no_grad():
+        before = run(bilm)
+    run(bilm).sum().backward()
+    torch.optim.SGD(bilm.parameters(), lr=1e-3).step()
+    expected = run(bilm).detach()
+    with torch.no_grad():
+        assert (run(bilm) - expected).abs().max() < 1e-5
+        assert (layers(bilm.forward_words(SENTENCES)) - expected).abs().max() < 1e-5
+    assert (before - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("precision, bound", [("bfloat16", 0.02), ("int8", 0.06)])
+def test_precision(bilm, precision, bound):
+    with torch.no_grad():
+        expected = run(bilm)
+        bilm.set_precision(precision)
+        actual = run(bilm)
+        assert actual.dtype == torch.float32
+        for layer, expected_layer in zip(actual, expected):
+            assert 1e-5 < (layer - expected_layer).norm() / expected_layer.norm() < bound
+        bilm.set_precision("float32")
+        assert torch.equal(run(bilm), expected)
+
+
+def test_training_in_bfloat16(bilm):
+    gradients = []
+    for precision in ("float32", "bfloat16"):
+        bilm.set_precision(precision)
+        bilm.zero_grad()
+        run(bilm).square().sum().backward()
+        gradients.append([parameter.grad for parameter in bilm.parameters()])
+    for near, exact in zip(*reversed(gradients)):
+        assert near.dtype == torch.float32
+        assert (near - exact).norm() < 0.05 * exact.norm()
+
+
+def test_unknown_precision(bilm):
+    with pytest.raises(ValueError, match="precision is 'half'; it must be one of"):
+        bilm.set_precision("half")

@@ -1,0 +1,209 @@
+import itertools
+import multiprocessing
+import os
+import select
+import time
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.models import Model
+from allennlp.training import GradientDescentTrainer
+
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.windows import check_window_order
+
+WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("".join(" ".join(map(str, range(i % 9))) + "\n" for i in range(200)))
+    return str(path)
+
+
+@pytest.fixture
+def vocab():
+    return Vocabulary(non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": WORDS})
+
+
+def loader(corpus, vocab, reader=None, **params):
+    reader = reader or TruncatedBpttLmReader(4, 5)
+    params = Params({"type": "truncated_bptt", **params})
+    made = DataLoader.from_params(params, reader=reader, data_path=corpus)
+    made.index_with(vocab)
+    return made
+
+
+def in_order(batches):
+    previous = None
+    for batch in batches:
+        previous = check_window_order(batch["window"], previous)
+    return previous
+
+
+def equal(batches, others):
+    return len(batches) == len(others) and all(
+        set(batch) == set(other) and all(torch.equal(batch[key], other[key]) for key in batch)
+        for batch, other in zip(batches, others)
+    )
+
+
+def test_batches(corpus, vocab):
+    made = loader(corpus, vocab)
+    batches = list(made)
+    assert len(batches) == len(made) > 10
+    assert in_order(batches) == len(batches) - 1
+    for batch in batches:
+        assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == {
+            "tokens": (4, 5, 50),
+            "targets": (4, 5),
+            "tokens_reverse": (4, 5, 50),
+            "targets_reverse": (4, 5),
+            "window": (4, 3),
+        }
+        assert all(tensor.dtype == torch.long for tensor in batch.values())
+    assert batches[0]["targets"][0].tolist() == [1, 3, 1, 3, 4]
+
+
+def test_tail(corpus, vocab):
+    made = loader(corpus, vocab, TruncatedBpttLmReader(4, 5, drop_last=False))
+    batches = list(made)
+    assert len(batches) == len(made)
+    n_pairs = sum(i % 9 + 1 for i in range(200))
+    for name in ("targets", "targets_reverse"):
+        assert sum(int((batch[name] != -100).sum()) for batch in batches) == n_pairs
+    for batch in batches:
+        assert torch.equal(batch["targets"] == -100, (batch["tokens"] == 0).all(dim=-1))
+        valid = batch["targets"] != -100
+        assert not (valid[:, 1:] & ~valid[:, :-1]).any()  # a prefix
+
+
+@pytest.mark.parametrize("bad", [{"batch_size": 4}, {"shuffle": True}])
+def test_only_the_right_settings(corpus, vocab, bad):
+    with pytest.raises(ConfigurationError):
+        loader(corpus, vocab, **bad)
+
+
+def test_missing_text_is_named_at_once(tmp_path, vocab):
+    with pytest.raises(ConfigurationError, match="not_there.txt"):
+        loader(tmp_path / "not_there.txt", vocab)
+
+
+def test_other_reader_and_workers_are_refused(corpus, vocab):
+    with pytest.raises(ConfigurationError, match="truncated_bptt_lm"):
+        TruncatedBpttDataLoader(DatasetReader(), corpus)
+    with pytest.raises(ConfigurationError, match="num_workers is 2"):
+        loader(corpus, vocab, num_workers=2)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_every_epoch_has_its_own_order(corpus, vocab, num_workers):
+    def passes(num_workers):
+        reader = TruncatedBpttLmReader(4, 5, shuffle_sentences=True)
+        made = loader(corpus, vocab, reader, num_workers=num_workers)
+        return [list(made) for _ in range(3)]
+
+    first, second, third = passes(num_workers)
+    assert not equal(first, second) and not equal(second, third)
+    assert all(equal(*pair) for pair in zip((first, second, third), passes(0)))
+
+
+def test_length_is_that_of_the_last_pass(corpus, vocab, monkeypatch):
+    made = loader(corpus, vocab)
+    exact = len(made)
+    made = loader(corpus, vocab)
+    monkeypatch.setattr(made.reader, "count_batches", lambda path: 7)
+    assert len(made) == 7
+    list(itertools.islice(made, 3))  # not a full pass
+    assert len(made) == 7
+    list(made)
+    assert len(made) == exact
+
+
+def test_batches_per_epoch(corpus, vocab):
+    whole = list(loader(corpus, vocab))
+    made = loader(corpus, vocab, batches_per_epoch=9)
+    assert len(made) == 9
+    assert equal(list(made) + list(made), whole[:18])
+
+
+def take_one_and_wait(made, connection):
+    batches = iter(made)
+    next(batches)
+    connection.send("started")
+    time.sleep(60)
+
+
+def test_worker_ends_with_a_killed_process(corpus, vocab):
+    made = loader(corpus, vocab, num_workers=1)
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    reading_end, writing_end = os.pipe()
+    process = fork.Process(target=take_one_and_wait, args=(made, sender))
+    process.start()
+    os.close(writing_end)
+    receiver.recv()
+    process.kill()
+    # At its end once no process is left that could write.
+    assert select.select([reading_end], [], [], 30)[0]
+    os.close(reading_end)
+
+
+class TestStockLoader:
+    """AllenNLP's own loader works with the right settings, and wrong ones are noticed."""
+
+    def stock(self, corpus, vocab, **params):
+        return loader(corpus, vocab, type="multiprocess", **params)
+
+    @pytest.mark.parametrize("params", [{}, {"max_instances_in_memory": 8}, {"num_workers": 1}])
+    def test_right(self, corpus, vocab, params):
+        made = self.stock(corpus, vocab, batch_size=4, **params)
+        assert equal(list(made), list(loader(corpus, vocab)))
+
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"batch_size": 3},
+            {"batch_size": 8},
+            {"batch_size": 4, "shuffle": True},
+            {"batch_size": 4, "shuffle": True, "max_instances_in_memory": 8},
+            {
+                "batch_sampler": {
+                    "type": "bucket",
+                    "batch_size": 4,
+                    "sorting_keys": ["tokens"],
+                }
+            },
+        ],
+    )
+    def test_wrong(self, corpus, vocab, params):
+        with pytest.raises(ValueError, match="truncated_bptt"):
+            in_order(self.stock(corpus, vocab, **params))
+
+
+class CountingModel(Model):
+    def __init__(self, vocab):
+        super().__init__(vocab)
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.numbers = []
+
+    def forward(self, window, **tensors):
+        self.numbers.append(int(window[0, 0]))
+        return {"loss": self.weight}
+
+
+@pytest.mark.parametrize("estimate", [0, 5, 500])
+def test_trainer_copes_with_a_wrong_estimate(corpus, vocab, monkeypatch, estimate):
+    made = loader(corpus, vocab)
+    exact = len(made)
+    made = loader(corpus, vocab)
+    monkeypatch.setattr(made.reader, "count_batches", lambda path: estimate)
+    model = CountingModel(vocab)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    GradientDescentTrainer(model, optimizer, made, num_epochs=2, cuda_device=-1).train()
+    assert model.numbers == list(range(exact)) * 2

@@ -1,0 +1,163 @@
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from allennlp_elmo_plugin.files import hdf5_file
+from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file, read_floats
+
+HUGE = (10**6, 10**6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "weights.hdf5"
+
+
+def write(path, change):
+    with h5py.File(path, "w") as file:
+        file["sound"] = np.ones((3, 4), "float32")
+        change(file, path.parent)
+
+
+def external_storage(file, folder):
+    (folder / "secret").write_bytes(bytes(400))
+    storage = [(str(folder / "secret"), 0, 400)]
+    file.create_dataset("group/x", (100,), "float32", external=storage)
+
+
+def external_link(file, folder):
+    with h5py.File(folder / "other.hdf5", "w") as other:
+        other["x"] = np.ones(3)
+    file["group/x"] = h5py.ExternalLink("other.hdf5", "x")
+
+
+def virtual(file, folder):
+    external_link(file, folder)
+    del file["group"]
+    layout = h5py.VirtualLayout((3,), "float64")
+    layout[:] = h5py.VirtualSource(str(folder / "other.hdf5"), "x", (3,))
+    file.create_virtual_dataset("group/x", layout)
+
+
+def linked_many_times(file, folder):
+    file["group/x"] = np.ones(2**20, "float32")
+    for i in range(200):
+        file[f"group/{i}"] = file["group/x"]
+
+
+REFUSED = {
+    "a link to another file": (external_link, "'group/x' is a link"),
+    "a link to nowhere": (
+        lambda file, _: file.__setitem__("x", h5py.SoftLink("/nowhere")),
+        "'x' is a link",
+    ),
+    "links in a circle": (
+        lambda file, _: [file.__setitem__(a, h5py.SoftLink(b)) for a, b in ("xy", "yx")],
+        "'x' is a link",
+    ),
+    "data in another file": (external_storage, "'group/x' has its data in other files"),
+    "a virtual dataset": (virtual, "'group/x' has its data in other files"),
+    "chunks that were never written": (
+        lambda file, _: file.create_dataset("x", HUGE, "float32", chunks=(100, 100)),
+        "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
+    ),
+    "compressed chunks that were never written": (
+        lambda file, _: file.create_dataset("x", HUGE, "float32", compression="gzip"),
+        "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
+    ),
+    "data that were never written": (
+        lambda file, _: file.create_dataset("x", HUGE, "float32"),
+        "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
+    ),
+    "a bomb": (
+        lambda file, _: file.create_dataset(
+            "x", data=np.zeros(2**25, "float32"), compression="gzip", compression_opts=9
+        ),
+        "take 134,.* bytes, more than 100 times the file's",
+    ),
+    "a dataset linked many times": (linked_many_times, "more than 100 times the file's"),
+    "a chunk larger than the data": (
+        lambda file, _: file.create_dataset(
+            "x",
+            data=np.zeros(3, "float32"),
+            maxshape=(None,),
+            chunks=(2**28,),
+            compression="gzip",
+        ),
+        "more than 100 times the file's",
+    ),
+    "another filter": (
+        lambda file, _: file.create_dataset("x", data=np.arange(99), scaleoffset=0),
+        r"'x' has filters \[6\] of HDF5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, path):
+    change, message = REFUSED[case]
+    write(path, change)
+    with pytest.raises(ValueError, match=f"weights.hdf5: .*{message}"):
+        with open_weight_file(path):
+            pass
+
+
+def test_read(path):
+    """Compression is no reason to refuse a file, nor is a loop of groups."""
+    values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
+
+    def change(file, _):
+        for name in ("gzip", "lzf"):
+            file.create_dataset(name, data=values, compression=name, shuffle=True, fletcher32=True)
+        file["double"] = values.astype(">f8")
+        file["empty"] = np.zeros((0, 3), "float32")
+        file["group/loop"] = file["/"]
+
+    write(path, change)
+    with open_weight_file(path) as file:
+        for name in ("gzip", "lzf", "double"):
+            assert np.array_equal(read_floats(file[name], path), values)
+        assert read_floats(file["empty"], path).shape == (0, 3)
+        out = np.zeros_like(values)
+        assert read_floats(file["gzip"], path, out) is out and np.array_equal(out, values)
+
+
+def test_types(path):
+    def change(file, _):
+        file["text"] = "text"
+        file["numbers"] = np.arange(3)
+        file["records"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
+        file.create_dataset("references", data=[file["text"].ref], dtype=h5py.ref_dtype)
+        file.create_dataset("nothing", data=h5py.Empty("f4"))
+        file["type"] = np.dtype("f4")
+        file.create_group("group")
+
+    write(path, change)
+    with open_weight_file(path) as file:
+        assert [name for name in file if is_float(file[name])] == ["sound"]
+
+
+def test_damaged_data(path):
+    write(path, lambda file, _: file.create_dataset("x", data=np.arange(999.0), compression="gzip"))
+    with h5py.File(path, "r") as file:
+        chunk = file["x"].id.get_chunk_info(0)
+    data = bytearray(path.read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + 40] = bytes(40)
+    path.write_bytes(data)
+    with open_weight_file(path) as file:
+        with pytest.raises(ValueError, match="weights.hdf5: the dataset '/x' can't be read"):
+            read_floats(file["x"], path)
+
+
+def test_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: is a device or pipe, not a weight file"):
+        with open_weight_file(tmp_path / "pipe"):
+            pass
+
+
+def test_allowance():
+    assert hdf5_file.allowance(1) == 64 * 2**20
+    assert hdf5_file.allowance(2**30) == 100 * 2**30

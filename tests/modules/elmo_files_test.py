@@ -1,0 +1,196 @@
+import shutil
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+import requests
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
+from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm, _ElmoCharacterEncoder
+from allennlp_elmo_plugin.modules.elmo_files import (
+    DEFAULT_OPTIONS_FILE,
+    DEFAULT_WEIGHT_FILE,
+    ElmoFiles,
+    elmo_sections,
+)
+from tests.support.testing import write_random_elmo
+
+BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "my_elmo"
+    folder.mkdir()
+    write_random_elmo(folder)
+    return folder
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch, folder: Path) -> List[str]:
+    """The addresses asked for; each gives a file of the random model."""
+    asked: List[str] = []
+
+    def cached_path(address: str) -> str:
+        if "://" not in address:
+            return address
+        asked.append(address)
+        return str(folder / ("options.json" if address.endswith("json") else "weights.hdf5"))
+
+    monkeypatch.setattr(elmo_files, "cached_path", cached_path)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "name, model",
+    [
+        ("small", "2x1024_128_2048cnn_1xhighway"),
+        ("medium", "2x2048_256_2048cnn_1xhighway"),
+        ("original", "2x4096_512_2048cnn_2xhighway"),
+        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B"),
+    ],
+)
+def test_short_names(downloads: List[str], name: str, model: str) -> None:
+    addresses = [f"{BUCKET}{model}/elmo_{model}_{end}" for end in ("options.json", "weights.hdf5")]
+    for arguments in ((name, name), (name,), (name, DEFAULT_WEIGHT_FILE)):
+        ElmoFiles.find(*arguments)
+        assert downloads == addresses
+        downloads.clear()
+
+
+def test_defaults_are_the_original(downloads: List[str]) -> None:
+    ElmoFiles.find("original")
+    assert downloads == [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda *files: Elmo(*files, num_output_representations=1),
+        lambda *files: ElmoTokenEmbedder(*files),
+        lambda *files: ElmoEmbedder(*files),
+        lambda *files: _ElmoBiLm(*files),
+        lambda *files: _ElmoCharacterEncoder(*files),
+    ],
+    ids=["Elmo", "ElmoTokenEmbedder", "ElmoEmbedder", "_ElmoBiLm", "_ElmoCharacterEncoder"],
+)
+def test_all_take_them(downloads: List[str], folder: Path, use: Any) -> None:
+    use("small", "small")
+    assert set(downloads) == set(addresses_of("small"))
+    downloads.clear()
+    use(str(folder), str(folder))
+    assert not downloads
+
+
+def addresses_of(name: str) -> List[str]:
+    return [elmo_files._published(name, end) for end in ("options.json", "weights.hdf5")]
+
+
+def test_a_folder_alone(folder: Path) -> None:
+    expected = (str(folder / "options.json"), str(folder / "weights.hdf5"))
+    assert ElmoFiles.find(str(folder)) == expected
+    assert ElmoFiles.find(str(folder), str(folder)) == expected
+    # Users of the defaults name the folder once.
+    assert ElmoEmbedder(str(folder)).elmo_bilm.num_layers == 3
+    assert ElmoTokenEmbedder(str(folder)).get_output_dim() == 16
+    other = folder.parent / "other.hdf5"
+    shutil.copyfile(folder / "weights.hdf5", other)
+    assert ElmoFiles.find(str(folder), str(other)).weight_file == str(other)
+
+
+def test_what_lies_here_comes_before_short_names(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, downloads: List[str]
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    (folder.parent / "small").mkdir()  # of something else
+    ElmoFiles.find("small")
+    assert len(downloads) == 2
+    write_random_elmo(folder.parent / "small")
+    assert ElmoFiles.find("small").options_file.endswith("small/options.json")
+    assert len(downloads) == 2
+
+
+def test_options_alone(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match="needs its weight_file"):
+        ElmoFiles.find(str(folder / "options.json"))
+
+
+def test_nothing_there(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="options_file 'smal'.*'small'"):
+        ElmoFiles.find("smal", str(folder))
+    with pytest.raises(FileNotFoundError, match="weight_file.*nothing.hdf5"):
+        ElmoFiles.find(str(folder), "nothing.hdf5")
+    (folder / "weights.hdf5").unlink()
+    with pytest.raises(FileNotFoundError, match="the folder of an ELMo has options.json and"):
+        ElmoFiles.find(str(folder))
+
+
+@pytest.mark.parametrize("value", ["small", BUCKET + "my_options.json"])
+def test_offline(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def cached_path(address: str) -> str:
+        raise requests.exceptions.ConnectionError("no route to host")
+
+    monkeypatch.setattr(elmo_files, "cached_path", cached_path)
+    with pytest.raises(ConfigurationError) as caught:
+        ElmoFiles.find(value, value)
+    message = str(caught.value)
+    assert f"options_file {value!r}: cannot download {BUCKET}" in message
+    assert "no route to host" in message and "Without a connection" in message
+
+
+def test_exchanged(folder: Path) -> None:
+    files = ElmoFiles.find(str(folder))
+    with pytest.raises(ConfigurationError, match="exchange options_file and weight_file"):
+        Elmo(files.weight_file, files.options_file, 1)
+    with pytest.raises(ConfigurationError, match="options.json.*not an HDF5 file"):
+        Elmo(files.options_file, files.options_file, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"lstm_dim": 12},
+        {"projection_dim": 4},
+        {"n_layers": 1},
+        {"n_layers": 3},
+        {"filters": [(1, 4), (2, 6)]},
+        {"filters": [(1, 4), (2, 6), (4, 8)]},
+        {"n_highway": 2},
+        {"n_highway": 0},
+        {"char_dim": 5},
+    ],
+    ids=str,
+)
+def test_weights_of_another_model(tmp_path: Path, folder: Path, other: Any) -> None:
+    _, weight_file = write_random_elmo(tmp_path, **other)
+    with pytest.raises(ConfigurationError, match=r"weights.hdf5: .*is this the weight file"):
+        Elmo(str(folder / "options.json"), weight_file, 1)
+
+
+def test_options_that_are_no_options(folder: Path) -> None:
+    (folder / "options.json").write_text('{"lstm": {"dim": 4}}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match='options.json: "lstm.projection_dim" is missing'):
+        Elmo(str(folder), str(folder), 1)
+
+
+@pytest.mark.parametrize(
+    "section, found",
+    [
+        ({"type": "elmo_token_embedder"}, True),
+        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
+        ({"type": "elmo_token_embedder", "options_file": None}, False),
+        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
+        ({"options_file": "small"}, True),
+        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
+        # The options of a language model, which has no published weights.
+        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
+        ({"type": "my_language_model", "options_file": "a"}, False),
+        ({"weight_file": "b"}, False),
+    ],
+)
+def test_sections_of_a_config(section: Any, found: bool) -> None:
+    config = {"model": {"inner": [section]}}
+    assert list(elmo_sections(config)) == ([("model.inner.0", section)] if found else [])
+    assert list(elmo_sections(section)) == ([("", section)] if found else [])

@@ -1,0 +1,306 @@
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Token
+from allennlp.models import Model, archival, load_archive
+
+from allennlp_elmo_plugin.patches import archival as our_archival
+from tests.support.testing import read_files, write_random_elmo
+
+SENTENCE = "Alice counted the naïve ﬁsh".split()
+OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
+
+
+def config(options_file: str, weight_file: str) -> Dict[str, Any]:
+    return {
+        "dataset_reader": {
+            "type": "sequence_tagging",
+            "token_indexers": {"elmo": {"type": "elmo_characters"}},
+        },
+        "train_data_path": "train.tsv",
+        "model": {
+            "type": "simple_tagger",
+            "text_field_embedder": {
+                "token_embedders": {
+                    "elmo": {
+                        "type": "elmo_token_embedder",
+                        "options_file": options_file,
+                        "weight_file": weight_file,
+                        "vocab_to_cache": ["@@PADDING@@", "the"],
+                    }
+                }
+            },
+            "encoder": {"type": "lstm", "input_size": 16, "hidden_size": 4},
+        },
+        "data_loader": {"batch_size": 2},
+        "trainer": {"num_epochs": 1, "cuda_device": -1, "optimizer": "adam"},
+    }
+
+
+def train(folder: Path, *files: str, name: str = "model", elmo: Optional[Path] = None) -> Model:
+    """With `elmo`, its files are copied to `files` in the folder of the run."""
+    (folder / "train.tsv").write_text("Alice###N counted###V\nthe###D\n", encoding="utf-8")
+    if elmo is None:
+        return train_model(Params(config(*files)), str(folder / name))
+    # A run that was killed before it began, so that there may be files in its folder.
+    (folder / files[0]).parent.mkdir(parents=True)
+    for file, original in zip(files, ("options.json", "weights.hdf5")):
+        shutil.copy(elmo / original, folder / file)
+    Params(config(*files)).to_file(str(folder / name / "config.json"))
+    return train_model(Params(config(*files)), str(folder / name), recover=True)
+
+
+def logits(model: Model, reader: Any) -> Any:
+    for module in model.eval().modules():
+        if hasattr(module, "reset_states"):
+            module.reset_states()
+    instance = reader.text_to_instance([Token(word) for word in SENTENCE])
+    reader.apply_token_indexers(instance)
+    return np.array(model.forward_on_instance(instance)["logits"])
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def members(path: Path) -> List[str]:
+    with tarfile.open(path) as archive:
+        return sorted(archive.getnames())
+
+
+@pytest.fixture
+def elmo(tmp_path: Path) -> Path:
+    folder = tmp_path / "elmo"
+    folder.mkdir()
+    write_random_elmo(folder, seed=5)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the training runs: the config's paths are relative to it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+@pytest.mark.parametrize(
+    "files", [("elmo/options.json", "elmo/weights.hdf5"), ("elmo", "elmo")], ids=["files", "folder"]
+)
+def test_loads_where_the_elmo_files_are_not(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    here: Path,
+    elmo: Path,
+    files: Tuple[str, str],
+) -> None:
+    shutil.move(str(elmo), str(here / "elmo"))
+    trained = train(here, *files)
+    before = set((here / "model").iterdir())
+    assert not any(path.name in ("fta", "files_to_archive.json") for path in before)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(str(here / "model" / "model.tar.gz"), str(elsewhere / "model.tar.gz"))
+    shutil.rmtree(here)
+    monkeypatch.chdir(elsewhere)
+
+    archive = load_archive("model.tar.gz")
+    reader = archive.dataset_reader
+    assert_same(logits(archive.model, reader), logits(trained, reader))
+    # The config stays what the user wrote.
+    section = archive.config["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+    assert (section["options_file"], section["weight_file"]) == files
+    assert list(tmp_path.joinpath("elsewhere").iterdir()) == [elsewhere / "model.tar.gz"]
+    assert Model.from_archive("model.tar.gz") is not None
+
+
+def test_layout_is_that_of_0_9(here: Path, elmo: Path) -> None:
+    train(here, str(elmo / "options.json"), str(elmo / "weights.hdf5"))
+    path = here / "model" / "model.tar.gz"
+    weight_key = OPTIONS_KEY.replace("options_file", "weight_file")
+    assert members(path)[2:6] == ["fta", f"fta/{OPTIONS_KEY}", f"fta/{weight_key}", "meta.json"]
+    with tarfile.open(path) as archive:
+        index = json.load(archive.extractfile("files_to_archive.json"))
+        options = archive.extractfile(f"fta/{OPTIONS_KEY}").read()
+    assert index == {
+        OPTIONS_KEY: str(elmo / "options.json"),
+        weight_key: str(elmo / "weights.hdf5"),
+    }
+    assert options == (elmo / "options.json").read_bytes()
+
+
+def test_the_archives_files_come_first_but_for_overrides(
+    tmp_path: Path, here: Path, elmo: Path
+) -> None:
+    files = str(elmo / "options.json"), str(elmo / "weights.hdf5")
+    trained = train(here, *files)
+    path = here / "model" / "model.tar.gz"
+    write_random_elmo(elmo, seed=6, lstm_dim=12)  # others under the same name
+    archive = load_archive(path)
+    assert_same(
+        logits(archive.model, archive.dataset_reader), logits(trained, archive.dataset_reader)
+    )
+    with pytest.raises(FileNotFoundError, match="nowhere.json"):
+        load_archive(path, overrides={OPTIONS_KEY: "nowhere.json"})
+
+
+@pytest.mark.parametrize("as_archive", [True, False])
+@pytest.mark.parametrize(
+    "index, message",
+    [
+        ("[]", "must be a JSON object"),
+        ("1", "must be a JSON object"),
+        ('{"a": ', "not a JSON file"),
+        ("[" * 100_000, "nested"),
+        ('{"a": 1e999}', "not a finite number"),
+    ],
+)
+def test_an_index_that_is_damaged(
+    tmp_path: Path, elmo: Path, index: str, message: str, as_archive: bool
+) -> None:
+    check_refused(tmp_path, config(str(elmo), str(elmo)), index, as_archive, message)
+
+
+@pytest.mark.parametrize("key", ["../../secret", "/secret", "a/b"])
+def test_keys_that_lead_out_of_the_archive(tmp_path: Path, elmo: Path, key: str) -> None:
+    values = config(str(elmo), str(elmo))
+    values["model"][key] = {"type": "elmo_token_embedder", "options_file": "a", "weight_file": "a"}
+    index = {f"model.{key}.{argument}": "a" for argument in ("options_file", "weight_file")}
+    message = f"'model.{key}.options_file' in files_to_archive.json is not the name of a file"
+    check_refused(tmp_path, values, json.dumps(index), True, message)
+
+
+def check_refused(
+    folder: Path, values: Dict[str, Any], index: str, as_archive: bool, message: str
+) -> None:
+    run = folder / "run"
+    (run / "vocabulary").mkdir(parents=True)
+    (run / "vocabulary" / "non_padded_namespaces.txt").write_text("", encoding="utf-8")
+    (run / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    (run / "weights.th").touch()
+    (run / "files_to_archive.json").write_text(index, encoding="utf-8")
+    path = run
+    if as_archive:
+        path = folder / "model.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(run, ".")
+    with pytest.raises(ConfigurationError, match="don't use it") as error:
+        load_archive(path)
+    assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+
+
+def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a training that takes weeks the model is archived, whatever became of the files."""
+    files = str(elmo / "options.json"), str(elmo / "weights.hdf5")
+    train(here, *files)
+    kept = (elmo / "weights.hdf5").read_bytes()
+    (elmo / "weights.hdf5").unlink()
+    warnings: List[str] = []
+    monkeypatch.setattr(
+        our_archival.logger, "warning", lambda message, *values: warnings.append(message % values)
+    )
+    path = archival.archive_model(here / "model")
+    assert len(warnings) == 1 and "without its ELMo files: weight_file" in warnings[0]
+    assert not [name for name in members(Path(path)) if "f" in name and "ta" in name[:4]]
+    assert not (here / "model" / "fta").exists()
+    # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
+    (elmo / "weights.hdf5").write_bytes(kept)
+    assert load_archive(path).model is not None
+
+
+@pytest.mark.parametrize("names", [("options.json", "weights.hdf5"), None], ids=["own", "0.9"])
+def test_elmo_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path, names: Any) -> None:
+    """The run's own `fta` and index, under whatever names, are the user's: they stay."""
+    if names is None:
+        names = OPTIONS_KEY, OPTIONS_KEY.replace("options_file", "weight_file")
+    train(here, "model/fta/" + names[0], "model/fta/" + names[1], elmo=elmo)
+    before = read_files(here / "model", "model.tar.gz", "out.log")
+    assert f"fta/{names[1]}" in before
+    archival.archive_model(here / "model")
+    assert read_files(here / "model", "model.tar.gz", "out.log") == before
+    expected = load_archive(here / "model" / "model.tar.gz").model.state_dict()
+    shutil.move(str(here / "model" / "model.tar.gz"), str(tmp_path / "moved.tar.gz"))
+    shutil.rmtree(here / "model")
+    found = load_archive(tmp_path / "moved.tar.gz").model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_elmo_in_two_places_is_stored_once(here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo))
+    path = here / "model" / "config.json"
+    params = json.loads(path.read_text(encoding="utf-8"))
+    embedders = params["model"]["text_field_embedder"]["token_embedders"]
+    embedders["again"] = embedders["elmo"]
+    path.write_text(json.dumps(params), encoding="utf-8")
+    with tarfile.open(archival.archive_model(here / "model")) as archive:
+        files = [member for member in archive if member.name.startswith("fta/")]
+        assert [member.islnk() for member in files] == [False, False, True, True]
+        texts = [archive.extractfile(member).read() for member in files]
+    assert texts[0] == texts[2] and texts[1] == texts[3] == (elmo / "weights.hdf5").read_bytes()
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_an_archive_is_whole_or_stays_as_it_was(
+    here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    train(here, str(elmo), str(elmo))
+    before = read_files(here / "model", "out.log")
+
+    def failing(archive: tarfile.TarFile, name: str, *args: Any, **kwargs: Any) -> None:
+        if "weights" in str(name):
+            raise error
+        add(archive, name, *args, **kwargs)
+
+    add = tarfile.TarFile.add
+    monkeypatch.setattr(tarfile.TarFile, "add", failing)
+    with pytest.raises(type(error)):
+        archival.archive_model(here / "model")
+    assert read_files(here / "model", "out.log") == before
+
+
+def test_folder_with_what_a_glob_reads(here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo), name="model[1]*")
+    (here / "model[1]*" / "note.txt").write_text("note", encoding="utf-8")
+    path = archival.archive_model(here / "model[1]*", include_in_archive=["no*.txt"])
+    assert {"note.txt", "files_to_archive.json", f"fta/{OPTIONS_KEY}"} <= set(members(Path(path)))
+
+
+@pytest.mark.parametrize("name", ["best.th", "config.json"])
+def test_nothing_to_archive(here: Path, elmo: Path, name: str) -> None:
+    train(here, str(elmo), str(elmo))
+    (here / "model" / name).unlink()
+    with pytest.raises(RuntimeError, match=f"{name}' does not exist, unable to archive"):
+        archival.archive_model(here / "model")
+
+
+def test_arguments_of_archive_model(tmp_path: Path, here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo))
+    (here / "model" / "note.txt").write_text("note", encoding="utf-8")
+    path = archival.archive_model(
+        here / "model", archive_path=tmp_path, include_in_archive=["note.txt"]
+    )
+    assert path == str(tmp_path / "model.tar.gz")
+    assert {"note.txt", "files_to_archive.json"} <= set(members(tmp_path / "model.tar.gz"))
+
+
+def test_models_without_elmo(here: Path) -> None:
+    model = config("", "")
+    model["dataset_reader"]["token_indexers"] = {"elmo": {"type": "single_id"}}
+    model["model"]["text_field_embedder"]["token_embedders"]["elmo"] = {
+        "type": "embedding",
+        "embedding_dim": 16,
+    }
+    (here / "train.tsv").write_text("Alice###N counted###V\n", encoding="utf-8")
+    train_model(Params(model), str(here / "model"))
+    names = members(here / "model" / "model.tar.gz")
+    assert not [name for name in names if name.startswith("f")]
+    assert load_archive(here / "model" / "model.tar.gz").model is not None

@@ -1,0 +1,444 @@
+import inspect
+import io
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common import util as common_util
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.meta import Meta
+from allennlp.data import Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.models import archival
+from allennlp.nn.parallel import ddp_accelerator
+from allennlp.training import checkpointer, gradient_descent_trainer, trainer
+from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
+
+from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.patches import compat
+from tests.support.testing import read_files
+
+PLUGIN = "allennlp_elmo_plugin"
+
+
+def _torch_rejects_sparse_gradients() -> bool:
+    parameter = torch.nn.Embedding(2, 1, sparse=True)
+    parameter(torch.tensor([0])).sum().backward()
+    try:
+        torch.nn.utils.clip_grad_norm_(parameter.parameters(), 1.0)
+    except NotImplementedError:
+        return True
+    return False
+
+
+def _torch_has_no_device_of_index() -> bool:
+    try:
+        torch.device(0)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _plateau_scheduler_has_no_verbose() -> bool:
+    signature = inspect.signature(torch.optim.lr_scheduler.ReduceLROnPlateau)
+    return "verbose" not in signature.parameters
+
+
+# The scenario of each patch, whether this machine's versions need it, and the error without it.
+PATCHES = [
+    ("plateau_scheduler", _plateau_scheduler_has_no_verbose(), "verbose"),
+    ("training_state", compat.TORCH_VERSION >= (2, 6), "Weights only load failed"),
+    ("gradient_norm", _torch_rejects_sparse_gradients(), "_foreach_norm"),
+    ("autocast", compat.TORCH_VERSION >= (2, 4), "FutureWarning"),
+    ("device_of_index", _torch_has_no_device_of_index(), "accelerator"),
+    ("worker_lock", sys.version_info >= (3, 11, 5), "SemLock"),
+    ("archive_extraction", sys.version_info < (3, 14), ""),
+]
+
+
+@pytest.fixture(scope="module")
+def run_scenarios(tmp_path_factory: Any, subprocess_environment: Dict[str, str]) -> Any:
+    outcomes: Dict[Tuple[str, ...], Dict[str, str]] = {}
+
+    def run(*modules: str) -> Dict[str, str]:
+        if modules not in outcomes:
+            script = Path(__file__).parent / "compat_scenarios.py"
+            folder = tmp_path_factory.mktemp("scenarios")
+            process = subprocess.run(
+                [sys.executable, str(script), str(folder), *modules],
+                env=subprocess_environment,
+                capture_output=True,
+                encoding="utf-8",
+                timeout=300,
+            )
+            assert process.returncode == 0, process.stderr
+            outcomes[modules] = json.loads(process.stdout.splitlines()[-1])
+        return outcomes[modules]
+
+    return run
+
+
+@pytest.mark.parametrize("scenario", [patch[0] for patch in PATCHES])
+def test_works_with_the_plugin(run_scenarios: Any, scenario: str) -> None:
+    assert run_scenarios(PLUGIN)[scenario] == "ok"
+
+
+@pytest.mark.parametrize("scenario, needed, error", PATCHES)
+def test_patch_is_needed(run_scenarios: Any, scenario: str, needed: bool, error: str) -> None:
+    if not needed:
+        pytest.skip(
+            f"torch {torch.__version__} on Python {sys.version.split()[0]} does not need the patch"
+        )
+    outcome = run_scenarios()[scenario]
+    assert outcome != "ok" and error in outcome
+
+
+CLASSIFIER = '''
+import numpy as np
+from allennlp.models import BasicClassifier, Model
+
+
+@Model.register("classifier_with_numpy_metric")
+class ClassifierWithNumpyMetric(BasicClassifier):
+    """Many metrics give NumPy scalars; this one does so without a dependency."""
+
+    def get_metrics(self, reset=False):
+        return {"score": np.float64(super().get_metrics(reset)["accuracy"])}
+'''
+
+
+class TestTrainAndRecover:
+    @staticmethod
+    def _allennlp(
+        folder: Path, environment: Dict[str, str], *arguments: str
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "allennlp", *arguments, "--include-package", "classifier"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=300,
+        )
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        (tmp_path / ".allennlp_plugins").write_text(PLUGIN + "\n", encoding="utf-8")
+        (tmp_path / "classifier.py").write_text(CLASSIFIER, encoding="utf-8")
+        lines = [json.dumps({"text": "a" * i, "label": str(i % 2)}) for i in range(1, 9)]
+        (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        embedder = {"type": "embedding", "embedding_dim": 4, "sparse": True}
+        config = {
+            "dataset_reader": {
+                "type": "text_classification_json",
+                "tokenizer": {"type": "just_spaces"},
+            },
+            "train_data_path": "data.jsonl",
+            "validation_data_path": "data.jsonl",
+            "model": {
+                "type": "classifier_with_numpy_metric",
+                "text_field_embedder": {"token_embedders": {"tokens": embedder}},
+                "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 4},
+            },
+            "data_loader": {"batch_size": 4},
+            "trainer": {
+                "num_epochs": 2,
+                "cuda_device": -1,
+                "grad_norm": 1.0,
+                "validation_metric": "+score",
+                "optimizer": {"type": "sgd", "lr": 0.1},
+                "learning_rate_scheduler": {"type": "reduce_on_plateau", "mode": "max"},
+            },
+        }
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return tmp_path
+
+    def test_with_the_plugin(self, folder: Path, subprocess_environment: Dict[str, str]) -> None:
+        first = self._allennlp(
+            folder, subprocess_environment, "train", "config.json", "-s", "output"
+        )
+        assert first.returncode == 0, first.stderr
+        assert "FutureWarning: `torch.cuda.amp" not in first.stderr
+
+        # As if it had been interrupted in the second epoch.
+        output = folder / "output"
+        for path in [*output.glob("*_state_e2_*.th"), *output.glob("metrics*.json")]:
+            path.unlink()
+        second = self._allennlp(
+            folder, subprocess_environment, "train", "config.json", "-s", "output", "--recover"
+        )
+        assert second.returncode == 0, second.stderr
+        assert json.loads((output / "metrics.json").read_text(encoding="utf-8"))["epoch"] == 1
+        assert [path.name for path in output.glob("metrics_epoch_*")] == ["metrics_epoch_1.json"]
+
+    @pytest.mark.skipif(
+        not _plateau_scheduler_has_no_verbose(), reason=f"torch {torch.__version__} has 'verbose'"
+    )
+    def test_fails_without(self, folder: Path, subprocess_environment: Dict[str, str]) -> None:
+        os.remove(folder / ".allennlp_plugins")
+        process = self._allennlp(
+            folder, subprocess_environment, "train", "config.json", "-s", "output"
+        )
+        assert process.returncode != 0
+        assert "verbose" in process.stderr
+
+
+def test_apply_twice_changes_nothing() -> None:
+    def patched() -> List[Any]:
+        return [
+            ReduceOnPlateauLearningRateScheduler.__init__,
+            gradient_descent_trainer.clip_grad_norm_,
+            ddp_accelerator.clip_grad_norm_,
+            gradient_descent_trainer.amp,
+            common_util.int_to_device,
+            MultiProcessDataLoader._start_batch_workers,
+            MultiProcessDataLoader._start_instance_workers,
+            archival.extracted_archive,
+        ]
+
+    before = patched()
+    compat.apply()
+    assert all(now is then for now, then in zip(patched(), before))
+
+
+class TestSafeGlobals:
+    def test_other_types_stay_refused(self) -> None:
+        if compat.TORCH_VERSION < (2, 6):
+            pytest.skip("torch.load of this version loads anything")
+        buffer = io.BytesIO()
+        torch.save({"trap": Path("x")}, buffer)
+        buffer.seek(0)
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(buffer)
+
+
+class TestGradientNorm:
+    @staticmethod
+    def _parameters(sparse: bool) -> List[torch.nn.Parameter]:
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(6, 3, sparse=sparse)
+        other_table = torch.nn.Embedding(4, 3, sparse=sparse)
+        linear = torch.nn.Linear(3, 2)
+        indices = torch.tensor([5, 0, 5, 5, 2])
+        hidden = table(indices) + other_table(indices % 4)
+        (linear(hidden) ** 2).sum().backward()
+        without_gradient = torch.nn.Parameter(torch.zeros(1))
+        return [table.weight, without_gradient, *linear.parameters(), other_table.weight]
+
+    @staticmethod
+    def _dense(parameters: List[torch.nn.Parameter]) -> List[Optional[torch.Tensor]]:
+        gradients = [parameter.grad for parameter in parameters]
+        return [g.to_dense() if g is not None and g.is_sparse else g for g in gradients]
+
+    @pytest.mark.parametrize("norm_type", [1.0, 2.0, float("inf")])
+    @pytest.mark.parametrize("max_norm", [0.1, 1e6])
+    def test_equals_dense(self, norm_type: float, max_norm: float) -> None:
+        dense, sparse = self._parameters(sparse=False), self._parameters(sparse=True)
+        assert not sparse[0].grad.is_coalesced()
+        want = torch.nn.utils.clip_grad_norm_(dense, max_norm, norm_type=norm_type)
+        # A generator: parameters are gone over once.
+        got = compat.clip_grad_norm_((p for p in sparse), max_norm, norm_type=norm_type)
+        torch.testing.assert_close(got, want)
+        assert sparse[0].grad.is_sparse and sparse[0].grad.is_coalesced()
+        for ours, theirs in zip(self._dense(sparse), self._dense(dense)):
+            if ours is None or theirs is None:
+                assert ours is theirs
+            else:
+                torch.testing.assert_close(ours, theirs)
+
+    def test_a_single_parameter(self) -> None:
+        parameter = self._parameters(sparse=True)[0]
+        compat.clip_grad_norm_(parameter, 0.5)
+        torch.testing.assert_close(parameter.grad.to_dense().norm(), torch.tensor(0.5))
+
+    def test_error_if_nonfinite_leaves_gradients(self) -> None:
+        parameters = self._parameters(sparse=True)
+        parameters[0].grad = parameters[0].grad * float("inf")
+        before = self._dense(parameters)[2].clone()
+        with pytest.raises(RuntimeError, match="non-finite"):
+            compat.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
+        torch.testing.assert_close(self._dense(parameters)[2], before)
+
+    def test_is_what_the_trainer_calls(self) -> None:
+        is_ours = gradient_descent_trainer.clip_grad_norm_ is compat.clip_grad_norm_
+        assert is_ours == (compat.TORCH_VERSION >= (2, 0))
+
+
+class TestFilesOfRuns:
+    """A recovered run writes them again: what is there stays until the new ones are complete."""
+
+    @staticmethod
+    def _save(folder: Path, word: str) -> None:
+        Params({"word": word}).to_file(str(folder / "config.json"))
+        Meta(word).to_file(folder / "meta.json")
+        vocab = Vocabulary(tokens_to_add={"tokens": [word], "labels": [word]})
+        vocab.save_to_files(str(folder / "vocabulary"))
+
+    def test_saved(self, tmp_path: Path) -> None:
+        for word in ("one", "another"):
+            self._save(tmp_path, word)
+            assert Params.from_file(tmp_path / "config.json").params == {"word": word}
+            assert Meta.from_path(tmp_path / "meta.json").version == word
+            vocab = Vocabulary.from_files(str(tmp_path / "vocabulary"))
+            assert vocab.get_token_index(word, "tokens") == 2
+            assert vocab.get_token_index(word, "labels") == 0
+        assert {name for name in read_files(tmp_path) if Path(name).name != ".lock"} == {
+            "config.json",
+            "meta.json",
+            *(f"vocabulary/{name}.txt" for name in ("labels", "tokens", "non_padded_namespaces")),
+        }
+
+    def test_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._save(tmp_path, "one")
+        before = read_files(tmp_path)
+
+        def fail(*args: Any, **kwargs: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("json.dump", fail)
+        monkeypatch.setattr("allennlp.data.vocabulary.print", fail, raising=False)
+        vocab = Vocabulary(tokens_to_add={"tokens": ["another"]})
+        for save in (
+            lambda: Params({}).to_file(str(tmp_path / "config.json")),
+            lambda: Meta("another").to_file(tmp_path / "meta.json"),
+            lambda: vocab.save_to_files(str(tmp_path / "vocabulary")),
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                save()
+        assert read_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["run", "run[1]", "run*", "?"])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_checkpoints_are_found_whatever_the_name_of_the_folder(
+    tmp_path: Path, name: str, sharded: bool
+) -> None:
+    saver = checkpointer.Checkpointer(tmp_path / name)
+    saver.state_is_sharded = sharded
+    ending = "_w0.th" if sharded else ".th"
+    (tmp_path / name).mkdir()
+    others = ["best.th", "model_state_e2_b0.th.incomplete"] + ["model_state_e3_b0_w1.th"] * sharded
+    for file in [f"model_state_e0_b5{ending}", f"model_state_e1_b0{ending}", *others]:
+        (tmp_path / name / file).touch()
+    assert saver._find_all_checkpoints() == {(0, 5), (1, 0)}
+
+
+class TestDeviceOfIndex:
+    def test_build_without_accelerator(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Such a build is simulated: AllenNLP and the patch see a torch.device like its own."""
+
+        class Torch:
+            @staticmethod
+            def device(*arguments: Any) -> torch.device:
+                if len(arguments) == 1 and isinstance(arguments[0], int):
+                    raise RuntimeError("Cannot access accelerator device when none is available.")
+                return torch.device(*arguments)
+
+        original = common_util.int_to_device
+        monkeypatch.setattr(compat, "torch", Torch)
+        # Undone at the end, when taking the patch back has replaced this one too.
+        monkeypatch.setattr(compat, "int_to_device", compat.int_to_device)
+        try:
+            compat.patch_device_of_index()
+            assert common_util.int_to_device is compat.int_to_device
+            assert trainer.int_to_device is compat.int_to_device
+            assert embedder.int_to_device is compat.int_to_device
+        finally:
+            compat._replace(compat.int_to_device, original)
+        assert trainer.int_to_device is original
+
+    @pytest.mark.parametrize("index, name", [(-1, "cpu"), (0, "cuda:0"), (2, "cuda:2")])
+    def test_indices(self, index: int, name: str) -> None:
+        assert compat.int_to_device(index) == torch.device(name)
+        assert trainer.int_to_device(index) == torch.device(name)
+
+    def test_device(self) -> None:
+        device = torch.device("cpu")
+        assert compat.int_to_device(device) is device
+
+
+def _member(name: str, **attributes: Any) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    for attribute, value in attributes.items():
+        setattr(member, attribute, value)
+    return member
+
+
+class TestArchiveExtraction:
+    @staticmethod
+    def _write(path: Path, members: List[tarfile.TarInfo]) -> Path:
+        with tarfile.open(path, "w:gz") as archive:
+            for member in members:
+                content = b"content" if member.isfile() else b""
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return path
+
+    @pytest.mark.parametrize("with_filters", [True, False])
+    @pytest.mark.parametrize(
+        "members",
+        [
+            [_member("../evil.txt")],
+            [_member("a/../../evil.txt")],
+            [_member("link", type=tarfile.SYMTYPE, linkname=".."), _member("link/evil.txt")],
+            [_member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+            [_member("link", type=tarfile.LNKTYPE, linkname="../evil.txt")],
+            # Each link alone stays inside if links are not followed.
+            [
+                _member("here", type=tarfile.SYMTYPE, linkname="."),
+                _member("here/up", type=tarfile.SYMTYPE, linkname=".."),
+                _member("up/evil.txt"),
+            ],
+            [_member("pipe", type=tarfile.FIFOTYPE)],
+        ],
+        ids=["parent", "detour", "through link", "link", "hard link", "two links", "pipe"],
+    )
+    def test_refuses(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        members: List[tarfile.TarInfo],
+        with_filters: bool,
+    ) -> None:
+        if not with_filters:
+            if sys.version_info >= (3, 12):
+                pytest.skip("every Python from 3.12 on has tarfile's filters")
+            monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        elif not hasattr(tarfile, "data_filter"):
+            pytest.skip("this Python's tarfile has no filters")
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(scratch))
+        path = self._write(tmp_path / "model.tar.gz", members)
+        with pytest.raises(ConfigurationError, match=r"model\.tar\.gz'.*refusing to unpack"):
+            with archival.extracted_archive(path, cleanup=False):
+                pass
+        assert [entry.name for entry in tmp_path.iterdir() if entry != scratch] == ["model.tar.gz"]
+        assert list(scratch.iterdir()) == []
+
+    @pytest.mark.parametrize("cleanup", [True, False])
+    def test_good_archive(self, tmp_path: Path, cleanup: bool) -> None:
+        members = [
+            _member("vocabulary", type=tarfile.DIRTYPE, mode=0o755),
+            _member("vocabulary/tokens.txt"),
+            _member("weights.th", type=tarfile.LNKTYPE, linkname="vocabulary/tokens.txt"),
+            _member("link", type=tarfile.SYMTYPE, linkname="vocabulary/tokens.txt"),
+        ]
+        path = self._write(tmp_path / "model.tar.gz", members)
+        with archival.extracted_archive(path, cleanup=cleanup) as folder:
+            for name in ("vocabulary/tokens.txt", "weights.th", "link"):
+                assert Path(folder, name).read_text(encoding="utf-8") == "content"
+        assert Path(folder).exists() != cleanup
+
+    def test_is_what_archival_calls(self) -> None:
+        assert (archival.extracted_archive is compat.extracted_archive) == (
+            sys.version_info < (3, 14)
+        )

@@ -1,0 +1,176 @@
+"""Our ELMo under AllenNLP's names."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import allennlp.modules
+import allennlp.modules.elmo
+import allennlp.modules.token_embedders.elmo_token_embedder
+import pytest
+from allennlp.common import FromParams, Params
+from allennlp_models.classification.models import biattentive_classification_network
+
+import allennlp_elmo_plugin
+from allennlp_elmo_plugin.data import elmo_indexer
+from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo
+from allennlp_elmo_plugin.patches import drop_in
+from allennlp_elmo_plugin.patches.names import REPLACED
+from tests.support import originals
+from tests.support.testing import write_random_elmo
+
+
+@pytest.mark.parametrize("name", ["Elmo", "batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder"])
+def test_names(name: str) -> None:
+    assert getattr(allennlp.modules.elmo, name) is getattr(elmo, name)
+    assert getattr(originals.elmo, name) is not getattr(elmo, name)
+
+
+def test_names_elsewhere() -> None:
+    assert allennlp.modules.Elmo is elmo.Elmo
+    assert biattentive_classification_network.Elmo is elmo.Elmo
+    assert allennlp.modules.token_embedders.ElmoTokenEmbedder is ElmoTokenEmbedder
+
+
+IMPORTS = """
+import importlib, sys, time
+import allennlp.modules.elmo, allennlp.modules.token_embedders
+
+module = "allennlp_models.classification.models.biattentive_classification_network"
+early = sys.argv[1] == "early"
+if early:
+    importlib.import_module(module)
+    from allennlp.modules.elmo import Elmo
+import allennlp_elmo_plugin
+if not early:
+    importlib.import_module(module)
+    from allennlp.modules.elmo import Elmo
+
+ours = allennlp_elmo_plugin.Elmo
+assert ours.__module__.startswith("allennlp_elmo_plugin")
+assert sys.modules[module].Elmo is ours
+# What the user's own module has imported before stays what it was.
+assert (Elmo is ours) != early
+from allennlp.common import Params
+
+annotation = sys.modules[module].BiattentiveClassificationNetwork.__init__.__annotations__["elmo"]
+made = annotation.from_params(
+    Params({"options_file": sys.argv[2], "weight_file": sys.argv[3],
+            "num_output_representations": 2})
+)
+assert type(made) is ours, type(made)
+"""
+
+
+@pytest.mark.parametrize("order", ["early", "late"])
+def test_modules_imported_before_and_after(
+    order: str, tmp_path: Any, subprocess_environment: Dict[str, str]
+) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", IMPORTS, order, *write_random_elmo(tmp_path)],
+        env=subprocess_environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr
+
+
+def test_a_subclass_of_the_original_stays_itself() -> None:
+    class Original(FromParams):
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    class Ours(Original):
+        pass
+
+    class Users(Original):
+        pass
+
+    drop_in._redirect_from_params(Original, Ours)
+    made = [each.from_params(Params({"size": 3})) for each in (Original, Ours, Users)]
+    assert [type(each) for each in made] == [Ours, Ours, Users]
+    assert all(each.size == 3 for each in made)
+
+
+def test_the_documentation_lists_every_name_that_is_replaced(repository_root: Path) -> None:
+    text = (repository_root / "docs" / "migration.md").read_text(encoding="utf-8")
+    assert {name for name in REPLACED if f"`{name}`" not in text} == set()
+
+
+def test_apply_twice_changes_nothing() -> None:
+    from_params = allennlp.modules.elmo.Elmo.from_params
+    drop_in.apply()
+    assert allennlp.modules.elmo.Elmo is allennlp_elmo_plugin.Elmo
+    assert allennlp.modules.elmo.Elmo.from_params == from_params
+
+
+def _parameters(function: Any) -> List[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+SIGNATURES = [
+    *(
+        (getattr(originals.elmo, class_name), getattr(elmo, class_name), method)
+        for class_name in ("Elmo", "_ElmoBiLm", "_ElmoCharacterEncoder")
+        for method in ("__init__", "forward", "get_output_dim")
+    ),
+    (originals.elmo._ElmoBiLm, elmo._ElmoBiLm, "create_cached_cnn_embeddings"),
+    *(
+        (originals.ElmoTokenEmbedder, ElmoTokenEmbedder, method)
+        for method in ("__init__", "forward", "get_output_dim")
+    ),
+    *(
+        (getattr(originals.elmo_indexer, name), getattr(elmo_indexer, name), method)
+        for name, methods in {
+            "ELMoTokenCharactersIndexer": (
+                "__init__",
+                "as_padded_tensor_dict",
+                "count_vocab_items",
+                "get_empty_token_list",
+                "tokens_to_indices",
+            ),
+            "ELMoCharacterMapper": ("__init__", "convert_word_to_char_ids"),
+        }.items()
+        for method in methods
+    ),
+]
+
+
+@pytest.mark.parametrize("original, ours, method", SIGNATURES)
+def test_signatures(original: Any, ours: Any, method: str) -> None:
+    """Ours may have more arguments, at the end and with defaults."""
+    expected = _parameters(getattr(original, method))
+    found = _parameters(getattr(ours, method))
+    assert [(p.name, p.kind, p.default) for p in found[: len(expected)]] == [
+        (p.name, p.kind, p.default) for p in expected
+    ]
+    assert all(p.default is not inspect.Parameter.empty for p in found[len(expected) :])
+
+
+def test_signature_of_batch_to_ids() -> None:
+    (expected,), (found,) = map(_parameters, (originals.elmo.batch_to_ids, elmo.batch_to_ids))
+    assert (found.name, found.default) == (expected.name, expected.default)
+
+
+@pytest.mark.parametrize(
+    "original, ours",
+    [
+        (getattr(originals.elmo, name), getattr(elmo, name))
+        for name in ("Elmo", "_ElmoBiLm", "_ElmoCharacterEncoder")
+    ],
+)
+def test_public_attributes_of_instances(tmp_path: Any, original: Any, ours: Any) -> None:
+    """What AllenNLP's instances have, ours have too, apart from what is private to its loading."""
+    arguments = [*write_random_elmo(tmp_path), *([2] if ours is elmo.Elmo else [])]
+    expected, found = (set(vars(each(*arguments))) for each in (original, ours))
+    private = {"_options", "_weight_file", "_beginning_of_sentence_characters"}
+    private |= {"_end_of_sentence_characters", "_convolutions"}
+    assert not expected - found - private
+    # And the modules.
+    expected, found = (
+        {name for name, _ in each(*arguments).named_modules()} for each in (original, ours)
+    )
+    assert expected <= found

@@ -1,0 +1,143 @@
+import json
+import shutil
+from pathlib import Path
+from typing import Dict
+
+import pytest
+from allennlp.common import Params, params
+
+from allennlp_elmo_plugin.patches.jsonnet import add_native_functions, elmo_model
+from tests.support.testing import write_random_elmo
+
+
+@pytest.fixture
+def config(tmp_path: Path, repository_root: Path) -> Path:
+    """A config of a user, in a folder with a copy of the library."""
+    for name in ("elmo.libsonnet", "data.libsonnet"):
+        shutil.copy(repository_root / "training_config" / name, tmp_path)
+    text = """
+    local elmo = import 'elmo.libsonnet';
+    elmo.added_to({
+      dataset_reader: { token_indexers: { tokens: 'single_id' } },
+      validation_dataset_reader: self.dataset_reader,
+      model: {
+        text_field_embedder: { token_embedders: { tokens: { type: 'embedding' } } },
+        encoder: { type: 'lstm', input_size: 5 },
+      },
+    }, encoder='encoder')
+    """
+    (tmp_path / "config.jsonnet").write_text(text, encoding="utf-8")
+    (tmp_path / "elmo").mkdir()
+    return tmp_path / "config.jsonnet"
+
+
+@pytest.mark.parametrize("projection_dim", [4, 7])
+def test_sizes_follow_from_the_options(config: Path, projection_dim: int) -> None:
+    options, weights = write_random_elmo(config.parent / "elmo", projection_dim=projection_dim)
+    found = Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")}).as_dict()
+    assert found["model"]["encoder"] == {"type": "lstm", "input_size": 5 + 2 * projection_dim}
+    for reader in ("dataset_reader", "validation_dataset_reader"):
+        assert found[reader]["token_indexers"]["elmo"] == {"type": "elmo_characters"}
+    assert found["model"]["text_field_embedder"]["token_embedders"]["elmo"] == {
+        "type": "elmo_token_embedder",
+        "options_file": options,
+        "weight_file": weights,
+        "dropout": 0.5,
+        "requires_grad": False,
+    }
+    assert found["model"]["regularizer"] == {
+        "regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.001}]]
+    }
+
+
+def test_settings(config: Path) -> None:
+    write_random_elmo(config.parent / "elmo", projection_dim=4)
+    text = config.read_text(encoding="utf-8")
+    text = text.replace(
+        "import 'elmo.libsonnet';", "(import 'elmo.libsonnet') { dropout:: 0.2, l2:: 1.0, "
+        "initial_state:: 'zero' };"
+    )  # fmt: skip
+    text = text.replace("encoder='encoder'", "encoder='encoder', at_output=true")
+    config.write_text(text, encoding="utf-8")
+    found = Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")}).as_dict()
+    embedder = found["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+    assert embedder["type"] == "elmo_multi_token_embedder"
+    assert embedder["dropout"] == 0.2 and embedder["initial_state"] == "zero"
+    assert found["model"]["regularizer"]["regexes"][0][1]["alpha"] == 1.0
+    assert found["model"]["encoder"] == {
+        "type": "elmo_output",
+        "elmo_dim": 8,
+        "encoder": {"type": "lstm", "input_size": 13},
+    }
+
+
+def test_an_embedder_before_elmo_in_the_alphabet_is_refused(config: Path) -> None:
+    write_random_elmo(config.parent / "elmo")
+    text = config.read_text(encoding="utf-8").replace("tokens: { type", "chars: { type")
+    text = text.replace("encoder='encoder'", "encoder='encoder', at_output=true")
+    config.write_text(text, encoding="utf-8")
+    with pytest.raises(RuntimeError, match='"elmo" must come first'):
+        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
+
+
+def test_a_folder_that_is_no_elmo(config: Path) -> None:
+    with pytest.raises(RuntimeError, match="options.json"):
+        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
+
+
+def test_short_names_stay_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, _ = write_random_elmo(tmp_path, projection_dim=4)
+    monkeypatch.setattr(
+        "allennlp_elmo_plugin.modules.elmo_files.cached_path",
+        lambda address: {"small": options}.get("small") if "2x1024" in address else address,
+    )
+    assert elmo_model("small") == {"options_file": "small", "weight_file": "small", "dim": 8}
+
+
+def test_data_have_a_default_or_must_be_set(config: Path) -> None:
+    text = (
+        "local data = import 'data.libsonnet'; { a: data.path('A_PATH'), b: data.public('B', 'x') }"
+    )
+    config.write_text(text, encoding="utf-8")
+    found = Params.from_file(config, ext_vars={"A_PATH": "here"}).as_dict()
+    assert found == {"a": "here", "b": "https://allennlp.s3.amazonaws.com/datasets/x"}
+    assert Params.from_file(config, ext_vars={"A_PATH": "a", "B": "b"}).as_dict()["b"] == "b"
+    with pytest.raises(RuntimeError, match="Set the environment variable A_PATH"):
+        Params.from_file(config)
+
+
+def test_added_once() -> None:
+    before = params.evaluate_file
+    add_native_functions()
+    assert params.evaluate_file is before
+    assert json.loads(params.evaluate_snippet("", "{ a: 1 }")) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            "import 'elmo.libsonnet';",
+            "(import 'elmo.libsonnet') { droput:: 0.1 };",
+            "no setting droput",
+        ),
+        ("encoder='encoder'", "encoder='encodr'", "no key .encodr.; there are encoder, text_field"),
+        ("dataset_reader: {", "dataset_reader: {}, another: {", "dataset_reader has no token_ind"),
+        ("self.dataset_reader", "{}", "validation_dataset_reader has no token_indexers"),
+        ("text_field_embedder: {", "embedder: {", "model has no text_field_embedder"),
+    ],
+)
+def test_misuse(old: str, new: str, message: str, config: Path) -> None:
+    write_random_elmo(config.parent / "elmo", projection_dim=4)
+    config.write_text(config.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(RuntimeError, match=message):
+        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
+
+
+@pytest.mark.parametrize("variables", [{}, {"ELMO": ""}])
+def test_without_elmo(
+    variables: Dict[str, str], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELMO", raising=False)
+    with pytest.raises(RuntimeError, match="Set the environment variable ELMO"):
+        Params.from_file(config, ext_vars=variables)

@@ -1,0 +1,63 @@
+"""Runs of bilm-tf itself (`tests/fixtures/reference`), which training has to reproduce."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterator, Tuple
+
+import numpy as np
+import torch
+from allennlp.data import Vocabulary
+
+from allennlp_elmo_plugin.bilm.checkpoints.weights import datasets
+from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
+from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+
+REFERENCE = Path(__file__).parent / "fixtures" / "reference"
+
+
+def load_run(name: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
+    """The options and the arrays of a run."""
+    arrays = dict(np.load(REFERENCE / f"{name}.npz"))
+    return json.loads(str(arrays["meta/options"])), arrays
+
+
+def read_vocabulary(directory: Path) -> Vocabulary:
+    """The runs' vocabulary, by way of a folder that is written to `directory`."""
+    write_vocabulary_folder(directory, read_vocabulary_file(REFERENCE / "data" / "vocab.txt"))
+    return Vocabulary.from_files(str(directory))
+
+
+def _variable(dataset: str) -> str:
+    """TensorFlow's name of a dataset of weights.hdf5."""
+    dataset = dataset.replace("/RNN/MultiRNNCell/", "/rnn/multi_rnn_cell/")
+    dataset = re.sub(r"Cell(\d)/LSTMCell", r"cell_\1/lstm_cell", dataset)
+    for hdf5, tensorflow in (
+        ("/W_0", "/kernel"),
+        ("/B", "/bias"),
+        ("/W_P_0", "/projection/kernel"),
+    ):
+        if "rnn" in dataset and dataset.endswith(hdf5):
+            dataset = dataset[: -len(hdf5)] + tensorflow
+    return f"lm/{dataset}"
+
+
+def set_variables(
+    model: BidirectionalLanguageModel, arrays: Dict[str, np.ndarray], prefix: str
+) -> None:
+    """Gives the model the variables `<prefix>/lm/...`."""
+    for dataset in datasets(model.bilm):
+        dataset.set(torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"]))
+    with torch.no_grad():
+        if f"{prefix}/lm/softmax/W" in arrays:
+            model.softmax.weight.copy_(torch.from_numpy(arrays[f"{prefix}/lm/softmax/W"]))
+        model.softmax.bias.copy_(torch.from_numpy(arrays[f"{prefix}/lm/softmax/b"]))
+
+
+def variables(model: BidirectionalLanguageModel) -> Iterator[Tuple[str, np.ndarray]]:
+    """The model's variables by TensorFlow's names."""
+    for dataset in datasets(model.bilm):
+        yield _variable(dataset.name), dataset.get().detach().numpy()
+    yield "lm/softmax/W", model.softmax.weight.detach().numpy()
+    yield "lm/softmax/b", model.softmax.bias.detach().numpy()
