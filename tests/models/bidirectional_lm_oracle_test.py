@@ -1,7 +1,7 @@
 """
 Training compared with a plain re-implementation of bilm-tf's (`tests.support.naive_bilm`), for
-models and settings of which there is no run of bilm-tf itself; where there is one, it is shown to be
-the same.
+models and settings of which there is no run of bilm-tf itself; where there is one, the two are
+shown to be the same.
 """
 
 import copy
