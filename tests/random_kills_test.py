@@ -21,8 +21,8 @@ from allennlp.commands import main
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel  # noqa: F401
+from tests.support.task_data import write_task_data
 from tests.support.testing import read_arrays, write_random_elmo
-from tests.task_data import write_task_data
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 

@@ -12,7 +12,7 @@ from allennlp.models import load_archive
 
 from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
-from tests import task_archives
+from tests.support import task_archives
 from tests.support.testing import write_random_elmo
 
 KINDS = list(task_archives.models({}))

@@ -8,8 +8,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.benchmark.configuration import Configuration, _Digests
+from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
-from tests.task_data import FIXTURES
 
 
 @pytest.mark.parametrize("reader", [{"type": "snli", "tokenizer": "whitespace"}, None])

@@ -9,7 +9,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
-from tests.task_data import FIXTURES, write_task_data
+from tests.support.task_data import FIXTURES, write_task_data
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_mistakes_of_a_benchmark(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
 ) -> None:
-    from tests.task_data import write_task_data
+    from tests.support.task_data import write_task_data
 
     (tmp_path / "elmo").mkdir()
     write_random_elmo(tmp_path / "elmo")

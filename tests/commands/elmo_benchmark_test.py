@@ -17,8 +17,8 @@ from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
-from tests.task_data import TASK_DATA, write_task_data
 
 ONE_EPOCH = json.dumps({"trainer.num_epochs": 1})
 

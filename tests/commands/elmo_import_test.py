@@ -17,8 +17,8 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.tensorflow_checkpoint_writer import write_checkpoint
 from tests.support.testing import fork, limit_file_size, read_arrays, refused
-from tests.tensorflow_checkpoint_writer import write_checkpoint
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"

@@ -52,7 +52,7 @@ from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.pretrained import read_archive
 from tests.support.bilm_tf import REFERENCE
-from tests.tensorflow_checkpoint_writer import write_index
+from tests.support.tensorflow_checkpoint_writer import write_index
 
 SECONDS = 10
 EXTRA_BYTES = 2**29

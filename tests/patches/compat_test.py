@@ -70,7 +70,7 @@ def run_scenarios(tmp_path_factory: Any, subprocess_environment: Dict[str, str])
 
     def run(*modules: str) -> Dict[str, str]:
         if modules not in outcomes:
-            script = Path(__file__).parent / "compat_scenarios.py"
+            script = Path(__file__).parents[1] / "support" / "compat_scenarios.py"
             folder = tmp_path_factory.mktemp("scenarios")
             process = subprocess.run(
                 [sys.executable, str(script), str(folder), *modules],

@@ -14,7 +14,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 
-REFERENCE = Path(__file__).parent / "fixtures" / "reference"
+REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
 
 def load_run(name: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:

@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from tests.support.bilm_tf import REFERENCE
-from tests.tensorflow_checkpoint_writer import write_checkpoint
+from tests.support.tensorflow_checkpoint_writer import write_checkpoint
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell"
 

@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import (
     find_checkpoint,
 )
 from tests.support.bilm_tf import REFERENCE, load_run
-from tests.tensorflow_checkpoint_writer import varint, write_checkpoint, write_index
+from tests.support.tensorflow_checkpoint_writer import varint, write_checkpoint, write_index
 
 CHECKPOINT = REFERENCE / "checkpoint"
 PREFIX = "model.ckpt-30"

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-FIXTURES = Path(__file__).resolve().parent / "fixtures" / "tasks"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "tasks"
 # Folder, fixture, ending
 TASK_DATA = [
     ("sst5", "sst.txt", ".txt"),
