@@ -3,7 +3,7 @@
 #   PYTHON            the Python it is made with (3.11, 3.12 or 3.13)
 #   VENV_REFERENCE    environment of the reference stack (torch 1.12.1)
 #   PYTHON_REFERENCE  the Python it is made with (3.10)
-#   ARGS              more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of the benchmark
+#   ARGS              more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of make speed
 
 VENV ?= .venv
 VENV_REFERENCE ?= .venv-reference
@@ -68,9 +68,9 @@ format: $(INSTALLED)  ## Lay out the code and mend what can be mended
 .PHONY: check
 check: lint types test  ## All of lint, types and test
 
-.PHONY: benchmark
-benchmark: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 minutes, on a quiet machine)
-	$(VENV)/bin/python -m benchmarks $(ARGS)
+.PHONY: speed
+speed: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 minutes, on a quiet machine)
+	$(VENV)/bin/python -m speed $(ARGS)
 
 .PHONY: has-reference-python
 has-reference-python:  # for .ci/run

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+CONFIGS = "allennlp_elmo_plugin.training_config"
+
 # fmt: off
 MODERN = [
     "torch>=2.0",
@@ -99,8 +101,15 @@ setup(
         "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    packages=find_packages(include=["allennlp_elmo_plugin", "allennlp_elmo_plugin.*"]),
-    package_data={"allennlp_elmo_plugin": ["py.typed"]},
+    packages=[
+        *find_packages(include=["allennlp_elmo_plugin", "allennlp_elmo_plugin.*"]),
+        CONFIGS,
+    ],
+    package_dir={CONFIGS: "training_config"},
+    package_data={
+        "allennlp_elmo_plugin": ["py.typed"],
+        CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
+    },
     python_requires=">=3.10",
     install_requires=[
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),

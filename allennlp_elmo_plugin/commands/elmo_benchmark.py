@@ -29,7 +29,10 @@ from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.commands.command import Command
 
-CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "training_config" / "benchmark"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# An installed package has the configs inside, a clone of the repository beside it.
+_CONFIGS = _PACKAGE / "training_config"
+CONFIG_FOLDER = (_CONFIGS if _CONFIGS.is_dir() else _PACKAGE.parent / _CONFIGS.name) / "benchmark"
 
 
 @Subcommand.register("elmo-benchmark")
@@ -69,8 +72,8 @@ class ElmoBenchmark(Command):
             "--configs",
             default=str(CONFIG_FOLDER),
             metavar="DIR",
-            help="folder with KIND.jsonnet and KIND_elmo.jsonnet (default: the repository's "
-            "training_config/benchmark)",
+            help="folder with KIND.jsonnet and KIND_elmo.jsonnet (default: those of "
+            "this package, training_config/benchmark in its repository)",
         )
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"

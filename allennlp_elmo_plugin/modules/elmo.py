@@ -274,7 +274,7 @@ class Elmo(torch.nn.Module, FromParams):
     precision : `str`, optional (default = `"float32"`)
         Of the biLM's matrix products: `"float32"`; `"bfloat16"`, faster on hardware that has it;
         or `"int8"`, faster for a sentence at a time on the CPU, without `requires_grad`. Errors are
-        in docs/benchmarks.md.
+        in docs/speed.md.
     max_cached_words : `int`, optional (default = `50000`)
         Words whose vectors are kept from batch to batch, where no gradient is needed: as many
         numbers each as half a representation has. 0 for none.

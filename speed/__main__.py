@@ -1,5 +1,5 @@
 """
-`python -m benchmarks`: every workload, on this machine, beside AllenNLP's modules.
+`python -m speed`: every workload, on this machine, beside AllenNLP's modules.
 
 Prints a table, and with `--output` writes it as JSON. Needs 12 GB of memory.
 """
@@ -15,15 +15,15 @@ from typing import Iterator, List
 
 import torch
 
-from benchmarks import embedding, training
-from benchmarks.models import write_model
-from benchmarks.report import Row, machine, table, write_json
+from speed import embedding, training
+from speed.models import write_model
+from speed.report import Row, machine, table, write_json
 
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m speed", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="times that each is run (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
     parser.add_argument("--sizes", default="small,original", help="models (default small,original)")
@@ -88,7 +88,7 @@ def _with_kept_memory(args: argparse.Namespace) -> Iterator[Row]:
             [
                 sys.executable,
                 "-m",
-                "benchmarks",
+                "speed",
                 *arguments,
                 "--sizes",
                 args.sizes,

@@ -3,15 +3,15 @@ import sys
 
 import pytest
 
-import benchmarks.__main__ as module
-from benchmarks.report import Row, table
+import speed.__main__ as module
+from speed.report import Row, table
 
 
 def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     """That everything runs, and that results are equal, which is checked before times are taken."""
     output = tmp_path / "rows.json"
     arguments = ["--sizes", "tiny", "--rounds", "1", "--rows-only", "--output", str(output)]
-    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+    monkeypatch.setattr(sys, "argv", ["speed", *arguments])
     monkeypatch.setattr(module.torch, "set_num_threads", lambda _: None)
     module.main()
     rows = json.loads(output.read_text())["rows"]
@@ -22,9 +22,7 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
 
 
 def test_different_results_are_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sys, "argv", ["benchmarks", "--sizes", "tiny", "--only", "^random batches$"]
-    )
+    monkeypatch.setattr(sys, "argv", ["speed", "--sizes", "tiny", "--only", "^random batches$"])
     monkeypatch.setattr(module.torch, "set_num_threads", lambda _: None)
     original = module.embedding.Elmo.forward
 

@@ -2,7 +2,7 @@
 What the reduced precisions cost: errors of the layers and perplexity on held-out text.
 
 ```
-python -m benchmarks.precision my_elmo my_test.txt
+python -m speed.precision my_elmo my_test.txt
 ```
 
 `my_elmo` is a folder that `allennlp elmo-export` has written, with its softmax; the text is
@@ -48,7 +48,7 @@ def errors(actual: torch.Tensor, expected: torch.Tensor) -> Tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.precision")
+    parser = argparse.ArgumentParser(prog="python -m speed.precision")
     parser.add_argument("elmo", type=Path, help="folder of an exported ELMo")
     parser.add_argument("text", type=Path, help="tokenised text, one sentence a line")
     parser.add_argument("--words", type=int, default=20000, help="words of it to read (20000)")

@@ -5,9 +5,9 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
-from benchmarks.report import Row
-from benchmarks.timing import take_turns
-from benchmarks.workload import Corpus, Sentence
+from speed.report import Row
+from speed.timing import take_turns
+from speed.workload import Corpus, Sentence
 from tests.support import originals
 
 # What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.

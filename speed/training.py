@@ -20,9 +20,9 @@ from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.modules.elmo import _add_boundary_characters
-from benchmarks.report import Row
-from benchmarks.timing import take_turns
-from benchmarks.workload import Corpus
+from speed.report import Row
+from speed.timing import take_turns
+from speed.workload import Corpus
 from tests.support import originals
 
 NUM_STEPS = 20
@@ -167,7 +167,7 @@ def measure(
     """
     # Parameters
 
-    As `benchmarks.embedding.measure`.
+    As `speed.embedding.measure`.
     """
     corpus = Corpus()
     files = options_file, weight_file
@@ -309,7 +309,7 @@ def _whole_training(size: str, options_file: str, rounds: int) -> Row:
 
 def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
     code = (
-        "import re, benchmarks.training as training\n"
+        "import re, speed.training as training\n"
         f"step = training.OurTraining(*{files!r}, {n_words}, {n_samples}).step\n"
         f"batch = training.make_batch(training.Corpus(), {n_words}, 64)\n"
         "for _ in range(3): step(batch)\n"
