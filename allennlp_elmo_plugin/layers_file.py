@@ -34,9 +34,9 @@ class LayersFile:
         with LayersFile("layers.hdf5") as file:
             file.add("0", layers)
 
-    Everything goes to `layers.hdf5.partial`, which takes the final name when the `with` block ends
-    well. `checkpoint` makes what is there so far safe: after an error or the process's death
-    `resume` goes on from the last one. If there was none, an error leaves nothing behind.
+    Everything goes to `layers.hdf5.partial`, locked by its writer, which takes the final name when
+    the `with` block ends well, and otherwise stays if and only if it has a `checkpoint`, from which
+    `resume` goes on.
 
     # Parameters
 
@@ -76,6 +76,7 @@ class LayersFile:
                 f"compression is {compression!r}; it must be one of {list(COMPRESSIONS)}, or none"
             )
         self._path = os.path.expanduser(os.fspath(path))
+        self._overwrite = overwrite
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
         self._mapping_path = _mapping(self._path)
@@ -100,6 +101,7 @@ class LayersFile:
                 "another output"
             ) from error
         try:
+            _check_new(self._path, self._overwrite)  # again: another process may have finished it
             if self._resume:
                 self.progress = self._raw.note["progress"]
                 self._check_settings(self._raw.note["settings"])
@@ -355,14 +357,18 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
     if os.path.isdir(path):
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
     partial = _partial(path)
-    if os.path.exists(path) and not overwrite:
-        raise ConfigurationError(
-            f"{path} exists already; remove it, choose another name, or {_REPLACE}"
-        )
+    _check_new(path, overwrite)
     if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
             f"{partial} is there, of a run that did not finish or is still going on; go on with it "
             f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
+        )
+
+
+def _check_new(path: str, overwrite: bool) -> None:
+    if os.path.exists(path) and not overwrite:
+        raise ConfigurationError(
+            f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )
 
 

@@ -83,6 +83,15 @@ def test_nobody_begins_while_a_file_gets_its_name(
     assert len(read(path)) == 5
 
 
+def test_another_process_finishes_it_before_this_one_begins(tmp_path: Path) -> None:
+    late = LayersFile(str(tmp_path / "o"))
+    write(tmp_path / "o")
+    before = (tmp_path / "o").read_bytes()
+    with pytest.raises(ConfigurationError, match="exists already"), late:
+        pass
+    assert os.listdir(tmp_path) == ["o"] and (tmp_path / "o").read_bytes() == before
+
+
 def test_a_link_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("other", encoding="utf-8")
     (tmp_path / "o").symlink_to("other")

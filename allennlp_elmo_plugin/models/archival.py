@@ -85,7 +85,8 @@ def archive_model(
         target = os.path.join(target, _ARCHIVE)
     logger.info("archiving weights and vocabulary to %s", target)
 
-    with whole_file(target) as staged, tarfile.open(staged, "w:gz") as archive:
+    # All nodes of distributed training do this, and may share the folder.
+    with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
         archive.add(config_path, archival.CONFIG_NAME)
         archive.add(weights_path, archival._WEIGHTS_NAME)
         archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)

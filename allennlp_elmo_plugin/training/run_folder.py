@@ -17,7 +17,7 @@ from allennlp.data import Vocabulary
 from allennlp.models.archival import CONFIG_NAME
 from allennlp.training import util as training_util
 
-from allennlp_elmo_plugin.common.folder_lock import LOCK_NAME, locked_folder
+from allennlp_elmo_plugin.common.locks import LOCK_NAME, locked_folder
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 
 # AllenNLP's own, whatever the plugin makes of their names.
