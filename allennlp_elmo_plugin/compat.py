@@ -15,6 +15,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import time
 import types
 from contextlib import contextmanager
 from os import PathLike
@@ -54,6 +55,7 @@ def apply() -> None:
     patch_files_of_runs()
     patch_checkpoint_search()
     patch_checkpoint_removal()
+    patch_checkpoint_clock()
     silence_sparse_invariants()
 
 
@@ -484,6 +486,24 @@ def _remove_checkpoint(
     for name in os.listdir(self._serialization_dir):
         if point in (self._parse_model_state_path(name), self._parse_training_state_path(name)):
             os.remove(os.path.join(self._serialization_dir, name))
+
+
+# AllenNLP's own.
+_maybe_save = checkpointer.Checkpointer.maybe_save_checkpoint
+
+
+def patch_checkpoint_clock() -> None:
+    """
+    `allennlp/training/checkpointer.py`, all versions.
+
+    With `save_every_num_seconds`, no checkpoint is saved for as long as the clock is set back.
+    """
+    checkpointer.Checkpointer.maybe_save_checkpoint = _maybe_save_checkpoint  # type: ignore[method-assign]
+
+
+def _maybe_save_checkpoint(self: checkpointer.Checkpointer, *args: Any, **kwargs: Any) -> bool:
+    self._last_save_time = min(self._last_save_time, time.time())
+    return _maybe_save(self, *args, **kwargs)
 
 
 # Sparse gradients

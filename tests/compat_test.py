@@ -375,6 +375,19 @@ def test_checkpoints_are_found_whatever_the_name_of_the_folder(
     assert saver._find_all_checkpoints() == {(0, 5), (1, 0)}
 
 
+def test_checkpoints_are_saved_after_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: List[Any] = []
+    monkeypatch.setattr(checkpointer.time, "time", lambda: 5000.0)
+    saver = checkpointer.Checkpointer(tmp_path, save_every_num_seconds=60)
+    monkeypatch.setattr(saver, "save_checkpoint", saved.append)
+    for now in (1000.0, 1059.0, 1060.0):
+        monkeypatch.setattr(checkpointer.time, "time", lambda now=now: now)
+        saver.maybe_save_checkpoint(now, 0, 1)
+    assert saved == [1060.0]
+
+
 class TestDeviceOfIndex:
     def test_build_without_accelerator(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Such a build is simulated: AllenNLP and the patch see a torch.device like its own."""
