@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.json_file import parse_json
 from allennlp_elmo_plugin.common.journaled_file import JournaledFile, journal_path, read_note
-from allennlp_elmo_plugin.common.staging import DISK_FULL, remove
+from allennlp_elmo_plugin.common.staging import DISK_FULL, is_special, remove
 
 if TYPE_CHECKING:
     import numpy
@@ -356,6 +356,8 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(f"cannot write {path}: nothing can be written to {folder}")
     if os.path.isdir(path):
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
+    if is_special(path):
+        raise ConfigurationError(f"cannot write {path}: it is a device or a pipe, give a file name")
     partial = _partial(path)
     _check_new(path, overwrite)
     if not (overwrite or resume) and _has_progress(partial):

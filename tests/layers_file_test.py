@@ -108,6 +108,13 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
             check_output(str(tmp_path / "o"))
 
 
+def test_devices_and_pipes_stay(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/null"):
+        with pytest.raises(ConfigurationError, match=f"{path}: it is a device or a pipe"):
+            check_output(path, overwrite=True)
+
+
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -51,7 +51,8 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     # Raises
 
     `OSError`
-        The file cannot be written, or another process is writing it (`BlockingIOError`).
+        The file cannot be written, is a device or a pipe, or another process is writing it
+        (`BlockingIOError`).
     """
     target = os.path.abspath(path)
     folder, name = os.path.split(target)
@@ -59,6 +60,8 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
     if os.path.isdir(target) and not os.path.islink(target):
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
+    if is_special(target):
+        raise OSError(errno.EINVAL, "is a device or a pipe; give the name of a file", target)
     with Staging(Path(folder, f".{name}.partial"), target, wait) as staging:
         staging.clear()
         staged = str(staging.path / name)
@@ -196,6 +199,14 @@ class Staging:
             reason = os.strerror(error.errno)
             message = f"cannot write: {reason}; nothing has changed there, make room and repeat"
             raise OSError(error.errno, message, self._output) from error
+
+
+def is_special(path: PathLike) -> bool:
+    """
+    Whether there is something other than a file or a folder, `/dev/null` for example: the system
+    administrator could put a file in its place.
+    """
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def remove(path: PathLike) -> None:
