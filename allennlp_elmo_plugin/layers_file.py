@@ -86,7 +86,7 @@ class LayersFile:
         self._file: Any = None
         self._raw: Any = None
         self._mapping: Any = None
-        self._resume = resume and read_note(self._partial_path) is not None
+        self._resume = resume and bool((read_note(self._partial_path) or {}).get("progress"))
         self.progress: Dict[str, Any] = {}
         """What the last checkpoint was told; empty at the start."""
 
@@ -105,6 +105,8 @@ class LayersFile:
             if self._resume:
                 self.progress = self._raw.note["progress"]
                 self._check_settings(self._raw.note["settings"])
+            else:
+                self._commit({})  # before anything is in the file that could look like progress
             # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
             # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
             libver = ("v108" if self._compression is None else "v110", "latest")
@@ -115,8 +117,6 @@ class LayersFile:
             self._plain_properties.set_obj_track_times(False)
             self._file = h5py.File(self._raw, "r+" if self._resume else "w", libver=libver)
             self._open_mapping()
-            if not self._resume:
-                self.checkpoint({})
         except BaseException:
             if self._file is not None:
                 self._file.close()
@@ -321,9 +321,10 @@ class LayersFile:
             JSON that tells how far it is.
         """
         self._mapping.flush()
-        if progress:
-            progress = {**progress, "mapping_bytes": self._mapping.tell()}
         self._call(self._file.flush)
+        self._commit({**progress, "mapping_bytes": self._mapping.tell()})
+
+    def _commit(self, progress: Dict[str, Any]) -> None:
         self._raw.commit({"settings": self._settings, "progress": progress})
         self.progress = progress
 

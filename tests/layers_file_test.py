@@ -60,6 +60,13 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None
     assert path.with_name("o.partial").exists()
     write(path)
     assert os.listdir(tmp_path) == ["o"]
+    for moment in range(100):
+        os.remove(path)
+        if fork(lambda: write(path, checkpoints=False), kill_at=moment) == 0:
+            break
+        if not path.exists():
+            write(path)
+    assert moment > 5
     (tmp_path / "mine.partial").write_text("mine", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="mine.partial is there"):
         write(tmp_path / "mine")
