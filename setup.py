@@ -29,7 +29,6 @@ MODERN = [
     "nltk>=3.8,<3.9.3",        # later ones refuse the corpus paths AllenNLP uses
     "setuptools<80.9",         # py-rouge needs pkg_resources, which later ones warn about
     "h5py",
-    "filelock>=3.4",
     "google-crc32c>=1.1",      # checksums of TensorFlow checkpoints; cached-path needs it, too
     "scipy",
     "scikit-learn",

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.files.folder_lock import locked_folder
+from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]

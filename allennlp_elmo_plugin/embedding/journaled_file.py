@@ -1,4 +1,3 @@
-import errno
 import io
 import json
 import os
@@ -6,7 +5,8 @@ import struct
 import zlib
 from typing import Any, Optional, Set
 
-from allennlp_elmo_plugin.files.whole_file import lock_file, remove, sync, sync_folder
+from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.files.whole_file import remove, sync, sync_folder
 
 _MAGIC = b"allennlp_elmo_plugin journal 1\n"
 # Size of the file, length and checksum of the note.
@@ -65,12 +65,8 @@ class JournaledFile(io.RawIOBase):
         self._journal: Any = None
         self._size = 0
         self._saved: Set[int] = set()
-        flags = os.O_RDWR | (0 if recover else os.O_CREAT) | getattr(os, "O_BINARY", 0)
-        self._file = open(os.open(path, flags, 0o666), "r+b", buffering=0)
+        self._file = open_locked(path, create=not recover)
         try:
-            lock_file(self._file)
-            if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(path)):
-                raise BlockingIOError(errno.EAGAIN, "another process has just finished it", path)
             if recover:
                 self._recover()
             else:

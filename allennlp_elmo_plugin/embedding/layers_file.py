@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile, journal_path, read_note
 from allennlp_elmo_plugin.files.json_file import parse_json
-from allennlp_elmo_plugin.files.whole_file import DISK_FULL, remove
+from allennlp_elmo_plugin.files.whole_file import DISK_FULL, is_special, remove
 
 if TYPE_CHECKING:
     import numpy
@@ -34,9 +34,9 @@ class LayersFile:
         with LayersFile("layers.hdf5") as file:
             file.add("0", layers)
 
-    Everything goes to `layers.hdf5.partial`, which takes the final name when the `with` block ends
-    well. `checkpoint` makes what is there so far safe: after an error or the process's death
-    `resume` goes on from the last one. If there was none, an error leaves nothing behind.
+    Everything goes to `layers.hdf5.partial`, locked by its writer, which takes the final name when
+    the `with` block ends well, and otherwise stays if and only if it has a `checkpoint`, from which
+    `resume` goes on.
 
     # Parameters
 
@@ -76,6 +76,7 @@ class LayersFile:
                 f"compression is {compression!r}; it must be one of {list(COMPRESSIONS)}, or none"
             )
         self._path = os.path.expanduser(os.fspath(path))
+        self._overwrite = overwrite
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
         self._mapping_path = _mapping(self._path)
@@ -85,7 +86,7 @@ class LayersFile:
         self._file: Any = None
         self._raw: Any = None
         self._mapping: Any = None
-        self._resume = resume and read_note(self._partial_path) is not None
+        self._resume = resume and bool((read_note(self._partial_path) or {}).get("progress"))
         self.progress: Dict[str, Any] = {}
         """What the last checkpoint was told; empty at the start."""
 
@@ -100,9 +101,12 @@ class LayersFile:
                 "another output"
             ) from error
         try:
+            _check_new(self._path, self._overwrite)  # again: another process may have finished it
             if self._resume:
                 self.progress = self._raw.note["progress"]
                 self._check_settings(self._raw.note["settings"])
+            else:
+                self._commit({})  # before anything is in the file that could look like progress
             # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
             # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
             libver = ("v108" if self._compression is None else "v110", "latest")
@@ -113,8 +117,6 @@ class LayersFile:
             self._plain_properties.set_obj_track_times(False)
             self._file = h5py.File(self._raw, "r+" if self._resume else "w", libver=libver)
             self._open_mapping()
-            if not self._resume:
-                self.checkpoint({})
         except BaseException:
             if self._file is not None:
                 self._file.close()
@@ -319,9 +321,10 @@ class LayersFile:
             JSON that tells how far it is.
         """
         self._mapping.flush()
-        if progress:
-            progress = {**progress, "mapping_bytes": self._mapping.tell()}
         self._call(self._file.flush)
+        self._commit({**progress, "mapping_bytes": self._mapping.tell()})
+
+    def _commit(self, progress: Dict[str, Any]) -> None:
         self._raw.commit({"settings": self._settings, "progress": progress})
         self.progress = progress
 
@@ -354,15 +357,21 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(f"cannot write {path}: nothing can be written to {folder}")
     if os.path.isdir(path):
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
+    if is_special(path):
+        raise ConfigurationError(f"cannot write {path}: it is a device or a pipe, give a file name")
     partial = _partial(path)
-    if os.path.exists(path) and not overwrite:
-        raise ConfigurationError(
-            f"{path} exists already; remove it, choose another name, or {_REPLACE}"
-        )
+    _check_new(path, overwrite)
     if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
             f"{partial} is there, of a run that did not finish or is still going on; go on with it "
             f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
+        )
+
+
+def _check_new(path: str, overwrite: bool) -> None:
+    if os.path.exists(path) and not overwrite:
+        raise ConfigurationError(
+            f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )
 
 

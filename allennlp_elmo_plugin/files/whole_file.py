@@ -1,9 +1,9 @@
 """
 Files that appear whole or not at all. A file is written in a hidden staging folder inside its
 destination's folder, which is all that must be writable, synced to the disk, and then renamed. A
-staging folder belongs to the process that holds the lock on its file `lock`: a second writer of the
-same output is refused. The owner removes the folder at its end; if it was killed, the next writer
-does. (On a file system without locks a second writer is not noticed, and the first one fails.)
+staging folder belongs to whoever holds the lock on its file `lock` (see `locks`): a second writer
+of the same output waits or is refused. The owner removes the folder at its end; if it was killed,
+the next writer does. (Without locks a second writer is not noticed, and the first one fails.)
 """
 
 import errno
@@ -13,7 +13,9 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Iterator, Optional, Type, Union
+from typing import Any, Iterator, Optional, Type, Union
+
+from allennlp_elmo_plugin.files.locks import open_locked
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -24,7 +26,7 @@ _LOCK = "lock"
 
 
 @contextmanager
-def whole_file(path: PathLike) -> Iterator[str]:
+def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
     Write a file whole or not at all.
 
@@ -38,6 +40,8 @@ def whole_file(path: PathLike) -> Iterator[str]:
 
     path : `str`
         The file. Its folder must exist.
+    wait : `bool`, optional (default = `False`)
+        Wait while another process is writing it.
 
     # Returns
 
@@ -47,7 +51,8 @@ def whole_file(path: PathLike) -> Iterator[str]:
     # Raises
 
     `OSError`
-        The file cannot be written, or another process is writing it (`BlockingIOError`).
+        The file cannot be written, is a device or a pipe, or another process is writing it
+        (`BlockingIOError`).
     """
     target = os.path.abspath(path)
     folder, name = os.path.split(target)
@@ -55,7 +60,9 @@ def whole_file(path: PathLike) -> Iterator[str]:
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
     if os.path.isdir(target) and not os.path.islink(target):
         raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
-    with Staging(Path(folder, f".{name}.partial"), target) as staging:
+    if is_special(target):
+        raise OSError(errno.EINVAL, "is a device or a pipe; give the name of a file", target)
+    with Staging(Path(folder, f".{name}.partial"), target, wait) as staging:
         staging.clear()
         staged = str(staging.path / name)
         yield staged
@@ -115,6 +122,8 @@ class Staging:
         The hidden folder. The folder that it lies in must exist.
     output : `str`
         What it is for, named in errors.
+    wait : `bool`, optional (default = `False`)
+        Wait while another process has it.
 
     # Raises
 
@@ -122,10 +131,11 @@ class Staging:
         The folder cannot be made, or another process has it (`BlockingIOError`).
     """
 
-    def __init__(self, path: Path, output: PathLike) -> None:
+    def __init__(self, path: Path, output: PathLike, wait: bool = False) -> None:
         self.path = path
         self._output = os.fspath(output)
-        self._lock: Optional[IO[bytes]] = None
+        self._wait = wait
+        self._lock: Optional[io.FileIO] = None
         self.keep = False
         """Leave everything to the next process: something in it must not get lost."""
 
@@ -143,7 +153,7 @@ class Staging:
             raise OSError(error.errno, f"cannot write: {error.strerror}", self._output) from error
         return self
 
-    def _acquire(self) -> Optional[IO[bytes]]:
+    def _acquire(self) -> Optional[io.FileIO]:
         """The locked file, or `None` if the process before has removed it in the meantime."""
         if os.path.islink(self.path) or os.path.isfile(self.path):
             os.remove(self.path)
@@ -155,20 +165,9 @@ class Staging:
         if os.path.islink(path):
             os.remove(path)
         try:
-            lock = open(path, "a+b")
+            return open_locked(path, wait=self._wait)
         except FileNotFoundError:
             return None
-        try:
-            lock_file(lock)
-            if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
-                return lock
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            lock.close()
-            raise
-        lock.close()
-        return None
 
     def clear(self) -> None:
         """Remove everything but the lock."""
@@ -183,6 +182,8 @@ class Staging:
         traceback: Optional[TracebackType],
     ) -> None:
         assert self._lock is not None
+        if self._lock.closed:
+            return  # in a forked process: it is the parent's
         try:
             if not self.keep:
                 self.clear()
@@ -200,25 +201,12 @@ class Staging:
             raise OSError(error.errno, message, self._output) from error
 
 
-def lock_file(file: Any) -> None:
+def is_special(path: PathLike) -> bool:
     """
-    Lock an open file until it is closed or its process ends.
-
-    # Raises
-
-    `BlockingIOError`
-        Another process has it, or this one has under another handle.
+    Whether there is something other than a file or a folder, `/dev/null` for example: the system
+    administrator could put a file in its place.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass  # a file system without locks
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def remove(path: PathLike) -> None:

@@ -85,14 +85,18 @@ def archive_model(
         target = os.path.join(target, _ARCHIVE)
     logger.info("archiving weights and vocabulary to %s", target)
 
-    with whole_file(target) as staged, tarfile.open(staged, "w:gz") as archive:
-        archive.add(config_path, archival.CONFIG_NAME)
-        archive.add(weights_path, archival._WEIGHTS_NAME)
-        archive.add(os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER)
-        if os.path.exists(os.path.join(folder, META_NAME)):
-            archive.add(os.path.join(folder, META_NAME), META_NAME)
-        else:
-            logger.warning("meta file %s does not exist", os.path.join(folder, META_NAME))
+    # All nodes of distributed training do this, and may share the folder.
+    with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
+        for path, name in (
+            (config_path, archival.CONFIG_NAME),
+            (weights_path, archival._WEIGHTS_NAME),
+            (os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER),
+            (os.path.join(folder, META_NAME), META_NAME),
+        ):
+            if name == META_NAME and not os.path.exists(path):
+                logger.warning("meta file %s does not exist", path)
+            else:
+                archive.add(os.path.realpath(path), name)  # what a link leads to
         for pattern in include_in_archive or []:
             for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
                 archive.add(path, os.path.relpath(path, folder))

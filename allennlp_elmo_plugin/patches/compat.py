@@ -5,6 +5,7 @@ Each patch is a function of its own that says which upstream file it mends, for 
 why, and does nothing where it is not needed.
 """
 
+import errno
 import functools
 import inspect
 import logging
@@ -13,24 +14,28 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import time
 import types
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, List, Set, Tuple, Union
 
 import numpy
 import torch
-from allennlp.common import Params, Tqdm, file_utils
+from allennlp.common import Params, Tqdm
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.meta import Meta
 from allennlp.data import Vocabulary
+from allennlp.data import vocabulary as allennlp_vocabulary
 from allennlp.data.data_loaders import multiprocess_data_loader
 from allennlp.models import archival
 from allennlp.training import checkpointer
 from allennlp.training.learning_rate_schedulers import pytorch_lr_schedulers
 
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.locks import LOCK_NAME, open_locked
+from allennlp_elmo_plugin.files.whole_file import Staging, remove, sync, sync_folder, whole_file
 from allennlp_elmo_plugin.patches.names import replace, replace_attribute
 
 logger = logging.getLogger(__name__)
@@ -50,6 +55,7 @@ def apply() -> None:
     patch_files_of_runs()
     patch_checkpoint_search()
     patch_checkpoint_removal()
+    patch_checkpoint_clock()
     silence_sparse_invariants()
 
 
@@ -381,34 +387,57 @@ def patch_files_of_runs() -> None:
     When a run is recovered, its config, its meta data and its vocabulary are written again, over
     those that are there: a kill in between left the run with truncated ones. Now a file is replaced
     when the new one is complete.
+
+    A vocabulary is locked by the package filelock: where the file system has no locks, some of its
+    versions wait for ever, others leave a lock file behind when they are killed. And in a folder
+    that can't be written to, a vocabulary without a lock file could not be read.
     """
     replace_attribute(Params, "to_file", _save_params)
     replace_attribute(Meta, "to_file", _save_meta)
     replace_attribute(Vocabulary, "save_to_files", _save_vocabulary)
+    replace_attribute(allennlp_vocabulary, "FileLock", _lock_vocabulary)
+
+
+# All nodes of distributed training write these, and may share the folder: one waits for the other.
 
 
 def _save_params(self: Params, params_file: str, *args: Any, **kwargs: Any) -> None:
-    with whole_file(params_file) as new:
+    with whole_file(params_file, wait=True) as new:
         _params_to_file(self, new, *args, **kwargs)
 
 
 def _save_meta(self: Meta, path: Union[str, "PathLike[str]"]) -> None:
-    with whole_file(path) as new:
+    with whole_file(path, wait=True) as new:
         _meta_to_file(self, new)
 
 
 def _save_vocabulary(self: Vocabulary, directory: str) -> None:
     os.makedirs(directory, exist_ok=True)
-    with file_utils.FileLock(os.path.join(directory, ".lock")):
-        new = os.path.join(directory, ".partial")  # a vocabulary has no hidden files
-        shutil.rmtree(new, ignore_errors=True)
-        try:
-            _vocabulary_to_files(self, new)
-            for name in os.listdir(new):
-                if not name.startswith("."):
-                    os.replace(os.path.join(new, name), os.path.join(directory, name))
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+    with (
+        open_locked(os.path.join(directory, LOCK_NAME), wait=True),
+        Staging(Path(directory, ".partial"), directory) as staging,  # hidden: not a namespace
+    ):
+        staging.clear()
+        new = staging.path / "new"
+        _vocabulary_to_files(self, str(new))
+        remove(new / LOCK_NAME)
+        sync(new)
+        for name in os.listdir(new):
+            os.replace(new / name, os.path.join(directory, name))
+        sync_folder(directory)
+
+
+@contextmanager
+def _lock_vocabulary(path: str, read_only_ok: bool = False) -> Iterator[None]:
+    try:
+        lock = open_locked(path, wait=True)
+    except OSError as error:
+        if not read_only_ok or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        yield
+        return
+    with lock:
+        yield
 
 
 # Checkpoints
@@ -448,6 +477,24 @@ def _remove_checkpoint(
     for name in os.listdir(self._serialization_dir):
         if point in (self._parse_model_state_path(name), self._parse_training_state_path(name)):
             os.remove(os.path.join(self._serialization_dir, name))
+
+
+# AllenNLP's own.
+_maybe_save = checkpointer.Checkpointer.maybe_save_checkpoint
+
+
+def patch_checkpoint_clock() -> None:
+    """
+    `allennlp/training/checkpointer.py`, all versions.
+
+    With `save_every_num_seconds`, no checkpoint is saved for as long as the clock is set back.
+    """
+    checkpointer.Checkpointer.maybe_save_checkpoint = _maybe_save_checkpoint  # type: ignore[method-assign]
+
+
+def _maybe_save_checkpoint(self: checkpointer.Checkpointer, *args: Any, **kwargs: Any) -> bool:
+    self._last_save_time = min(self._last_save_time, time.time())
+    return _maybe_save(self, *args, **kwargs)
 
 
 # Sparse gradients

@@ -18,7 +18,7 @@ from allennlp.models.archival import CONFIG_NAME
 from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
-from allennlp_elmo_plugin.files.folder_lock import LOCK_NAME, locked_folder
+from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 
 # AllenNLP's own, whatever the plugin makes of their names.
 _train_model = train.train_model
@@ -39,14 +39,15 @@ def train_model(
 ) -> Any:
     """
     AllenNLP's function of this name. It locks the folder, and before a run is recovered checks that
-    its vocabulary is the one in `params`: AllenNLP replaces the vocabulary first, and nothing shows
-    that the rows of embeddings and softmax then belong to other words. Nothing has been written to
-    the folder when it is refused, but for its lock.
+    its configuration is `params` and its vocabulary the one in there: AllenNLP replaces the
+    vocabulary first, and nothing shows that the rows of embeddings and softmax then belong to other
+    words. Nothing has been written to the folder when it is refused, but for its lock.
 
     # Raises
 
     `ConfigurationError`
-        Another process is training in the folder, or the vocabulary of the run is another one.
+        Another process is training in the folder, or the run has another configuration or
+        vocabulary.
     """
     folder = Path(serialization_dir)
     names = _names(folder)
@@ -69,7 +70,8 @@ def train_model(
         if force:
             _remove_contents(folder)
         if recover:
-            _check_params(params, folder)
+            _check_config(params, folder)
+            _check_vocabulary(params, folder)
         return _train_model(params, serialization_dir, recover, False, node_rank, *args, **kwargs)
 
 
@@ -95,14 +97,35 @@ def _names(folder: Path) -> Set[str]:
 
 def _remove_contents(folder: Path) -> None:
     """Of the whole folder but its lock."""
-    for path in folder.iterdir():
+    # First what every run has: after a kill nobody can recover the rest.
+    for path in sorted(folder.iterdir(), key=lambda path: path.name != CONFIG_NAME):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name != LOCK_NAME:
             path.unlink()
 
 
-def _check_params(params: Params, folder: Path) -> None:
+def _check_config(params: Params, folder: Path) -> None:
+    """AllenNLP does so too, but fails on a new key, and its error names none."""
+    path = folder / CONFIG_NAME
+    before, now = (each.as_flat_dict() for each in (Params.from_file(path), params))
+    keys = sorted(
+        key
+        for key in {*before, *now}
+        if (key in before, before.get(key)) != (key in now, now.get(key))
+    )
+    if keys:
+        changes = [
+            f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
+            for key in keys[:3]
+        ] + ["..."] * (len(keys) > 3)
+        raise ConfigurationError(
+            f"{path}: the run was started with another configuration: {'; '.join(changes)}. Set it "
+            "back, or start a new run in another folder"
+        )
+
+
+def _check_vocabulary(params: Params, folder: Path) -> None:
     """`check_vocabulary_of_run` for the vocabulary that a configuration reads from files."""
     section = params.duplicate().pop("vocabulary", None)
     if (

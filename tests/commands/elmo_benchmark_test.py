@@ -11,11 +11,11 @@ from allennlp.commands import main
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
-from filelock import FileLock
 
 from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
+from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
@@ -351,7 +351,7 @@ def test_only_seeds_of_both_models_count(elmo: str, data: Path, tmp_path: Path) 
 
 def test_one_at_a_time(elmo: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with FileLock(str(tmp_path / "out" / ".lock")):
+    with locked_folder(tmp_path / "out", "in use"):
         (tmp_path / "out" / "settings.json").write_text("{}", encoding="utf-8")
         with pytest.raises(ConfigurationError, match="another elmo-benchmark works there"):
             benchmark(["sst5"], elmo, data, tmp_path / "out")

@@ -60,6 +60,13 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None
     assert path.with_name("o.partial").exists()
     write(path)
     assert os.listdir(tmp_path) == ["o"]
+    for moment in range(100):
+        os.remove(path)
+        if fork(lambda: write(path, checkpoints=False), kill_at=moment) == 0:
+            break
+        if not path.exists():
+            write(path)
+    assert moment > 5
     (tmp_path / "mine.partial").write_text("mine", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="mine.partial is there"):
         write(tmp_path / "mine")
@@ -83,6 +90,15 @@ def test_nobody_begins_while_a_file_gets_its_name(
     assert len(read(path)) == 5
 
 
+def test_another_process_finishes_it_before_this_one_begins(tmp_path: Path) -> None:
+    late = LayersFile(str(tmp_path / "o"))
+    write(tmp_path / "o")
+    before = (tmp_path / "o").read_bytes()
+    with pytest.raises(ConfigurationError, match="exists already"), late:
+        pass
+    assert os.listdir(tmp_path) == ["o"] and (tmp_path / "o").read_bytes() == before
+
+
 def test_a_link_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("other", encoding="utf-8")
     (tmp_path / "o").symlink_to("other")
@@ -97,6 +113,13 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
         subprocess.run(remount, check=True)
         with pytest.raises(ConfigurationError, match="/o: nothing can be written to"):
             check_output(str(tmp_path / "o"))
+
+
+def test_devices_and_pipes_stay(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/null"):
+        with pytest.raises(ConfigurationError, match=f"{path}: it is a device or a pipe"):
+            check_output(path, overwrite=True)
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

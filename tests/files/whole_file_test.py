@@ -107,6 +107,16 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         assert raised.value.filename == str(tmp_path / place)
 
 
+def test_devices_and_pipes_stay(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "null"):
+        with pytest.raises(OSError, match=f"is a device or a pipe.*/{name}'"):
+            write(tmp_path / name, "new")
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert (tmp_path / "null").is_symlink()
+
+
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Any, *arguments: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", path)

@@ -1,8 +1,11 @@
+import errno
+import fcntl
 import inspect
 import io
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tarfile
@@ -24,7 +27,7 @@ from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRa
 
 from allennlp_elmo_plugin.embedding import embedder
 from allennlp_elmo_plugin.patches import compat
-from tests.support.testing import read_files
+from tests.support.testing import fork, read_files, tmpfs
 
 PLUGIN = "allennlp_elmo_plugin"
 
@@ -315,6 +318,48 @@ class TestFilesOfRuns:
                 save()
         assert read_files(tmp_path) == before
 
+    def test_vocabulary_killed_at_any_moment(self, tmp_path: Path) -> None:
+        vocabs = [Vocabulary(tokens_to_add={"tokens": [word]}) for word in ("one", "another")]
+        for moment in range(100):
+            vocabs[0].save_to_files(str(tmp_path))
+            killed = fork(lambda: vocabs[1].save_to_files(str(tmp_path)), moment) == signal.SIGKILL
+            word = Vocabulary.from_files(str(tmp_path)).get_token_from_index(2, "tokens")
+            assert word in ("one", "another")
+            vocabs[1].save_to_files(str(tmp_path))
+            assert set(os.listdir(tmp_path)) == {".lock", "tokens.txt", "non_padded_namespaces.txt"}
+            if not killed:
+                break
+        assert moment > 10 and word == "another"
+
+    def test_two_nodes_at_once(self, tmp_path: Path) -> None:
+        nodes = [
+            fork(lambda: [self._save(tmp_path, "one") for _ in range(20)], wait=False)
+            for _ in range(2)
+        ]
+        assert [os.waitpid(node, 0)[1] for node in nodes] == [0, 0]
+
+    def test_vocabulary_where_nothing_can_be_locked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*args: Any) -> None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        self._save(tmp_path, "one")
+        (tmp_path / "vocabulary" / ".lock").write_text("1\nanother host\n", encoding="utf-8")
+        monkeypatch.setattr(fcntl, "flock", fail)
+        self._save(tmp_path, "another")
+        assert Vocabulary.from_files(str(tmp_path / "vocabulary")).get_vocab_size("tokens") == 3
+
+    def test_vocabulary_that_is_read_only(self, tmp_path: Path) -> None:
+        with tmpfs(tmp_path):
+            self._save(tmp_path, "one")
+            (tmp_path / "vocabulary" / ".lock").unlink()
+            subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+            vocab = Vocabulary.from_files(str(tmp_path / "vocabulary"))
+            assert vocab.get_vocab_size("tokens") == 3
+            with pytest.raises(OSError, match="Read-only"):
+                vocab.save_to_files(str(tmp_path / "vocabulary"))
+
 
 @pytest.mark.parametrize("name", ["run", "run[1]", "run*", "?"])
 @pytest.mark.parametrize("sharded", [False, True])
@@ -329,6 +374,19 @@ def test_checkpoints_are_found_whatever_the_name_of_the_folder(
     for file in [f"model_state_e0_b5{ending}", f"model_state_e1_b0{ending}", *others]:
         (tmp_path / name / file).touch()
     assert saver._find_all_checkpoints() == {(0, 5), (1, 0)}
+
+
+def test_checkpoints_are_saved_after_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: List[Any] = []
+    monkeypatch.setattr(checkpointer.time, "time", lambda: 5000.0)
+    saver = checkpointer.Checkpointer(tmp_path, save_every_num_seconds=60)
+    monkeypatch.setattr(saver, "save_checkpoint", saved.append)
+    for now in (1000.0, 1059.0, 1060.0):
+        monkeypatch.setattr(checkpointer.time, "time", lambda now=now: now)
+        saver.maybe_save_checkpoint(now, 0, 1)
+    assert saved == [1060.0]
 
 
 class TestDeviceOfIndex:

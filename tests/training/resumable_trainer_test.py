@@ -582,6 +582,7 @@ def test_two_processes_killed(data: Path, tmp_path: Path) -> None:
         "trainer.num_epochs": 2,
         "distributed": {"cuda_devices": [-1, -1]},
         "dataset_reader.batch_size": 2,
+        "dataset_reader.drop_last": False,
         "validation_dataset_reader.batch_size": 2,
     }
     config = write_config(tmp_path, data, changes)

@@ -14,7 +14,7 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.training import run_folder
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from tests.support.testing import read_files
+from tests.support.testing import fork, read_files
 
 WORDS = ["<S>", "</S>", "<UNK>", "a", "b"]
 
@@ -69,6 +69,17 @@ def test_force(tmp_path: Path, calls: List[Any]) -> None:
     assert (tmp_path / "run").stat().st_ino == inode and (tmp_path / "kept.txt").exists()
 
 
+def test_killed_while_it_removes_the_run_before(tmp_path: Path, calls: List[Any]) -> None:
+    """What is left of it can't be recovered: it would go on without a part of its files."""
+    for moment in range(10):
+        for name in ("best.th", "config.json", "vocabulary/lm_tokens.txt", "out.log"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("{}", encoding="utf-8")
+        fork(lambda: run_folder.train_model(Params({}), tmp_path, force=True), kill_at=moment)
+        names = set(read_files(tmp_path)) - {".lock"}
+        assert len(names) == 4 or "config.json" not in names or names == {"config.json"}
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -90,6 +101,33 @@ def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
     with pytest.raises(ConfigurationError, match="nothing to recover from"):
         run_folder.train_model(Params({}), tmp_path / "run", recover=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"trainer": {"lr": 2, "n": None}}, "trainer.lr was 1 and is 2"),
+        ({"seed": None}, "seed was not set and is None"),
+        ({"trainer": {"n": None}}, "trainer.lr was 1 and is not set"),
+        (
+            {"trainer": 0, **dict.fromkeys("abc", 1)},
+            "a was not set and is 1; b was not set and is 1; c was not set and is 1; ...",
+        ),
+    ],
+)
+def test_another_configuration(
+    tmp_path: Path, calls: List[Any], changes: Any, message: str
+) -> None:
+    config = {"trainer": {"lr": 1, "n": None}, "data": ["a", "b"]}
+    run_folder.train_model(Params(config), tmp_path)
+    run_folder.train_model(Params(config), tmp_path, recover=True)
+    before = read_files(tmp_path)
+    with pytest.raises(ConfigurationError) as raised:
+        run_folder.train_model(Params({**config, **changes}), tmp_path, recover=True)
+    assert f"config.json: the run was started with another configuration: {message}. Set it" in str(
+        raised.value
+    )
+    assert read_files(tmp_path) == before and len(calls) == 2
 
 
 def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:

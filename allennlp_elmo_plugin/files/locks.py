@@ -1,0 +1,125 @@
+"""
+Locks, by one rule: whoever opened a file with `open_locked` holds it until the handle is closed or
+its process ends, however it ends. So a lock can't be left behind: a file without an owner is free.
+A second handle is refused in another process, in another thread and in the same thread alike. A
+forked process doesn't inherit the lock. (File systems without locks, and Windows, keep nobody out:
+that is logged once for each folder.)
+"""
+
+import errno
+import functools
+import io
+import logging
+import os
+import weakref
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, MutableSet, Union
+
+from allennlp.common.checks import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = ".lock"
+
+_held: "MutableSet[io.FileIO]" = weakref.WeakSet()
+
+
+def open_locked(
+    path: Union[str, "os.PathLike[str]"], create: bool = True, wait: bool = False
+) -> io.FileIO:
+    """
+    Open a file for reading and writing, as it is, and lock it.
+
+    # Parameters
+
+    path : `str`
+    create : `bool`, optional (default = `True`)
+        Make the file if it is missing.
+    wait : `bool`, optional (default = `False`)
+        Wait for another owner's end.
+
+    # Returns
+
+    `io.FileIO`
+        The file of this name at a moment when it was locked. Its owner alone may rename or remove
+        it.
+
+    # Raises
+
+    `BlockingIOError`
+        The file has another owner.
+    `FileNotFoundError`
+        There is no such file, or no such folder.
+    """
+    flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
+    while True:
+        file = io.FileIO(os.open(path, flags, 0o666), "r+")
+        try:
+            _lock(file, os.fspath(path), wait)
+            # Its last owner may have renamed or removed it since it was opened.
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                _held.add(file)
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _lock(file: io.FileIO, path: str, wait: bool) -> None:
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (BlockingIOError, PermissionError) as error:  # the latter on some network shares
+        raise BlockingIOError(errno.EAGAIN, "another process is using it", path) from error
+    except (ImportError, OSError) as error:
+        _warn(os.path.dirname(os.path.abspath(path)), str(error))
+
+
+@functools.cache
+def _warn(folder: str, reason: str) -> None:
+    logger.warning(
+        "Files in %s can't be locked (%s): start nothing else that writes there", folder, reason
+    )
+
+
+@contextmanager
+def locked_folder(folder: Path, refusal: str) -> Iterator[None]:
+    """
+    Keep other processes out of a folder, by a lock on its file `.lock`, which stays.
+
+    # Parameters
+
+    folder : `Path`
+        An existing folder.
+    refusal : `str`
+        What the error says if another process is in it.
+
+    # Raises
+
+    `ConfigurationError`
+        Another process is in it.
+    `OSError`
+        The folder can't be written to.
+    """
+    try:
+        lock = open_locked(folder / LOCK_NAME)
+    except BlockingIOError:
+        raise ConfigurationError(refusal) from None
+    with lock:
+        yield
+
+
+def _close_in_child() -> None:
+    """A lock lasts until all copies of the handle are closed, and a fork copies it."""
+    for file in list(_held):
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
