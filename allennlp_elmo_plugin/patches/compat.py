@@ -489,7 +489,7 @@ def patch_checkpoint_clock() -> None:
 
     With `save_every_num_seconds`, no checkpoint is saved for as long as the clock is set back.
     """
-    checkpointer.Checkpointer.maybe_save_checkpoint = _maybe_save_checkpoint  # type: ignore[method-assign]
+    replace_attribute(checkpointer.Checkpointer, "maybe_save_checkpoint", _maybe_save_checkpoint)
 
 
 def _maybe_save_checkpoint(self: checkpointer.Checkpointer, *args: Any, **kwargs: Any) -> bool:
