@@ -16,8 +16,6 @@ The same command again goes on where it was stopped.
 """
 
 import argparse
-import contextlib
-import io
 import time
 from pathlib import Path
 from typing import List, Tuple
@@ -25,9 +23,9 @@ from typing import List, Tuple
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.common.quiet import import_plugins
 
 CONFIG_FOLDER = Path(__file__).resolve().parents[2] / "training_config" / "benchmark"
 
@@ -81,9 +79,7 @@ class ElmoBenchmark(Command):
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Converts the command's arguments to those of `benchmark`, and prints the table."""
     common_logging.FILE_FRIENDLY_LOGGING = True
-    # nltk, which allennlp-models imports, tells on standard error what it fails to download.
-    with contextlib.nullcontext() if args.debug else contextlib.redirect_stderr(io.StringIO()):
-        import_plugins()
+    import_plugins()  # The task models are those of allennlp-models.
     print(
         benchmark(
             [name.strip() for name in args.tasks.split(",") if name.strip()],
