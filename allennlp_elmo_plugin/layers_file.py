@@ -375,6 +375,15 @@ def _check_new(path: str, overwrite: bool) -> None:
         )
 
 
+def has_checkpoint(path: str) -> bool:
+    """Whether a run that writes, or wrote, this file can be resumed."""
+    try:
+        note = read_note(_partial(os.path.expanduser(path)))
+    except (OSError, ValueError):
+        return False
+    return note is not None and bool(note["progress"])
+
+
 def _has_progress(partial: str) -> bool:
     """Whether there is something to lose: a run to resume, or a file of somebody else."""
     try:

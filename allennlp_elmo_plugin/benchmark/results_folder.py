@@ -15,7 +15,7 @@ Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 
 MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
 
-_SETTINGS = "settings.json"
+SETTINGS_FILE = "settings.json"
 _KEYS_OF_A_RUN = [
     *("task", "model", "seed", "score", "allennlp_metrics", "curve", "layer_weights", "seconds"),
     *("epochs", "trained_parameters"),
@@ -42,7 +42,7 @@ class ResultsFolder:
             raise ConfigurationError(f"--output {path}: a file, where a folder is needed")
         # Hidden files may be of a start that failed.
         visible = [item for item in path.glob("*") if not item.name.startswith(".")]
-        if visible and not (path / _SETTINGS).exists():
+        if visible and not (path / SETTINGS_FILE).exists():
             raise ConfigurationError(f"--output {path}: the folder is not empty, and no benchmark")
         self.path = path
 
@@ -113,8 +113,8 @@ class ResultsFolder:
         `ConfigurationError` that names what has changed.
         """
         before: Dict[str, Any] = {"elmo": "", "tasks": {}}
-        if (self.path / _SETTINGS).exists():
-            before = _read(self.path / _SETTINGS, list(before))
+        if (self.path / SETTINGS_FILE).exists():
+            before = _read(self.path / SETTINGS_FILE, list(before))
         changed = []
         if before["elmo"] != settings["elmo"] and self._files(model="elmo"):
             changed.append("--elmo")
@@ -133,7 +133,7 @@ class ResultsFolder:
                 f"{', '.join(changed)} changed. Choose another folder"
             )
         tasks = {**before["tasks"], **settings["tasks"]}
-        self.write(_SETTINGS, json.dumps({**settings, "tasks": tasks}, indent=2))
+        self.write(SETTINGS_FILE, json.dumps({**settings, "tasks": tasks}, indent=2))
 
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"

@@ -6,7 +6,7 @@ file to HDF5.
 import argparse
 import datetime
 import os
-from typing import List
+from typing import List, Optional
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.common.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.layers_file import COMPRESSIONS, DTYPES, check_output, has_checkpoint
 from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
 from allennlp_elmo_plugin.modules.token_embedders.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
@@ -194,7 +194,7 @@ class Elmo(Command):
             help="write the progress bar on lines of its own, more rarely, for logs in files",
         )
 
-        return self.finish(subparser, elmo_command)
+        return self.finish(subparser, elmo_command, _go_on)
 
 
 def elmo_command(args: argparse.Namespace) -> None:
@@ -248,6 +248,10 @@ def elmo_command(args: argparse.Namespace) -> None:
         f"{summary['sentences']:,} sentences, {summary['tokens']:,} words in {duration} "
         f"({rate:,.0f} words/s), {megabytes:,.1f} MB. Written to {args.output_file}"
     )
+
+
+def _go_on(args: argparse.Namespace) -> Optional[str]:
+    return "--resume" if has_checkpoint(args.output_file) else None
 
 
 def _check_device(cuda_device: int) -> None:

@@ -18,7 +18,7 @@ The same command again goes on where it was stopped.
 import argparse
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
@@ -73,7 +73,7 @@ class ElmoBenchmark(Command):
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
         )
-        return self.finish(subparser, benchmark_from_args)
+        return self.finish(subparser, benchmark_from_args, _go_on)
 
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
@@ -91,6 +91,12 @@ def benchmark_from_args(args: argparse.Namespace) -> None:
             overrides=args.overrides,
         )
     )
+
+
+def _go_on(args: argparse.Namespace) -> Optional[str]:
+    from allennlp_elmo_plugin.benchmark.results_folder import SETTINGS_FILE
+
+    return "" if (Path(args.output) / SETTINGS_FILE).exists() else None
 
 
 def benchmark(

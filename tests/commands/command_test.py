@@ -16,7 +16,7 @@ import pytest
 from allennlp.commands import main
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, install_sigterm_handler
+from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
@@ -90,7 +90,6 @@ def test_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_interrupts(capsys: Any) -> None:
     assert fail(KeyboardInterrupt(), capsys, 130) == "interrupted\n"
-    assert fail(SigTermReceived(), capsys, 143) == "terminated\n"
     assert fail(BrokenPipeError(32, "Broken pipe"), capsys, 141) == ""
 
 
