@@ -144,10 +144,13 @@ def benchmark(
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     folder = ResultsFolder(output)
+    found = find_tasks(data, tasks)
+    configuration = Configuration(found, elmo, configs, overrides)
+    settings = configuration.settings(found)
+    is_new = not output.exists()
+    if is_new:  # A mistake should not leave a folder behind.
+        configuration.check(list(found))
     with folder.locked():
-        found = find_tasks(data, tasks)
-        configuration = Configuration(found, elmo, configs, overrides)
-        settings = configuration.settings(found)
         folder.set_settings(settings)
         runs = [
             (task, model, seed)
@@ -156,7 +159,8 @@ def benchmark(
             for model in reversed(MODELS)  # ELMo first: more can be wrong with it
         ]
         todo = [each for each in runs if not folder.has_run(*each)]
-        configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
+        if not is_new:
+            configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         start = time.monotonic()
         vectors: Tuple[str, VectorsOfModels] = ("", {})
         for n_done, (task, model, seed) in enumerate(todo, start=1):

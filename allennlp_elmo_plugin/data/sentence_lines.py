@@ -80,9 +80,10 @@ class SentenceLines:
         except UnicodeDecodeError as error:
             raise self._undecodable(error) from error
         if len(line) > _MAX_LINE:
+            unit = "bytes" if isinstance(line, bytes) else "characters"
             raise ConfigurationError(
-                f"{self.name}, line {self.number + 1}: is longer than {_MAX_LINE:,}; is this a "
-                "text? Write one sentence a line"
+                f"{self.name}, line {self.number + 1}: is longer than {_MAX_LINE:,} {unit}; is "
+                "this a text? Write one sentence a line"
             )
         return line
 

@@ -93,6 +93,54 @@ def test_interrupts(capsys: Any) -> None:
     assert fail(BrokenPipeError(32, "Broken pipe"), capsys, 141) == ""
 
 
+@pytest.mark.parametrize(
+    "option, given, line",
+    [
+        (None, ["a"], "interrupted\n"),
+        ("", ["a b", "-f"], "interrupted; to go on: allennlp elmo 'a b' -f\n"),
+        ("--resume", ["--", "a"], "interrupted; to go on: allennlp elmo --resume -- a\n"),
+        ("--resume", ["a", "--resume"], "interrupted; to go on: allennlp elmo a --resume\n"),
+        ("", ["\x1b"], "interrupted; to go on: allennlp elmo '\\x1b'\n"),
+    ],
+)
+def test_interrupts_say_how_to_go_on(
+    option: Optional[str],
+    given: List[str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    def function(args: argparse.Namespace) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *given])
+    with pytest.raises(SystemExit) as raised:
+        run(function, arguments(), lambda args: option, "allennlp elmo")
+    assert raised.value.code == 130
+    assert capsys.readouterr().err == line
+
+
+def test_sigterm_is_not_taken_for_an_error(capsys: Any) -> None:
+    def function(args: argparse.Namespace) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(100)
+        except Exception as error:  # as around libraries
+            raise ValueError("not an HDF5 file") from error
+
+    before = signal.getsignal(signal.SIGTERM)
+    install_sigterm_handler()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as raised:
+            run(function, arguments())
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert raised.value.code == 143
+    assert capsys.readouterr().err == "terminated\n"
+
+
 def test_every_command_is_one_of_these() -> None:
     ours = [name for name in Subcommand.list_available() if name.startswith("elmo")]
     assert sorted(ours) == sorted(COMMANDS)
@@ -135,6 +183,7 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-export", ".", "b"], "The folder . is not that of a training run"),
         (["elmo-import", "missing", "b"], "missing.index: there is no such"),
         (["elmo-import", ".", "b"], "neither a checkpoint"),
+        (["elmo-import", "empty", "b"], "empty is a file, but elmo-import needs a folder"),
     ],
 )
 def test_mistakes(
@@ -366,7 +415,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any)
 def test_killed_commands_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text").write_text("a b\n", encoding="utf-8")
     output = tmp_path / "out"
-    monkeypatch.setattr(elmo_vocab.Tqdm, "tqdm", lambda **_: open(os.devnull, "rb"))
+    monkeypatch.setattr(elmo_vocab, "progress_bar", lambda **_: open(os.devnull, "rb"))
     monkeypatch.setattr(elmo_vocab, "count_words", lambda *_: ({"a": 1, "b": 1}, 1))
     for moment in range(0, 1000, 7):
 

@@ -94,7 +94,9 @@ def test_long_lines(monkeypatch):
         assert len(line.words) == 2_000_000
     monkeypatch.setattr("allennlp_elmo_plugin.data.sentence_lines._MAX_LINE", 10**6)
     for file in (io.BytesIO(data), io.BytesIO(gzip.compress(data)), io.StringIO(data.decode())):
-        with pytest.raises(ConfigurationError, match="text, line 1: is longer than 1,000,000"):
+        unit = "characters" if isinstance(file, io.StringIO) else "bytes"
+        message = f"text, line 1: is longer than 1,000,000 {unit}; is this a text"
+        with pytest.raises(ConfigurationError, match=message):
             list(SentenceLines(file, "text"))
 
 
