@@ -369,7 +369,7 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
 
 
 def _check_new(path: str, overwrite: bool) -> None:
-    if os.path.exists(path) and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise ConfigurationError(
             f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )

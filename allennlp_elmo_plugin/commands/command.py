@@ -152,7 +152,7 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
     for package in args.packages:
         try:
             import_module_and_submodules(package)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the last two of the name
             raise ConfigurationError(f"--include-package {package}: {error}") from error
     function(args)
     try:

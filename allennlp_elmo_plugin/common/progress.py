@@ -1,5 +1,6 @@
 """Progress bars of commands."""
 
+import sys
 from contextlib import contextmanager
 from typing import Any, Iterator
 
@@ -22,6 +23,7 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
     `Iterator[Any]`
         The bar, a `tqdm`.
     """
-    with Tqdm.tqdm(**settings, leave=False) as bar:
+    # Without standard error (2>&-), there is nowhere to show it.
+    with Tqdm.tqdm(**settings, leave=False, disable=sys.stderr is None) as bar:
         yield bar
         bar.leave = True

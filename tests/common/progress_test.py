@@ -18,3 +18,10 @@ def test_vanishes_before_an_error(capsys: Any) -> None:
             raise ValueError("bad")
     *_, blank, last = capsys.readouterr().err.split("\r")
     assert blank.strip(" ") == "" and last == ""
+
+
+def test_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    with progress_bar(total=2, desc="counting") as bar:
+        bar.update(2 - bar.n)
+        bar.set_postfix_str("two")

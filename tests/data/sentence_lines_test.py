@@ -100,6 +100,18 @@ def test_long_lines(monkeypatch):
             list(SentenceLines(file, "text"))
 
 
+def test_input_that_cannot_be_read(monkeypatch):
+    class Folder(io.BytesIO):
+        def readline(self, size=-1):
+            raise IsADirectoryError(21, "Is a directory")
+
+    with pytest.raises(ConfigurationError, match="cannot read text: Is a directory"):
+        list(SentenceLines(Folder(), "text"))
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ConfigurationError, match="the standard input is closed"):
+        open_lines("-").__enter__()
+
+
 def test_control_characters():
     (line,) = SentenceLines(io.BytesIO(b"a\0b \x1b[31m \x7f \xc2\x9b\n"))
     assert line.words == ["a\0b", "\x1b[31m", "\x7f", "\x9b"]
