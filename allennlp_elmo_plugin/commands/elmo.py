@@ -257,7 +257,7 @@ def _go_on(args: argparse.Namespace) -> Optional[str]:
 def _check_device(cuda_device: int) -> None:
     try:
         check_for_gpu(cuda_device)
-    except (ConfigurationError, RuntimeError) as error:  # the latter of a number too large
+    except (ConfigurationError, RuntimeError, ValueError) as error:  # or a number too large
         n_gpus = torch.cuda.device_count()
         here = f"the GPUs here are 0 to {n_gpus - 1}" if n_gpus else "torch finds no GPU here"
         raise ConfigurationError(
