@@ -174,7 +174,9 @@ class Configuration:
         name = settings.get("type", Trainer.default_implementation)
         trainer, constructor = Trainer.resolve_class_name(name)
         known = _known_keys(trainer, constructor)
-        unknown = sorted(settings.keys() - known - {"type"}) if known is not None else []
+        if known is None:
+            return
+        unknown = sorted(settings.keys() - known - {"type"})
         if unknown:
             close = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "remove it"
