@@ -7,13 +7,13 @@ public interface, so it is only used if it is there and gives the right numbers;
 """
 
 import functools
-import threading
 import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional
 
 import torch
 
+from allennlp_elmo_plugin.bilm.guarded import Guarded
 from allennlp_elmo_plugin.bilm.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -238,7 +238,7 @@ def _quantization() -> Iterator[None]:
     Use the one library of torch's that has scales by columns, without its warnings. Both are
     settings of the process, so one thread at a time has them.
     """
-    with _quantization_lock, warnings.catch_warnings():
+    with _engine.lock, warnings.catch_warnings():
         # Deprecated in torch 2.14, without a replacement in torch itself.
         warnings.simplefilter("ignore")
         engine = torch.backends.quantized.engine
@@ -250,4 +250,4 @@ def _quantization() -> Iterator[None]:
             torch.backends.quantized.engine = engine
 
 
-_quantization_lock = threading.Lock()
+_engine = Guarded()

@@ -627,6 +627,26 @@ class TestThreads:
         distances = (left.unsqueeze(1) - right).abs().amax(2)  # (60, 60)
         assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
 
+    @pytest.mark.parametrize("rows", [None, [True] * len(SENTENCES)])
+    def test_a_reset_waits_for_a_running_call(self, files, rows):
+        """Else the call would put its states in place after the reset."""
+        elmo, fresh = Elmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0)
+        expected = embed(fresh)
+        embed(elmo)
+        lstm = elmo._elmo_lstm._elmo_lstm
+        mask = rows if rows is None else torch.tensor(rows)
+        thread = threading.Thread(target=lstm.reset_states, args=(mask,))
+
+        def reset(*_):
+            thread.start()
+            thread.join(0.2)
+
+        handle = lstm.forward_layer_1.register_forward_hook(reset)
+        elmo(batch_to_ids(SENTENCES))
+        thread.join()
+        handle.remove()
+        assert_same(elmo(batch_to_ids(SENTENCES))["elmo_representations"][0], expected)
+
 
 def test_a_call_that_fails_leaves_the_carried_states(files):
     ours, theirs = both(files)
