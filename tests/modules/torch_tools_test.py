@@ -627,6 +627,20 @@ class TestThreads:
         distances = (left.unsqueeze(1) - right).abs().amax(2)  # (60, 60)
         assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
 
+    def test_carried_states_of_long_sentences(self, files):
+        """Each sentence is run in windows, between which another thread must not come."""
+
+        def sequence(run):
+            embedder = ElmoEmbedder(*files, initial_state="carried")
+            embedder._window_steps = 2
+            arrays = run(embedder.embed_batch, [SENTENCES] * 40)
+            return torch.stack([torch.from_numpy(each[0]) for each in arrays])
+
+        expected = sequence(lambda function, batches: list(map(function, batches)))
+        results = sequence(self.run)
+        distances = (results.unsqueeze(1) - expected).flatten(2).abs().amax(2)  # (40, 40)
+        assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
+
     @pytest.mark.parametrize("rows", [None, [True] * len(SENTENCES)])
     def test_a_reset_waits_for_a_running_call(self, files, rows):
         """Else the call would put its states in place after the reset."""
