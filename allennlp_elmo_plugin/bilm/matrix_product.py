@@ -149,13 +149,17 @@ class PreparedMatrix:
     """
 
     def __init__(self, matrix: torch.Tensor, precision: str = "float32") -> None:
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else matrix.dtype
+        on_cpu = matrix.device.type == "cpu"
+        self.dtype = matrix.dtype
+        if precision == "bfloat16":
+            self.dtype = torch.bfloat16
+        elif precision == "int8" and on_cpu:
+            self.dtype = torch.float32  # of the rows and the result
         matrix = matrix.detach().to(self.dtype)
         # Each matrix is held once, but for one so small that few rows are not worth oneDNN.
         self._matrix: Optional[torch.Tensor] = None
         self._packed: Optional[torch.Tensor] = None
         self._quantized: Any = None
-        on_cpu = matrix.device.type == "cpu"
         if on_cpu and precision == "int8":
             self._quantized = _quantize(matrix)
         elif on_cpu and has_onednn(self.dtype):
