@@ -401,6 +401,18 @@ class TestTools:
         edit(theirs, "_elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight", torch.zero_)
         assert_same(embed(replicate(ours)), embed(theirs))
 
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_traces_and_exports_are_refused(self, files, requires_grad):
+        ours, _ = both(files, requires_grad=requires_grad)
+        expected = embed(ours)
+        ids = batch_to_ids(SENTENCES)
+        with pytest.raises(RuntimeError, match="can't be traced or exported"):
+            torch.jit.trace(ours, (ids,), strict=False)
+        if hasattr(getattr(torch, "compiler", None), "is_exporting"):
+            with pytest.raises(RuntimeError, match="can't be traced or exported"):
+                torch.export.export(ours, (ids,), strict=False)
+        assert torch.equal(embed(ours), expected)
+
     @pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch 2.0 has it")
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_compile(self, files, requires_grad):
