@@ -614,6 +614,8 @@ class _ElmoBiLm(BiLm):
             trainable=self._requires_grad,
             padding_index=0,
         )
+        # In AllenNLP's order, in which optimizers number the parameters.
+        self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
 
     def fingerprint(self) -> Dict[str, str]:
         """

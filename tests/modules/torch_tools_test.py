@@ -227,7 +227,9 @@ class TestModes:
 
     @pytest.mark.parametrize("forward", [True, False])
     @pytest.mark.parametrize("backward", [True, False])
-    @pytest.mark.parametrize("frozen", ["", "char_conv", "_char_embedding", "_token_embedder", "lstm_"])
+    @pytest.mark.parametrize(
+        "frozen", ["", "char_conv", "_char_embedding", "_token_embedder", "lstm_"]
+    )
     @pytest.mark.parametrize("do_layer_norm", [False, True])
     def test_autocast_does_not_change_gradients(
         self, files, forward, backward, frozen, do_layer_norm
@@ -243,7 +245,9 @@ class TestModes:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_backward):
                 loss.backward()
             return {
-                name: each.grad.clone() for name, each in ours.named_parameters() if each.requires_grad
+                name: each.grad.clone()
+                for name, each in ours.named_parameters()
+                if each.requires_grad
             }
 
         expected = gradients(False, False)
@@ -285,6 +289,16 @@ class TestModes:
 
 
 class TestTools:
+    @pytest.mark.parametrize("vocab_to_cache", [None, ["@@PADDING@@", "The", "cat"]])
+    def test_parameters_have_allennlps_order(self, files, vocab_to_cache):
+        """In which optimizers number them, also in the state of a run to go on with."""
+        arguments = {"vocab_to_cache": vocab_to_cache, "num_output_representations": 2}
+        ours, theirs = both(files, requires_grad=True, **arguments)
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        assert [name for name, _ in ours.named_parameters()] == [
+            name for name, _ in theirs.named_parameters()
+        ]
+
     @pytest.mark.parametrize("use_reentrant", [False, True])
     def test_gradient_checkpointing(self, files, use_reentrant):
         ours, theirs = both(files, requires_grad=True)
