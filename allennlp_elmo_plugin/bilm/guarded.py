@@ -1,9 +1,9 @@
 """
 Locks of what threads change one at a time.
 
-Rule: a lock belongs to one object of one process. A copy of the object, read from a pickle or not,
-has a lock of its own, and so has the object in a child process made by `fork`, where the thread that
-may hold the parent's lock does not exist.
+Rule: a lock belongs to one object of one process. A copy of the object, also by a pickle, has a
+lock of its own. So has the object in a child process made by `fork`, where the thread that may hold
+the parent's lock does not exist.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Any, Dict
 
 class Guarded:
     """
-    An object with a `lock`. Methods that hold it leave the object fit for use after each line, since
-    a child process may begin there.
+    An object with a `lock`. Methods that hold it leave the object fit for use after each line,
+    since a child process may begin there.
     """
 
     def __init__(self) -> None:
