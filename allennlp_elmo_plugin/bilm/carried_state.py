@@ -30,8 +30,11 @@ class CarriedState(Guarded):
         Starts again from zero: all rows, or those in `mask`, shape `(n_rows,)`.
         """
         with self.lock:
+            if mask is None:
+                self._states = {}
+                return
             states: Dict[Hashable, LstmState] = {}
-            for key, state in self._states.items() if mask is not None else ():
+            for key, state in self._states.items():
                 n_rows = state[0].size(0)
                 if mask.size(0) != n_rows:
                     raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")

@@ -506,6 +506,29 @@ class TestParts:
             handle.remove()
         assert_same(embed(ours), plain)
 
+    @pytest.mark.parametrize(
+        "name", ["", ".dropout", ".forward_layer_0", ".backward_layer_1.state_linearity"]
+    )
+    @pytest.mark.parametrize("how", ["hook", "forward"])
+    def test_the_settled_state_follows_what_is_done_to_the_lstm(self, files, name, how):
+        def double(value):
+            return {k: 2 * v for k, v in value.items()} if isinstance(value, dict) else 2 * value
+
+        plain = embed(Elmo(*files, 1, dropout=0.0, initial_state="settled"))
+        outputs = []
+        for embed_before in (True, False):
+            elmo = Elmo(*files, 1, dropout=0.0, initial_state="settled")
+            if embed_before:
+                embed(elmo)
+            part = elmo._elmo_lstm.get_submodule("_elmo_lstm" + name)
+            if how == "hook":
+                part.register_forward_pre_hook(lambda _, args: (double(args[0]), *args[1:]))
+            else:
+                part.forward = lambda first, *rest, f=part.forward: f(double(first), *rest)
+            outputs.append(embed(elmo))
+        assert_same(*outputs)
+        assert not torch.allclose(outputs[0], plain)
+
     @pytest.mark.parametrize("part", WITH_WEIGHTS)
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_adapters(self, files, part, requires_grad):
