@@ -3,11 +3,18 @@ ELMo for AllenNLP: pretraining, export and use. Importing this package is all th
 with a plugin, so importing it registers every component and applies the patches.
 """
 
-from allennlp_elmo_plugin import commands, data, evaluation, models, modules, patches, training
-from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
+import sys
+from contextlib import nullcontext
+
+from allennlp_elmo_plugin.quiet import quiet_start
+
+# `python -m allennlp_elmo_plugin` imports this before `__main__`.
+with quiet_start() if sys.argv[:1] == ["-m"] else nullcontext():
+    from allennlp_elmo_plugin import commands, data, evaluation, models, modules, patches, training
+    from allennlp_elmo_plugin.bilm.model import BiLm
+    from allennlp_elmo_plugin.bilm.options import BiLmOptions
+    from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+    from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
 
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 

@@ -315,13 +315,89 @@ def test_hooks(files: Files) -> None:
     check_on_gpu(run)
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_token_embedder.char_conv_1",
+        "_token_embedder._projection",
+        "_elmo_lstm.forward_layer_0.input_linearity",
+        "_elmo_lstm.backward_layer_1.state_projection",
+    ],
+)
+def test_hooks_of_parts(name: str, requires_grad: bool, files: Files) -> None:
+    def run(device: torch.device) -> Any:
+        elmo = _elmo(files, requires_grad=requires_grad).to(device)
+        plain = elmo(batch_to_ids(SENTENCES).to(device))
+        handle = elmo._elmo_lstm.get_submodule(name).register_forward_hook(
+            lambda module, inputs, output: output * 2
+        )
+        hooked = [elmo(batch_to_ids(SENTENCES).to(device)), elmo.embed_sentences(SENTENCES)]
+        trained = list(_train(elmo, device)) if requires_grad else []
+        handle.remove()
+        return [plain, hooked, trained, elmo(batch_to_ids(SENTENCES).to(device))]
+
+    check_on_gpu(run)
+
+
+def test_calls_of_all_sizes(files: Files) -> None:
+    def run(device: torch.device) -> Any:
+        elmo = _elmo(files).to(device)
+        bilm: Any = elmo._elmo_lstm
+        outputs: List[Any] = []
+        for batch in (SENTENCES[:1], SENTENCES, [[]], [[], SENTENCES[0]], SENTENCES[2:]):
+            outputs.append(elmo.embed_sentences(batch))
+            outputs.append(elmo(batch_to_ids(batch).to(device)))
+        bilm.lstm.reset_states(torch.tensor([True, False, False, True]).to(device))
+        ids = batch_to_ids(SENTENCES).to(device)
+        return [*outputs, bilm(ids), bilm.token_layer(ids), bilm.fingerprint()]
+
+    check_on_gpu(run)
+
+
+def test_other_types(files: Files) -> None:
+    def run(device: torch.device) -> Any:
+        elmo = _elmo(files, requires_grad=True, initial_state="settled").to(device)
+        elmo(batch_to_ids(SENTENCES).to(device))
+        elmo.double()
+        return [
+            elmo(batch_to_ids(SENTENCES).to(device)),
+            list(_train(elmo, device)),
+            elmo.float()(batch_to_ids(SENTENCES).to(device)),
+        ]
+
+    check_on_gpu(run)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes(mode: Any, files: Files) -> None:
+    def run(device: torch.device) -> Any:
+        elmo = _elmo(files, requires_grad=True).to(device)
+        outputs = []
+        for _ in range(2):
+            with mode():
+                outputs.append(arrays_of(elmo(batch_to_ids(SENTENCES).to(device))))
+            outputs.append(list(_train(elmo, device)))
+        return outputs
+
+    check_on_gpu(run)
+
+
 def test_autocast(files: Files, pretend_gpu: Any) -> None:
-    elmo = _elmo(files, initial_state="zero").to(pretend_gpu.device)
+    elmo = _elmo(files, initial_state="zero", requires_grad=True).to(pretend_gpu.device)
     ids = batch_to_ids(SENTENCES).to(pretend_gpu.device)
-    expected = arrays_of(elmo(ids))
-    with torch.autocast("cuda", torch.bfloat16):
-        elmo(ids)
-    assert_close(arrays_of(elmo(ids)), expected)
+
+    def gradients(in_forward: bool, in_backward: bool) -> Any:
+        elmo.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=in_forward):
+            output = elmo(ids)
+        with torch.autocast("cuda", torch.bfloat16, enabled=in_backward):
+            sum(each.square().sum() for each in output["elmo_representations"]).backward()
+        return arrays_of([output, [p.grad for p in elmo.parameters() if p.grad is not None]])
+
+    expected = gradients(False, False)
+    for modes in ((True, False), (False, True), (True, True), (False, False)):
+        assert_close(gradients(*modes), expected)
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="torch has one default device")

@@ -1,15 +1,18 @@
 """Configurations of the runs of a benchmark, and what their results depend on."""
 
+import difflib
 import hashlib
+import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.params import parse_overrides
 from allennlp.data import DatasetReader
+from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
@@ -67,6 +70,9 @@ class Configuration:
         self._folder = folder
         self._overrides = overrides
 
+    def _path(self, task: str, model: str) -> Path:
+        return self._folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
+
     def params(self, task: str, model: str, seed: int) -> Params:
         """
         # Parameters
@@ -86,7 +92,7 @@ class Configuration:
         `ConfigurationError`
             The file is bad, or its data are not those of `tasks`.
         """
-        path = self._folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
+        path = self._path(task, model)
         data = {split: str(place) for split, place in self._tasks[task].items()}
         variables = {f"{split.upper()}_DATA_PATH": place for split, place in data.items()}
         try:
@@ -144,6 +150,8 @@ class Configuration:
         loaded: Set[Tuple[str, str]] = set()
         for task in tasks:
             params = self.params(task, "baseline", 0)
+            for model in MODELS:
+                self._check_trainer(task, model)
             elmos = _elmo_files(self.params(task, "elmo", 0))
             if not elmos:
                 raise ConfigurationError(
@@ -156,6 +164,37 @@ class Configuration:
             other_reader = params.pop("validation_dataset_reader", reader.duplicate())
             for split, path in self._tasks[task].items():
                 _check_readable(reader if split == "train" else other_reader, path)
+
+    def _check_trainer(self, task: str, model: str) -> None:
+        """The trainer is made when the data have been read: a wrong key would be found late."""
+        settings = self.params(task, model, 0).as_dict(quiet=True).get("trainer", {})
+        place = f"{self._path(task, model)} with --overrides, trainer"
+        if not isinstance(settings, dict):
+            raise ConfigurationError(f"{place}: it must be an object, {{...}}")
+        name = settings.get("type", Trainer.default_implementation)
+        trainer, constructor = Trainer.resolve_class_name(name)
+        known = _known_keys(trainer, constructor)
+        if known is None:
+            return
+        unknown = sorted(settings.keys() - known - {"type"})
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "remove it"
+            raise ConfigurationError(f"{place}: there is no key {unknown[0]!r}; {hint}")
+
+
+def _known_keys(trainer: Any, constructor: Optional[str]) -> Optional[Set[str]]:
+    """What a trainer can be given in a config; `None` if that can't be told."""
+    names: Set[str] = set()
+    functions = [getattr(trainer, constructor)] if constructor else []
+    for function in [*functions, *(vars(each).get("__init__") for each in trainer.__mro__)]:
+        if function is not None:
+            parameters = inspect.signature(function).parameters
+            names.update(parameters)
+            # With them, it hands what it does not know to the next one.
+            if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+                return names
+    return None
 
 
 def _check_readable(params: Params, path: Path) -> None:

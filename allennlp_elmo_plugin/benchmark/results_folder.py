@@ -1,5 +1,6 @@
 import glob
 import json
+import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 
 MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
 
-_SETTINGS = "settings.json"
+SETTINGS_FILE = "settings.json"
 _KEYS_OF_A_RUN = [
     *("task", "model", "seed", "score", "allennlp_metrics", "curve", "layer_weights", "seconds"),
     *("epochs", "trained_parameters"),
@@ -40,9 +41,14 @@ class ResultsFolder:
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise ConfigurationError(f"--output {path}: a file, where a folder is needed")
+        above = next(each for each in (path, *path.absolute().parents) if each.exists())
+        if not above.is_dir():
+            raise ConfigurationError(f"--output {path}: {above} is a file; choose another folder")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ConfigurationError(f"--output {path}: nothing can be written to {above}")
         # Hidden files may be of a start that failed.
         visible = [item for item in path.glob("*") if not item.name.startswith(".")]
-        if visible and not (path / _SETTINGS).exists():
+        if visible and not (path / SETTINGS_FILE).exists():
             raise ConfigurationError(f"--output {path}: the folder is not empty, and no benchmark")
         self.path = path
 
@@ -113,8 +119,8 @@ class ResultsFolder:
         `ConfigurationError` that names what has changed.
         """
         before: Dict[str, Any] = {"elmo": "", "tasks": {}}
-        if (self.path / _SETTINGS).exists():
-            before = _read(self.path / _SETTINGS, list(before))
+        if (self.path / SETTINGS_FILE).exists():
+            before = _read(self.path / SETTINGS_FILE, list(before))
         changed = []
         if before["elmo"] != settings["elmo"] and self._files(model="elmo"):
             changed.append("--elmo")
@@ -133,7 +139,7 @@ class ResultsFolder:
                 f"{', '.join(changed)} changed. Choose another folder"
             )
         tasks = {**before["tasks"], **settings["tasks"]}
-        self.write(_SETTINGS, json.dumps({**settings, "tasks": tasks}, indent=2))
+        self.write(SETTINGS_FILE, json.dumps({**settings, "tasks": tasks}, indent=2))
 
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"

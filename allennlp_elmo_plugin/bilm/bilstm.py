@@ -62,7 +62,9 @@ class BiLstm(torch.nn.Module):
         """
         Whether the layers, and what is in them, are as they were made, without hooks.
         """
-        return all(is_plain(lstm, ProjectedLstm) and lstm.has_plain_parts for lstm in self._lstms)
+        return is_plain(self.dropout, torch.nn.Dropout) and all(
+            is_plain(lstm, ProjectedLstm) and lstm.has_plain_parts for lstm in self._lstms
+        )
 
     @property
     def _lstms(self) -> List[ProjectedLstm]:

@@ -1,14 +1,14 @@
-import threading
 from typing import Any, Dict, Hashable, Optional
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 from allennlp_elmo_plugin.bilm.lstm import LstmState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 
-class CarriedState:
+class CarriedState(Guarded):
     """
     The LSTM states that row i of a batch leaves for row i of the next: outputs and memories of
     every layer and direction, without gradient.
@@ -19,9 +19,9 @@ class CarriedState:
     """
 
     def __init__(self) -> None:
-        # Held by a call from the first state it reads to the last it writes, so that calls of
-        # several threads run one after the other. (A thread may make a call within a call.)
-        self.lock = threading.RLock()
+        # A call holds `lock` from the first state it reads to the last it writes, so that calls of
+        # several threads run one after the other.
+        super().__init__()
         # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
         self._states: Dict[Hashable, LstmState] = {}
 
@@ -33,12 +33,14 @@ class CarriedState:
             if mask is None:
                 self._states = {}
                 return
+            states: Dict[Hashable, LstmState] = {}
             for key, state in self._states.items():
                 n_rows = state[0].size(0)
                 if mask.size(0) != n_rows:
                     raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
                 kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
-                self._states[key] = (state[0] * kept, state[1] * kept)
+                states[key] = (state[0] * kept, state[1] * kept)
+            self._states = states
 
     def state_dict(self) -> Dict[Hashable, LstmState]:
         """
@@ -67,11 +69,7 @@ class CarriedState:
         self._states = other._states
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"_states": dict(self._states)}
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.lock = threading.RLock()
+        return {**super().__getstate__(), "_states": dict(self._states)}
 
     def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
         """

@@ -30,6 +30,29 @@ _KEPT_AT_ONCE = 4096
 _CHUNK = 2**22
 
 
+class _CharacterTable(torch.autograd.Function):
+    """
+    What a character contributes to a convolution, by its place in the window: shape
+    `(width, n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's
+    weight `(n_filters, dim, width)`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(embeddings, weight)
+        return torch.einsum("cd,ndj->jcn", embeddings, weight)
+
+    @staticmethod
+    @once_differentiable
+    @without_autocast()
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        embeddings, weight = ctx.saved_tensors
+        return (
+            torch.einsum("jcn,ndj->cd", grad, weight) if ctx.needs_input_grad[0] else None,
+            torch.einsum("jcn,cd->ndj", grad, embeddings) if ctx.needs_input_grad[1] else None,
+        )
+
+
 class _MaxOverWindows(torch.autograd.Function):
     """
     `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
@@ -406,11 +429,10 @@ class CharacterEncoder(torch.nn.Module):
 
     def _tables(self) -> List[torch.Tensor]:
         """
-        What a character contributes to a window, by its place in the window: for each width shape
-        `(width, 262, n_filters)`.
+        The `_CharacterTable` of each convolution.
         """
         return [
-            torch.einsum("cd,ndj->jcn", self._char_embedding_weights, convolution.weight)
+            _CharacterTable.apply(self._char_embedding_weights, convolution.weight)
             for convolution in self.convolutions
         ]
 

@@ -8,16 +8,20 @@ import functools
 import logging
 import os
 import pickle
+import shlex
+import signal
 import sys
 import tarfile
+import threading
 import warnings
 import zlib
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
+from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, import_module_and_submodules
+from allennlp.common.util import import_module_and_submodules
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -36,6 +40,13 @@ _USAGE, _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 2, 130, 141, 143
 _LONGEST_MESSAGE = 2000
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
+
+
+GoOn = Callable[[argparse.Namespace], Optional[str]]
+
+
 class Command(Subcommand):
     """
     Base class of our subcommands. `add_subparser` ends with `return self.finish(subparser, run)`.
@@ -48,6 +59,7 @@ class Command(Subcommand):
         self,
         subparser: argparse.ArgumentParser,
         function: Callable[[argparse.Namespace], None],
+        go_on: Optional[GoOn] = None,
     ) -> argparse.ArgumentParser:
         """
         # Parameters
@@ -56,6 +68,9 @@ class Command(Subcommand):
             The parser, with the command's own arguments.
         function : `Callable[[argparse.Namespace], None]`
             What the command does.
+        go_on : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
+            Called when the user stops the command: the option with which the same command goes on,
+            an empty one if it needs none, or `None` if there is nothing to go on with.
 
         # Returns
 
@@ -76,11 +91,18 @@ class Command(Subcommand):
             help="show the traceback of an error, and what other packages log and warn about",
         )
         _check_in_one_line(subparser)
-        subparser.set_defaults(func=functools.partial(run, function))
+        subparser.set_defaults(
+            func=functools.partial(run, function, go_on=go_on, command=subparser.prog)
+        )
         return subparser
 
 
-def run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+def run(
+    function: Callable[[argparse.Namespace], None],
+    args: argparse.Namespace,
+    go_on: Optional[GoOn] = None,
+    command: str = "",
+) -> None:
     """
     Run a command. An error that a user can mend ends the process with a line on standard error.
 
@@ -90,6 +112,10 @@ def run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace
         What the command does.
     args : `argparse.Namespace`
         Its arguments.
+    go_on : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
+        See `Command.finish`.
+    command : `str`, optional (default = `""`)
+        The command without its arguments.
 
     # Raises
 
@@ -101,16 +127,16 @@ def run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace
         _run(function, args)
         return
     try:
-        with _only_our_messages(), _printable_output():
+        with _terminable(), _only_our_messages(), _printable_output():
             _run(function, args)
         return
     except BrokenPipeError:  # the reader of our output has seen enough
         status = _BROKEN_PIPE
         _drop_output()
+    except _Terminated:
+        status, message = _TERMINATED, f"terminated{_how_to_go_on(args, go_on, command)}"
     except KeyboardInterrupt:
-        status, message = _INTERRUPTED, "interrupted"
-    except SigTermReceived:
-        status, message = _TERMINATED, "terminated"
+        status, message = _INTERRUPTED, f"interrupted{_how_to_go_on(args, go_on, command)}"
     except _MISTAKES as error:
         status, message = _USAGE, f"error: {_describe(error)}"
     except _OF_LIBRARIES as error:
@@ -126,7 +152,7 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
     for package in args.packages:
         try:
             import_module_and_submodules(package)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the last two of the name
             raise ConfigurationError(f"--include-package {package}: {error}") from error
     function(args)
     try:
@@ -137,6 +163,16 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
     except OSError as error:
         _drop_output()
         raise OSError(error.errno, f"cannot write: {error.strerror}", "standard output") from error
+
+
+def _how_to_go_on(args: argparse.Namespace, go_on: Optional[GoOn], command: str) -> str:
+    option = None if go_on is None else go_on(args)
+    if option is None:
+        return ""
+    given = sys.argv[2:]
+    # In front: what follows `--` is no option.
+    options = [option] if option and option not in given else []
+    return f"; to go on: {command} {_printable(shlex.join([*options, *given]))}"
 
 
 def _describe(error: BaseException) -> str:
@@ -151,6 +187,10 @@ def _describe(error: BaseException) -> str:
     if len(text) > _LONGEST_MESSAGE:
         half = _LONGEST_MESSAGE // 2
         text = f"{text[:half]} ... {text[-half:]}"
+    return _printable(text)
+
+
+def _printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -174,6 +214,25 @@ def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
 
     subparser.error = error  # type: ignore[method-assign]
     subparser.parse_known_args = parse  # type: ignore[method-assign,assignment]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM raise `_Terminated` where AllenNLP's program lets it raise an exception."""
+    handler = signal.getsignal(signal.SIGTERM)
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or handler is not allennlp_util._handle_sigterm:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _terminate(number: int, frame: Any) -> NoReturn:
+    raise _Terminated
 
 
 @contextmanager

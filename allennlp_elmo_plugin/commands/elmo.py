@@ -6,7 +6,7 @@ file to HDF5.
 import argparse
 import datetime
 import os
-from typing import List
+from typing import List, Optional
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -18,7 +18,12 @@ from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.embedding.layers_file import (
+    COMPRESSIONS,
+    DTYPES,
+    check_output,
+    has_checkpoint,
+)
 from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (
@@ -194,7 +199,7 @@ class Elmo(Command):
             help="write the progress bar on lines of its own, more rarely, for logs in files",
         )
 
-        return self.finish(subparser, elmo_command)
+        return self.finish(subparser, elmo_command, _go_on)
 
 
 def elmo_command(args: argparse.Namespace) -> None:
@@ -250,10 +255,14 @@ def elmo_command(args: argparse.Namespace) -> None:
     )
 
 
+def _go_on(args: argparse.Namespace) -> Optional[str]:
+    return "--resume" if has_checkpoint(args.output_file) else None
+
+
 def _check_device(cuda_device: int) -> None:
     try:
         check_for_gpu(cuda_device)
-    except ConfigurationError as error:
+    except (ConfigurationError, RuntimeError, ValueError) as error:  # or a number too large
         n_gpus = torch.cuda.device_count()
         here = f"the GPUs here are 0 to {n_gpus - 1}" if n_gpus else "torch finds no GPU here"
         raise ConfigurationError(

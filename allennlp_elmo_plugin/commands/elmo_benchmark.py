@@ -16,18 +16,16 @@ The same command again goes on where it was stopped.
 """
 
 import argparse
-import contextlib
-import io
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.quiet import import_plugins
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # An installed package has the configs inside, a clone of the repository beside it.
@@ -78,15 +76,13 @@ class ElmoBenchmark(Command):
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
         )
-        return self.finish(subparser, benchmark_from_args)
+        return self.finish(subparser, benchmark_from_args, _go_on)
 
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Converts the command's arguments to those of `benchmark`, and prints the table."""
     common_logging.FILE_FRIENDLY_LOGGING = True
-    # nltk, which allennlp-models imports, tells on standard error what it fails to download.
-    with contextlib.nullcontext() if args.debug else contextlib.redirect_stderr(io.StringIO()):
-        import_plugins()
+    import_plugins()  # The task models are those of allennlp-models.
     print(
         benchmark(
             [name.strip() for name in args.tasks.split(",") if name.strip()],
@@ -98,6 +94,12 @@ def benchmark_from_args(args: argparse.Namespace) -> None:
             overrides=args.overrides,
         )
     )
+
+
+def _go_on(args: argparse.Namespace) -> Optional[str]:
+    from allennlp_elmo_plugin.benchmark.results_folder import SETTINGS_FILE
+
+    return "" if (Path(args.output) / SETTINGS_FILE).exists() else None
 
 
 def benchmark(
@@ -145,10 +147,13 @@ def benchmark(
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     folder = ResultsFolder(output)
+    found = find_tasks(data, tasks)
+    configuration = Configuration(found, elmo, configs, overrides)
+    settings = configuration.settings(found)
+    is_new = not output.exists()
+    if is_new:  # A mistake should not leave a folder behind.
+        configuration.check(list(found))
     with folder.locked():
-        found = find_tasks(data, tasks)
-        configuration = Configuration(found, elmo, configs, overrides)
-        settings = configuration.settings(found)
         folder.set_settings(settings)
         runs = [
             (task, model, seed)
@@ -157,7 +162,8 @@ def benchmark(
             for model in reversed(MODELS)  # ELMo first: more can be wrong with it
         ]
         todo = [each for each in runs if not folder.has_run(*each)]
-        configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
+        if not is_new:
+            configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         start = time.monotonic()
         vectors: Tuple[str, VectorsOfModels] = ("", {})
         for n_done, (task, model, seed) in enumerate(todo, start=1):

@@ -144,6 +144,13 @@ def _import_model(
     Adagrad.
     """
     folder = source if source.is_dir() else source.parent
+    if source.is_file() and not Path(f"{source}.index").exists():
+        raise ConfigurationError(
+            f"{source} is a file, but elmo-import needs a folder, that of a checkpoint of bilm-tf "
+            "or of options.json and weights.hdf5, or the path of a checkpoint without .index. A "
+            "model.tar.gz of AllenNLP needs no import: `allennlp elmo-export` exports it, and "
+            "`pretrained_file` trains it further"
+        )
     try:
         variables = find_variables(source)
         values = read_options(folder / OPTIONS_FILE, variables)

@@ -10,7 +10,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.embedding.corpus_embedder import (
@@ -20,6 +19,7 @@ from allennlp_elmo_plugin.embedding.corpus_embedder import (
 )
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, check_output, read_summary
 from allennlp_elmo_plugin.files.hdf5_file import open_weight_file
+from allennlp_elmo_plugin.progress import progress_bar
 
 _DESCRIPTION = """\
 Join the files that `allennlp elmo --num-shards N --shard-index I` has written for I from 0 to
@@ -180,19 +180,23 @@ def _copy_lines(
     file: LayersFile, sources: List[Any], parts: Sequence[str], n_lines: int, mappings: List[str]
 ) -> None:
     pairs = [_pairs(source, mappings) for source in sources]
-    for number in Tqdm.tqdm(range(n_lines), unit=" sentences"):
-        shard = number // SHARD_LINES % len(sources)
-        key = str(number)
-        if key not in sources[shard]:
-            raise ConfigurationError(f"{parts[shard]} is damaged: it has no {key!r}; make it anew")
-        file.copy_from(sources[shard], key)
-        if mappings:
-            sentence, mapped = next(pairs[shard], (None, None))
-            if sentence is None or mapped != key:
+    with progress_bar(total=n_lines, unit=" sentences") as bar:
+        for number in range(n_lines):
+            shard = number // SHARD_LINES % len(sources)
+            key = str(number)
+            if key not in sources[shard]:
                 raise ConfigurationError(
-                    f"{parts[shard]} is damaged: its {mappings[0]} lacks {key!r}; make it anew"
+                    f"{parts[shard]} is damaged: it has no {key!r}; make it anew"
                 )
-            file.add_mapping(sentence, key)
+            file.copy_from(sources[shard], key)
+            if mappings:
+                sentence, mapped = next(pairs[shard], (None, None))
+                if sentence is None or mapped != key:
+                    raise ConfigurationError(
+                        f"{parts[shard]} is damaged: its {mappings[0]} lacks {key!r}; make it anew"
+                    )
+                file.add_mapping(sentence, key)
+            bar.update()
     if mappings:
         file.write_mapping(mappings)
 

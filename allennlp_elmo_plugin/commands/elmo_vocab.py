@@ -25,7 +25,6 @@ from typing import Dict, Iterable, List, Optional, Tuple, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.vocabulary import (
@@ -42,6 +41,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     write_vocabulary_folder,
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ def count_words(
     raw_counts: Counter = Counter()
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
-    with Tqdm.tqdm(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
+    with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
         for file in files:
             number = 1
             for lines in read_blocks(file, _BLOCK_BYTES, progress.update):

@@ -79,10 +79,13 @@ class SentenceLines:
             ) from error
         except UnicodeDecodeError as error:
             raise self._undecodable(error) from error
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {self.name}: {error.strerror}") from error
         if len(line) > _MAX_LINE:
+            unit = "bytes" if isinstance(line, bytes) else "characters"
             raise ConfigurationError(
-                f"{self.name}, line {self.number + 1}: is longer than {_MAX_LINE:,}; is this a "
-                "text? Write one sentence a line"
+                f"{self.name}, line {self.number + 1}: is longer than {_MAX_LINE:,} {unit}; is "
+                "this a text? Write one sentence a line"
             )
         return line
 
@@ -167,6 +170,8 @@ def open_lines(path: str) -> Iterator[SentenceLines]:
     The lines of a file, plain or compressed by gzip, or for `"-"` of the standard input.
     """
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise ConfigurationError("the standard input is closed; give a file")
         yield SentenceLines(sys.stdin.buffer, "the standard input")
         return
     if os.path.isdir(path):

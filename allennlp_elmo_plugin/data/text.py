@@ -24,6 +24,8 @@ UNSHUFFLED_BLOCK_BYTES = 2**20
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
 
+_GZIP = b"\x1f\x8b"
+
 PUT_BACK = (
     "A recovered run goes on where it was in the text: put the files back as they were, or start "
     "a new run in another folder"
@@ -110,6 +112,7 @@ def read_blocks(
         The file can't be read, or a line has more than `MAX_LINE_BYTES`.
     """
     with open(file, "rb") as raw:
+        _check_name(file, raw.peek(len(_GZIP)))
         stream: IO[bytes] = raw
         if file.suffix == ".gz":
             stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
@@ -137,6 +140,20 @@ def read_blocks(
                     )
             first_line += len(lines)
             yield lines
+
+
+def _check_name(file: Path, start: bytes) -> None:
+    is_gzip = start.startswith(_GZIP)
+    if is_gzip and file.suffix != ".gz":
+        raise ConfigurationError(
+            f"Can't read {file}: it is compressed by gzip, but its name does not end in .gz; "
+            f"rename it to {file.name}.gz"
+        )
+    if start and not is_gzip and file.suffix == ".gz":
+        raise ConfigurationError(
+            f"Can't read {file}: its name ends in .gz, but it is not compressed by gzip; rename it "
+            f"to {file.stem}"
+        )
 
 
 def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> ConfigurationError:

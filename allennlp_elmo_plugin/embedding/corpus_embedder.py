@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.progress import progress_bar
 
 if TYPE_CHECKING:
     from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -150,7 +150,7 @@ class CorpusEmbedder:
                 self._check_text(lines, summary)
                 return summary
         file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
-        with file, Tqdm.tqdm(total=lines.size, unit="B", unit_scale=True) as bar:
+        with file, progress_bar(total=lines.size, unit="B", unit_scale=True) as bar:
             progress = self._start(lines, file)
             bar.update(lines.position if lines.size else 0)
             started = last_checkpoint = time.monotonic()

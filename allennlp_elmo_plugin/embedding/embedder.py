@@ -1,6 +1,7 @@
 """Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
 
 import logging
+from contextlib import nullcontext
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
@@ -186,7 +187,10 @@ class ElmoEmbedder:
         # there are no others.
         carried = self.initial_state == "carried"
         rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
-        for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
+        # The windows of a long sentence go on from each other's states, whatever other threads do.
+        with self.elmo_bilm.lstm.carried.lock if carried else nullcontext():
+            embedded = self._embed([batch[i] for i in rows], output_format)
+        for i, array in zip(rows, embedded):
             arrays[i] = array
         return arrays
 

@@ -369,10 +369,19 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
 
 
 def _check_new(path: str, overwrite: bool) -> None:
-    if os.path.exists(path) and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise ConfigurationError(
             f"{path} exists already; remove it, choose another name, or {_REPLACE}"
         )
+
+
+def has_checkpoint(path: str) -> bool:
+    """Whether a run that writes, or wrote, this file can be resumed."""
+    try:
+        note = read_note(_partial(os.path.expanduser(path)))
+    except (OSError, ValueError):
+        return False
+    return note is not None and bool(note["progress"])
 
 
 def _has_progress(partial: str) -> bool:

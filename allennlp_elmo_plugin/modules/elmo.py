@@ -12,6 +12,7 @@ from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.modules.token_embedders import Embedding
 from allennlp.nn.util import remove_sentence_boundaries
 
+from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
@@ -614,6 +615,8 @@ class _ElmoBiLm(BiLm):
             trainable=self._requires_grad,
             padding_index=0,
         )
+        # In AllenNLP's order, in which optimizers number the parameters.
+        self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
 
     def fingerprint(self) -> Dict[str, str]:
         """
@@ -639,7 +642,8 @@ class _ElmoBiLm(BiLm):
         has changed. In training, where that is at each step, the search goes on from the last such
         state in place of zero: it ends after a few times, at the same numbers but for rounding.
         """
-        if not (self.has_plain_encoder and self.lstm.has_plain_parts):
+        lstm = self.lstm
+        if not (self.has_plain_encoder and is_plain(lstm, BiLstm) and lstm.has_plain_parts):
             return self._settle(is_training=False)
         weights = [*self.token_layer.weights, *self.lstm.weights]
         is_training = self.training and needs_grad(*weights)

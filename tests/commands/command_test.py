@@ -16,7 +16,7 @@ import pytest
 from allennlp.commands import main
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, install_sigterm_handler
+from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
@@ -90,8 +90,55 @@ def test_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_interrupts(capsys: Any) -> None:
     assert fail(KeyboardInterrupt(), capsys, 130) == "interrupted\n"
-    assert fail(SigTermReceived(), capsys, 143) == "terminated\n"
     assert fail(BrokenPipeError(32, "Broken pipe"), capsys, 141) == ""
+
+
+@pytest.mark.parametrize(
+    "option, given, line",
+    [
+        (None, ["a"], "interrupted\n"),
+        ("", ["a b", "-f"], "interrupted; to go on: allennlp elmo 'a b' -f\n"),
+        ("--resume", ["--", "a"], "interrupted; to go on: allennlp elmo --resume -- a\n"),
+        ("--resume", ["a", "--resume"], "interrupted; to go on: allennlp elmo a --resume\n"),
+        ("", ["\x1b"], "interrupted; to go on: allennlp elmo '\\x1b'\n"),
+    ],
+)
+def test_interrupts_say_how_to_go_on(
+    option: Optional[str],
+    given: List[str],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    def function(args: argparse.Namespace) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *given])
+    with pytest.raises(SystemExit) as raised:
+        run(function, arguments(), lambda args: option, "allennlp elmo")
+    assert raised.value.code == 130
+    assert capsys.readouterr().err == line
+
+
+def test_sigterm_is_not_taken_for_an_error(capsys: Any) -> None:
+    def function(args: argparse.Namespace) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(100)
+        except Exception as error:  # as around libraries
+            raise ValueError("not an HDF5 file") from error
+
+    before = signal.getsignal(signal.SIGTERM)
+    install_sigterm_handler()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as raised:
+            run(function, arguments())
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert raised.value.code == 143
+    assert capsys.readouterr().err == "terminated\n"
 
 
 def test_every_command_is_one_of_these() -> None:
@@ -116,6 +163,8 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-vocab", "a", "-o", "b", "--min-count", "0"], "--min-count is 0"),
         (["elmo-vocab", "a", "-o", ""], "the output is an empty name"),
         (["elmo-merge", "a", "b", "--include-package", "no_such"], "--include-package no_such: No"),
+        (["elmo-merge", "a", "b", "--include-package", "../x"], "--include-package ../x: "),
+        (["elmo-merge", "a", "b", "--include-package", ""], "--include-package : "),
         (["elmo-merge", "missing/a", "b"], "cannot write missing/a: there is no folder"),
         (["elmo-merge", "a", "missing"], "there is no file missing to read"),
         (["elmo-merge", "a", "."], ". is no file that `allennlp elmo` of this version has written"),
@@ -125,7 +174,10 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo", "empty", "a", "--top", "--options-file", "empty", "--weight-file", "x"], "x"),
         (["elmo", "empty", "a/", "--top"], "cannot write"),
         (["elmo", "empty", ".", "--top"], "cannot write .: it is a folder"),
+        (["elmo", "empty", "/dev/null", "--top", "-f"], "cannot write /dev/null: it is a device"),
+        (["elmo-merge", "/dev/null", "empty", "-f"], "cannot write /dev/null: it is a device"),
         (["elmo", "empty", "a", "--top", "--cuda-device", "99"], "--cuda-device is 99, but"),
+        (["elmo", "empty", "a", "--top", "--cuda-device", "9" * 30], "--cuda-device is 9999"),
         (["elmo", "a", "empty", "-f", "--top", "--options-file", "empty"], "the same file, empty"),
         (["elmo", "a", "empty", "-f", "--top", "--weight-file", "empty"], "the same file, empty"),
         (["elmo", "a", "empty", "-f", "--top", "--vocab-path", "empty"], "the same file, empty"),
@@ -136,6 +188,7 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-export", ".", "b"], "The folder . is not that of a training run"),
         (["elmo-import", "missing", "b"], "missing.index: there is no such"),
         (["elmo-import", ".", "b"], "neither a checkpoint"),
+        (["elmo-import", "empty", "b"], "empty is a file, but elmo-import needs a folder"),
     ],
 )
 def test_mistakes(
@@ -367,7 +420,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any)
 def test_killed_commands_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text").write_text("a b\n", encoding="utf-8")
     output = tmp_path / "out"
-    monkeypatch.setattr(elmo_vocab.Tqdm, "tqdm", lambda **_: open(os.devnull, "rb"))
+    monkeypatch.setattr(elmo_vocab, "progress_bar", lambda **_: open(os.devnull, "rb"))
     monkeypatch.setattr(elmo_vocab, "count_words", lambda *_: ({"a": 1, "b": 1}, 1))
     for moment in range(0, 1000, 7):
 

@@ -94,8 +94,22 @@ def test_long_lines(monkeypatch):
         assert len(line.words) == 2_000_000
     monkeypatch.setattr("allennlp_elmo_plugin.data.sentence_lines._MAX_LINE", 10**6)
     for file in (io.BytesIO(data), io.BytesIO(gzip.compress(data)), io.StringIO(data.decode())):
-        with pytest.raises(ConfigurationError, match="text, line 1: is longer than 1,000,000"):
+        unit = "characters" if isinstance(file, io.StringIO) else "bytes"
+        message = f"text, line 1: is longer than 1,000,000 {unit}; is this a text"
+        with pytest.raises(ConfigurationError, match=message):
             list(SentenceLines(file, "text"))
+
+
+def test_input_that_cannot_be_read(monkeypatch):
+    class Folder(io.BytesIO):
+        def readline(self, size=-1):
+            raise IsADirectoryError(21, "Is a directory")
+
+    with pytest.raises(ConfigurationError, match="cannot read text: Is a directory"):
+        list(SentenceLines(Folder(), "text"))
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ConfigurationError, match="the standard input is closed"):
+        open_lines("-").__enter__()
 
 
 def test_control_characters():

@@ -96,6 +96,16 @@ class TestReadSentences:
         with pytest.raises(ConfigurationError, match="a.gz"):
             list(read_sentences([file]))
 
+    def test_names_that_hide_gzip(self, tmp_path):
+        (tmp_path / "a.txt").write_bytes(gzip.compress(b"a b\n"))
+        with pytest.raises(ConfigurationError, match="a.txt: it is compressed .* to a.txt.gz$"):
+            list(read_sentences([tmp_path / "a.txt"]))
+        (tmp_path / "a.txt.gz").write_bytes(b"a b\n")
+        with pytest.raises(ConfigurationError, match="a.txt.gz: .* not compressed .* to a.txt$"):
+            list(read_sentences([tmp_path / "a.txt.gz"]))
+        (tmp_path / "empty.gz").touch()
+        assert list(read_sentences([tmp_path / "empty.gz"])) == []
+
     def test_shuffled_within_blocks_of_a_shard(self, tmp_path, monkeypatch):
         monkeypatch.setattr(text, "BLOCK_BYTES", 50)
         lines = [f"{shard}{n:02}" for shard in "abc" for n in range(40)]

@@ -20,6 +20,7 @@ from tests.support.testing import write_random_elmo
 
 N_SEQUENCES = int(os.environ.get("FUZZ_SEQUENCES", 12))
 N_CALLS = 12
+WORDS = ["@@PADDING@@", *(f"w{i}" for i in range(40))]
 TOLERANCE = 2e-5
 
 
@@ -47,6 +48,7 @@ class Pair:
             "do_layer_norm": choose([True, False, False]),
             "keep_sentence_boundaries": choose([True, False]),
             "dropout": 0.0,
+            "vocab_to_cache": choose([None, None, WORDS]),
         }
         self.ours = Elmo(*files, **arguments, max_cached_words=choose([0, 20, 50_000]))
         self.theirs = originals.elmo.Elmo(*files, **arguments)
@@ -101,13 +103,34 @@ class Pair:
         for mine, its in zip(ours, theirs):
             self.check(mine, its, "embed_sentences")
 
+    def cached_words(self):
+        # AllenNLP takes a word whose vector has no positive number for padding.
+        if not self.ours._has_cached_vocab or self.ours.get_output_dim() < 100:
+            return
+        sentences = [[word[:3].rstrip("w") for word in each] for each in self.sentences()]
+        ids = batch_to_ids(sentences)
+        words = torch.zeros(ids.shape[:2], dtype=torch.long)
+        for row, sentence in zip(words, sentences):
+            row[: len(sentence)] = torch.tensor([WORDS.index(w) for w in sentence] or 0)
+        with torch.no_grad():
+            ours = self.ours(ids.to(self.device), words.to(self.device))
+            theirs = self.theirs(ids, words)
+        self.check(ours["mask"].float(), theirs["mask"].float(), "mask of cached words")
+        for mine, its in zip(ours["elmo_representations"], theirs["elmo_representations"]):
+            self.check(mine, its, "cached words")
+
     def gradient(self):
         for elmo in self.both:
             elmo.zero_grad()
-        for outputs in self.forward(self.sentences()):
-            loss = sum(each.square().sum() / max(1, each.numel()) for each in outputs)
+        outputs = self.forward(self.sentences())
+        # A part with hooks is torch's own, whose backward pass autocast rounds.
+        in_autocast = self.random.random() < 0.3 and self.log[-1] != "hook"
+        for i, representations in enumerate(outputs):
+            loss = sum(each.square().sum() / max(1, each.numel()) for each in representations)
             if loss.requires_grad:
-                loss.backward()
+                device = self.device.split(":")[0]
+                with torch.autocast(device, torch.bfloat16, enabled=in_autocast and i == 0):
+                    loss.backward()
         for (name, mine), its in zip(self.ours.named_parameters(), self.theirs.parameters()):
             # Of sentences without words AllenNLP has no gradient, where ours has zeros.
             expected = torch.zeros_like(its) if its.grad is None else its.grad
@@ -149,11 +172,47 @@ class Pair:
             elmo.train(mode)
 
     def copy(self):
-        how = self.random.choice([copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))])
+        how = self.random.choice(
+            [copy.copy, copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))]
+        )
         self.ours = how(self.ours)
 
     def reload(self):
         self.ours.load_state_dict(self.theirs.state_dict())
+
+    def replace_parameter(self):
+        name = self.random.choice([name for name, _ in self.ours.named_parameters()])
+        module, _, key = name.rpartition(".")
+        for elmo in self.both:
+            parameter = dict(elmo.named_parameters())[name]
+            new = torch.nn.Parameter(parameter.detach() * 0.9, parameter.requires_grad)
+            setattr(elmo.get_submodule(module), key, new)
+
+    def hook(self):
+        """On a part, for one call."""
+        names = [
+            name
+            for name, module in self.ours.named_modules()
+            if isinstance(module, (torch.nn.Linear, torch.nn.Conv1d))
+        ]
+        name = self.random.choice(names)
+        handles = [
+            elmo.get_submodule(name).register_forward_hook(lambda _, __, output: output * 0.9)
+            for elmo in self.both
+        ]
+        self.random.choice([self.infer, self.embed_words, self.gradient])()
+        for handle in handles:
+            handle.remove()
+
+    def in_double(self):
+        if self.device == "cpu":
+            self.reset_states()
+            for elmo in self.both:
+                elmo.double()
+            self.infer()
+            self.reset_states()
+            for elmo in self.both:
+                elmo.float()
 
     def under_autocast(self):
         with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
@@ -190,7 +249,7 @@ class Pair:
     CALLS = (
         *[infer, embed_words, gradient, update] * 2,
         *(choose_trainable, edit, reset_states, switch_mode, copy, reload, under_autocast, fail),
-        *(threads, move),
+        *(threads, move, cached_words, replace_parameter, hook, in_double),
     )
 
 

@@ -225,16 +225,34 @@ class TestModes:
             results.append(output)
         assert_same(*results)
 
-    def test_autocast_does_not_change_gradients(self, files):
-        ours, _ = both(files, requires_grad=True)
-        embed(ours).square().sum().backward()
-        expected = {name: each.grad.clone() for name, each in ours.named_parameters()}
-        ours.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            embed(ours).square().sum().backward()
+    @pytest.mark.parametrize("forward", [True, False])
+    @pytest.mark.parametrize("backward", [True, False])
+    @pytest.mark.parametrize(
+        "frozen", ["", "char_conv", "_char_embedding", "_token_embedder", "lstm_"]
+    )
+    @pytest.mark.parametrize("do_layer_norm", [False, True])
+    def test_autocast_does_not_change_gradients(
+        self, files, forward, backward, frozen, do_layer_norm
+    ):
+        ours, _ = both(files, requires_grad=True, do_layer_norm=do_layer_norm)
         for name, each in ours.named_parameters():
-            if name.startswith("_elmo_lstm"):
-                assert_same(each.grad, expected[name], 0.02)
+            each.requires_grad_(not frozen or frozen not in name)
+
+        def gradients(in_forward, in_backward):
+            ours.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_forward):
+                loss = embed(ours).square().sum()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=in_backward):
+                loss.backward()
+            return {
+                name: each.grad.clone()
+                for name, each in ours.named_parameters()
+                if each.requires_grad
+            }
+
+        expected = gradients(False, False)
+        for name, grad in gradients(forward, backward).items():
+            assert torch.equal(grad, expected[name]), name
 
     @pytest.mark.skipif(not hasattr(torch, "set_default_device"), reason="torch 2.0 has it")
     def test_another_default_device(self, files):
@@ -271,6 +289,16 @@ class TestModes:
 
 
 class TestTools:
+    @pytest.mark.parametrize("vocab_to_cache", [None, ["@@PADDING@@", "The", "cat"]])
+    def test_parameters_have_allennlps_order(self, files, vocab_to_cache):
+        """In which optimizers number them, also in the state of a run to go on with."""
+        arguments = {"vocab_to_cache": vocab_to_cache, "num_output_representations": 2}
+        ours, theirs = both(files, requires_grad=True, **arguments)
+        assert list(ours.state_dict()) == list(theirs.state_dict())
+        assert [name for name, _ in ours.named_parameters()] == [
+            name for name, _ in theirs.named_parameters()
+        ]
+
     @pytest.mark.parametrize("use_reentrant", [False, True])
     def test_gradient_checkpointing(self, files, use_reentrant):
         ours, theirs = both(files, requires_grad=True)
@@ -387,6 +415,18 @@ class TestTools:
         edit(theirs, "_elmo_lstm._elmo_lstm.forward_layer_0.input_linearity.weight", torch.zero_)
         assert_same(embed(replicate(ours)), embed(theirs))
 
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_traces_and_exports_are_refused(self, files, requires_grad):
+        ours, _ = both(files, requires_grad=requires_grad)
+        expected = embed(ours)
+        ids = batch_to_ids(SENTENCES)
+        with pytest.raises(RuntimeError, match="can't be traced or exported"):
+            torch.jit.trace(ours, (ids,), strict=False)
+        if hasattr(getattr(torch, "compiler", None), "is_exporting"):
+            with pytest.raises(RuntimeError, match="can't be traced or exported"):
+                torch.export.export(ours, (ids,), strict=False)
+        assert torch.equal(embed(ours), expected)
+
     @pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch 2.0 has it")
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_compile(self, files, requires_grad):
@@ -465,6 +505,29 @@ class TestParts:
         for handle in handles:
             handle.remove()
         assert_same(embed(ours), plain)
+
+    @pytest.mark.parametrize(
+        "name", ["", ".dropout", ".forward_layer_0", ".backward_layer_1.state_linearity"]
+    )
+    @pytest.mark.parametrize("how", ["hook", "forward"])
+    def test_the_settled_state_follows_what_is_done_to_the_lstm(self, files, name, how):
+        def double(value):
+            return {k: 2 * v for k, v in value.items()} if isinstance(value, dict) else 2 * value
+
+        plain = embed(Elmo(*files, 1, dropout=0.0, initial_state="settled"))
+        outputs = []
+        for embed_before in (True, False):
+            elmo = Elmo(*files, 1, dropout=0.0, initial_state="settled")
+            if embed_before:
+                embed(elmo)
+            part = elmo._elmo_lstm.get_submodule("_elmo_lstm" + name)
+            if how == "hook":
+                part.register_forward_pre_hook(lambda _, args: (double(args[0]), *args[1:]))
+            else:
+                part.forward = lambda first, *rest, f=part.forward: f(double(first), *rest)
+            outputs.append(embed(elmo))
+        assert_same(*outputs)
+        assert not torch.allclose(outputs[0], plain)
 
     @pytest.mark.parametrize("part", WITH_WEIGHTS)
     @pytest.mark.parametrize("requires_grad", [False, True])
@@ -626,6 +689,40 @@ class TestThreads:
         # The first few differ from each other, all later ones are near the fixed point.
         distances = (left.unsqueeze(1) - right).abs().amax(2)  # (60, 60)
         assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
+
+    def test_carried_states_of_long_sentences(self, files):
+        """Each sentence is run in windows, between which another thread must not come."""
+
+        def sequence(run):
+            embedder = ElmoEmbedder(*files, initial_state="carried")
+            embedder._window_steps = 2
+            arrays = run(embedder.embed_batch, [SENTENCES] * 40)
+            return torch.stack([torch.from_numpy(each[0]) for each in arrays])
+
+        expected = sequence(lambda function, batches: list(map(function, batches)))
+        results = sequence(self.run)
+        distances = (results.unsqueeze(1) - expected).flatten(2).abs().amax(2)  # (40, 40)
+        assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
+
+    @pytest.mark.parametrize("rows", [None, [True] * len(SENTENCES)])
+    def test_a_reset_waits_for_a_running_call(self, files, rows):
+        """Else the call would put its states in place after the reset."""
+        elmo, fresh = Elmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0)
+        expected = embed(fresh)
+        embed(elmo)
+        lstm = elmo._elmo_lstm._elmo_lstm
+        mask = rows if rows is None else torch.tensor(rows)
+        thread = threading.Thread(target=lstm.reset_states, args=(mask,))
+
+        def reset(*_):
+            thread.start()
+            thread.join(0.2)
+
+        handle = lstm.forward_layer_1.register_forward_hook(reset)
+        elmo(batch_to_ids(SENTENCES))
+        thread.join()
+        handle.remove()
+        assert_same(elmo(batch_to_ids(SENTENCES))["elmo_representations"][0], expected)
 
 
 def test_a_call_that_fails_leaves_the_carried_states(files):

@@ -7,13 +7,13 @@ public interface, so it is only used if it is there and gives the right numbers;
 """
 
 import functools
-import threading
 import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator, Optional
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -149,13 +149,17 @@ class PreparedMatrix:
     """
 
     def __init__(self, matrix: torch.Tensor, precision: str = "float32") -> None:
-        self.dtype = torch.bfloat16 if precision == "bfloat16" else matrix.dtype
+        on_cpu = matrix.device.type == "cpu"
+        self.dtype = matrix.dtype
+        if precision == "bfloat16":
+            self.dtype = torch.bfloat16
+        elif precision == "int8" and on_cpu:
+            self.dtype = torch.float32  # of the rows and the result
         matrix = matrix.detach().to(self.dtype)
         # Each matrix is held once, but for one so small that few rows are not worth oneDNN.
         self._matrix: Optional[torch.Tensor] = None
         self._packed: Optional[torch.Tensor] = None
         self._quantized: Any = None
-        on_cpu = matrix.device.type == "cpu"
         if on_cpu and precision == "int8":
             self._quantized = _quantize(matrix)
         elif on_cpu and has_onednn(self.dtype):
@@ -238,7 +242,7 @@ def _quantization() -> Iterator[None]:
     Use the one library of torch's that has scales by columns, without its warnings. Both are
     settings of the process, so one thread at a time has them.
     """
-    with _quantization_lock, warnings.catch_warnings():
+    with _engine.lock, warnings.catch_warnings():
         # Deprecated in torch 2.14, without a replacement in torch itself.
         warnings.simplefilter("ignore")
         engine = torch.backends.quantized.engine
@@ -250,4 +254,4 @@ def _quantization() -> Iterator[None]:
             torch.backends.quantized.engine = engine
 
 
-_quantization_lock = threading.Lock()
+_engine = Guarded()

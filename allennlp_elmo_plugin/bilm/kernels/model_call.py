@@ -13,8 +13,18 @@ from torch.nn.modules import module as torch_module
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-# False before torch 2.1, which has no such function.
-_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+def _compiler_state(*names: str) -> Callable[[], bool]:
+    """
+    Return the first of these functions of `torch.compiler` that this version of torch has.
+    """
+    compiler = getattr(torch, "compiler", None)
+    found = (getattr(compiler, name) for name in names if hasattr(compiler, name))
+    return next(found, lambda: False)
+
+
+# `is_compiling` is true for `torch.export` too.
+_is_compiling = _compiler_state("is_dynamo_compiling", "is_compiling")
+_is_exporting = _compiler_state("is_exporting")
 
 
 class _Call(threading.local):
@@ -43,6 +53,12 @@ def model_call(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if _is_compiling():
             return torch._dynamo.disable(call)(*args, **kwargs)
+        if torch.jit.is_tracing() or _is_exporting():
+            raise RuntimeError(
+                "the language model of ELMo can't be traced or exported (torch.jit.trace, "
+                "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
+                "trace would keep those of one. Use the module itself, or torch.compile"
+            )
         if _call.checksums is not None:
             return function(*args, **kwargs)
         try:

@@ -6,28 +6,28 @@ may use it; a word is given up when another would be one too many, or on `forget
 """
 
 import itertools
-import threading
 from typing import Callable, Dict, Hashable, List, Optional, Sequence
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 _FEW_ROWS = 1024
 
 
-class _Table:
+class _Table(Guarded):
     """
     Words with their vectors. Words are only added, so that whoever has found a word in a table
     finds its vector there, whatever other threads do.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.places: Dict[Hashable, int] = {}
         self.n_staying = 0
         # In the order of the words, with room for more: (at least len(places), dim)
         self.vectors: Optional[torch.Tensor] = None
-        self._lock = threading.Lock()
 
     def staying(self) -> "_Table":
         """
@@ -45,7 +45,7 @@ class _Table:
         Add words, but for those that another thread has added by now, with their vectors, shape
         `(len(words), dim)`.
         """
-        with self._lock, lasting_tensors():
+        with self.lock, lasting_tensors():
             new = [i for i, word in enumerate(words) if word not in self.places]
             if len(new) < len(words):
                 vectors = vectors[torch.tensor(new, dtype=torch.long, device=vectors.device)]

@@ -1,0 +1,85 @@
+"""`python -m allennlp_elmo_plugin`, in a folder without a file of plugins."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from allennlp import commands
+
+from allennlp_elmo_plugin import __main__
+
+REPORT = """import sys
+from allennlp_elmo_plugin.quiet import import_plugins
+
+print("with task models" if "allennlp_models" in sys.modules else "without task models")
+import_plugins()
+print("with task models" if "allennlp_models.tagging" in sys.modules else "without task models")
+"""
+
+
+def start(folder: Path, environment: Dict[str, str], *arguments: str) -> Any:
+    return subprocess.run(
+        [sys.executable, "-m", "allennlp_elmo_plugin", *arguments],
+        cwd=folder,
+        env={name: value for name, value in environment.items() if name != "PYTHONWARNINGS"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+
+
+def test_our_command(tmp_path: Path, subprocess_environment: Dict[str, str]) -> None:
+    (tmp_path / "report.py").write_text(REPORT, encoding="utf-8")
+    given = ["elmo-vocab", "missing", "-o", "out", "--include-package", "report"]
+    process = start(tmp_path, subprocess_environment, *given)
+    assert process.returncode == 2
+    assert process.stdout == "without task models\nwith task models\n"
+    assert process.stderr.startswith("error: missing does not exist")
+    assert process.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "given, printed",
+    [
+        (["--version"], "python -m allennlp_elmo_plugin (AllenNLP 2.10.1)\n"),
+        (["elmo", "a"], "see `python -m allennlp_elmo_plugin elmo --help`\n"),
+    ],
+)
+def test_names_itself(
+    given: List[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    sigterm = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(commands, "__version__", commands.__version__)
+    monkeypatch.setattr(commands, "import_plugins", None)
+    monkeypatch.setattr(sys, "argv", ["__main__.py", *given])
+    try:
+        with pytest.raises(SystemExit):
+            __main__.run()
+        assert signal.getsignal(signal.SIGTERM) is not sigterm
+    finally:
+        signal.signal(signal.SIGTERM, sigterm)
+    output = capsys.readouterr()
+    assert (output.out + output.err).endswith(printed)
+
+
+def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, str]) -> None:
+    (tmp_path / "text").write_text("a X X O\nb X X O\n\nc X X O\n", encoding="utf-8")
+    config = {
+        "dataset_reader": {
+            "type": "conll2003",  # of allennlp-models
+            "token_indexers": {"elmo": {"type": "elmo_characters"}},
+        },
+        "train_data_path": "text",
+        "data_loader": {"batch_size": 1, "num_workers": 1, "start_method": "spawn"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    process = start(tmp_path, subprocess_environment, "count-instances", "config.json")
+    assert process.returncode == 0, process.stderr
+    assert "contains 2 instances" in process.stdout
+    assert "INFO - allennlp.common.params" in process.stderr
+    for noise in ("nltk", "Plugin", "pkg_resources"):
+        assert noise not in process.stderr
