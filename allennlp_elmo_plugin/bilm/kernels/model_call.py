@@ -3,8 +3,8 @@ What surrounds a call of the language model: the modes of torch that don't reach
 """
 
 import functools
-import threading
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar, copy_context
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Type, TypeVar, cast
 
 import torch
@@ -27,18 +27,11 @@ _is_compiling = _compiler_state("is_dynamo_compiling", "is_compiling")
 _is_exporting = _compiler_state("is_exporting")
 
 
-class _Call(threading.local):
-    """
-    The outermost call of a model in this thread.
-    """
-
-    def __init__(self) -> None:
-        # Parameters with their checksums, by the ids of the parameters; `None` outside a call. It
-        # is the only attribute, so that an interrupt leaves nothing half done.
-        self.checksums: Optional[Dict[int, Tuple[torch.Tensor, Any]]] = None
-
-
-_call = _Call()
+# Parameters with their checksums, by the ids of the parameters; `None` outside a call. A context's
+# values end with it however it ends, also by an interrupt between any two lines.
+_checksums: "ContextVar[Optional[Dict[int, Tuple[torch.Tensor, Any]]]]" = ContextVar(
+    "checksums", default=None
+)
 
 
 def model_call(function: Function) -> Function:
@@ -59,16 +52,17 @@ def model_call(function: Function) -> Function:
                 "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
                 "trace would keep those of one. Use the module itself, or torch.compile"
             )
-        if _call.checksums is not None:
+        if _checksums.get() is not None:
             return function(*args, **kwargs)
-        try:
-            _call.checksums = {}
-            with without_autocast():
-                return function(*args, **kwargs)
-        finally:
-            _call.checksums = None
+        return copy_context().run(_outermost_call, function, args, kwargs)
 
     return cast(Function, call)
+
+
+def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    _checksums.set({})
+    with without_autocast():
+        return function(*args, **kwargs)
 
 
 def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
@@ -76,7 +70,8 @@ def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
     Return the parameters whose checksums the current call has taken, and these, by the ids of the
     parameters. Outside a call it is a new dictionary.
     """
-    return {} if _call.checksums is None else _call.checksums
+    known = _checksums.get()
+    return {} if known is None else known
 
 
 @contextmanager
