@@ -432,9 +432,9 @@ def read_options(values: Mapping[str, Any], source: str, variables: SavedVariabl
     """
     shapes = variables.published_shapes
     known = _known_options(shapes)
-    completed = complete_options(values, known)
+    completed = _complete(values, known)
     given = flatten(completed)
-    for key, value in known.items():
+    for key, value in flatten(known).items():
         # What is of no such type at all is refused below.
         if isinstance(given.get(key), (int, float, list)) and given[key] != value:
             found = json.dumps(value)
@@ -474,37 +474,35 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
     return flat
 
 
-def complete_options(values: Mapping[str, Any], known: Mapping[str, Any]) -> Dict[str, Any]:
+def _complete(values: Mapping[str, Any], known: Mapping[str, Any]) -> Dict[str, Any]:
     """
-    Return the contents of an options.json with the values of `known`, by their keys with dots
-    between, where there are none; but for `char_cnn`, which is not added.
+    Return the contents of an options.json with what is known where they say nothing; but without
+    the section `char_cnn`, if it isn't there.
     """
     completed = dict(values)
-    sections: Dict[str, Dict[str, Any]] = {}
     for key, value in known.items():
-        section, _, rest = key.partition(".")
-        if rest:
-            sections.setdefault(section, {})[rest] = value
-        elif completed.get(key) is None:
+        inner = completed.get(key)
+        if inner is None and key != "char_cnn":
             completed[key] = value
-    for section, rest_known in sections.items():
-        inner = completed.get(section, None if section == "char_cnn" else {})
-        if isinstance(inner, Mapping):
-            completed[section] = complete_options(inner, rest_known)
+        elif isinstance(value, Mapping) and isinstance(inner, Mapping):
+            completed[key] = _complete(inner, value)
     return completed
 
 
 def _known_options(shapes: Shapes) -> Dict[str, Any]:
     """
-    Return what the shapes of variables say of the options, by keys with dots between.
+    Return the keys of an options.json that shapes of variables tell.
     """
     known: Dict[str, Any] = {}
     cell = f"{CELL}/W_0"
     kernel = shapes.get(cell.format(0, 0), ())
     if len(kernel) == 2:
         # The kernel has the rows of the input over those of the state.
-        known = {"lstm.dim": kernel[1] // 4, "lstm.projection_dim": kernel[0] // 2}
-        known["lstm.n_layers"] = _count(shapes, cell.format(0, "{}"))
+        known["lstm"] = {
+            "dim": kernel[1] // 4,
+            "projection_dim": kernel[0] // 2,
+            "n_layers": _count(shapes, cell.format(0, "{}")),
+        }
         known["bidirectional"] = cell.format(1, 0) in shapes
     for name in ("embedding", SOFTMAX_BIAS):
         if shapes.get(name):
@@ -512,13 +510,13 @@ def _known_options(shapes: Shapes) -> Dict[str, Any]:
     if SOFTMAX_BIAS in shapes and SOFTMAX_WEIGHT not in shapes:
         known["share_embedding_softmax"] = True
     if len(shapes.get("char_embed", ())) == 2:
-        known["char_cnn.embedding.dim"] = shapes["char_embed"][1]
-        known["char_cnn.n_highway"] = _count(shapes, "CNN_high_{}/W_carry")
-        convolutions = [
-            shapes[f"CNN/W_cnn_{i}"] for i in range(_count(shapes, "CNN/W_cnn_{}"))
-        ]  # (1, width, dim, n_filters) each
-        if convolutions and all(len(shape) == 4 for shape in convolutions):
-            known["char_cnn.filters"] = [[shape[1], shape[3]] for shape in convolutions]
+        filters = [shapes[f"CNN/W_cnn_{i}"] for i in range(_count(shapes, "CNN/W_cnn_{}"))]
+        known["char_cnn"] = {
+            "embedding": {"dim": shapes["char_embed"][1]},
+            "n_highway": _count(shapes, "CNN_high_{}/W_carry"),
+        }
+        if filters and all(len(shape) == 4 for shape in filters):  # (1, width, dim, number) each
+            known["char_cnn"]["filters"] = [[shape[1], shape[3]] for shape in filters]
     return known
 
 

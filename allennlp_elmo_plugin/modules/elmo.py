@@ -478,34 +478,29 @@ class _ElmoCharacterEncoder(CharacterEncoder):
         with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
             encoder_only = replace(options, n_layers=0)
             variables.check(datasets(encoder_only), parts=("char_embed", "CNN"))
-            self._make(options)
+            self._make(options, requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
             load(modules, datasets(encoder_only), variables)
-        self.requires_grad = requires_grad
-        self.requires_grad_(requires_grad)
 
-    def _make(self, options: BiLmOptions) -> None:
+    @classmethod
+    def without_values(cls, options: BiLmOptions, requires_grad: bool) -> "_ElmoCharacterEncoder":
         """
-        Make the modules, whose parameters have no memory yet.
+        Return an encoder whose parameters have no memory yet, for a model that loads them.
         """
+        encoder = cls.__new__(cls)
+        encoder._make(options, requires_grad)
+        return encoder
+
+    def _make(self, options: BiLmOptions, requires_grad: bool) -> None:
         if options.char_cnn is None:
             raise ValueError(
                 'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
                 "gives character ids"
             )
-        super().__init__(
-            options.char_cnn, options.projection_dim, options.project_characters, "meta"
-        )
-
-    @classmethod
-    def of_options(cls, options: BiLmOptions, requires_grad: bool) -> "_ElmoCharacterEncoder":
-        """
-        Return an encoder whose parameters have no memory yet, for a model that loads them.
-        """
-        encoder = cls.__new__(cls)
-        encoder._make(options)
-        encoder.requires_grad = requires_grad
-        return encoder
+        dim, project = options.projection_dim, options.project_characters
+        super().__init__(options.char_cnn, dim, project, "meta")
+        self.requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
         """
@@ -570,7 +565,7 @@ class _ElmoBiLm(BiLm):
         # in AllenNLP's state dicts.
         with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
             variables.check(datasets(options))
-            encoder = _ElmoCharacterEncoder.of_options(options, requires_grad)
+            encoder = _ElmoCharacterEncoder.without_values(options, requires_grad)
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             load(self, datasets(options, self.forget_bias), variables)
             self.set_precision(precision)
