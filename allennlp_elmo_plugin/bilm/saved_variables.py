@@ -271,7 +271,9 @@ class Hdf5Variables(SavedVariables):
             self._files = files.pop_all()
 
     def _list(self, file: Any, path: str) -> None:
-        def visit(stored: str, item: Any) -> None:
+        def visit(stored: Union[str, bytes], item: Any) -> None:
+            if isinstance(stored, bytes):  # not UTF-8
+                stored = stored.decode("utf-8", "replace")
             name = published_name(stored)
             if not is_float(item):
                 if hasattr(item, "shape"):
