@@ -23,9 +23,13 @@ class BiLstm(torch.nn.Module):
         What the layers are made of.
     forget_bias : `float`, optional (default = `1.0`)
         See `ProjectedLstm`.
+    device : `str`, optional
+        See `BiLm`.
     """
 
-    def __init__(self, options: BiLmOptions, forget_bias: float = 1.0) -> None:
+    def __init__(
+        self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None
+    ) -> None:
         super().__init__()
         self.n_layers = options.n_layers
         self.directions = options.directions
@@ -44,6 +48,7 @@ class BiLstm(torch.nn.Module):
                     options.proj_clip,
                     forget_bias,
                     options.project_lstm,
+                    device,
                 )
                 self.add_module(f"{direction}_layer_{layer}", lstm)
 

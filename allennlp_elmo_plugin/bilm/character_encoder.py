@@ -134,12 +134,14 @@ class _Highways(torch.nn.Module):
 
     dim, n_layers : `int`
         Size of the vectors, number of layers.
+    device : `str`, optional
+        See `BiLm`.
     """
 
-    def __init__(self, dim: int, n_layers: int) -> None:
+    def __init__(self, dim: int, n_layers: int, device: Optional[str] = None) -> None:
         super().__init__()
         self.dim = dim
-        self._layers = torch.nn.ModuleList(Linear(dim, 2 * dim) for _ in range(n_layers))
+        self._layers = torch.nn.ModuleList(Linear(dim, 2 * dim, device) for _ in range(n_layers))
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """
@@ -175,22 +177,31 @@ class CharacterEncoder(torch.nn.Module):
         Size of a word's vector.
     project : `bool`, optional (default = if the number of filters is not `output_dim`)
         Whether there is a projection.
+    device : `str`, optional
+        See `BiLm`.
     """
 
     def __init__(
-        self, options: CharCnnOptions, output_dim: int, project: Optional[bool] = None
+        self,
+        options: CharCnnOptions,
+        output_dim: int,
+        project: Optional[bool] = None,
+        device: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.options = options
         self.output_dim = output_dim
         dim = options.embedding_dim
-        self._char_embedding_weights = torch.nn.Parameter(torch.empty(N_CHARACTERS, dim))
+        self._char_embedding_weights = torch.nn.Parameter(
+            torch.empty(N_CHARACTERS, dim, device=device)
+        )
         for i, (width, number) in enumerate(options.filters):
-            self.add_module(f"char_conv_{i}", torch.nn.Conv1d(dim, number, width))
-        self._highways = _Highways(options.n_filters, options.n_highway)
+            convolution = torch.nn.Conv1d(dim, number, width, device=device)
+            self.add_module(f"char_conv_{i}", convolution)
+        self._highways = _Highways(options.n_filters, options.n_highway, device)
         self._projection = None
         if options.n_filters != output_dim if project is None else project:
-            self._projection = Linear(options.n_filters, output_dim)
+            self._projection = Linear(options.n_filters, output_dim, device)
         # Words whose vectors are kept from batch to batch, where no gradient is needed.
         self.max_cached_words = 0
         # Of the layers, which have it too.

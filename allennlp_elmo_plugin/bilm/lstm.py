@@ -338,6 +338,8 @@ class ProjectedLstm(torch.nn.Module):
         AllenNLP adds it to the parameter when it reads the weights: 0.0 for its state dicts.
     project : `bool`, optional (default = if `dim != projection_dim`)
         Whether there is a projection, and a clip of it.
+    device : `str`, optional
+        See `BiLm`.
     """
 
     def __init__(
@@ -349,6 +351,7 @@ class ProjectedLstm(torch.nn.Module):
         proj_clip: Optional[float] = None,
         forget_bias: float = 1.0,
         project: Optional[bool] = None,
+        device: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.dim = dim
@@ -356,11 +359,11 @@ class ProjectedLstm(torch.nn.Module):
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
         self.forget_bias = forget_bias
-        self.input_linearity = torch.nn.Linear(input_dim, 4 * dim, bias=False)
-        self.state_linearity = torch.nn.Linear(projection_dim, 4 * dim)
+        self.input_linearity = torch.nn.Linear(input_dim, 4 * dim, bias=False, device=device)
+        self.state_linearity = torch.nn.Linear(projection_dim, 4 * dim, device=device)
         self.state_projection = None
         if dim != projection_dim if project is None else project:
-            self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False)
+            self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         # Of the products, where no gradient is needed: one of `PRECISIONS`.
         self.precision = "float32"
         self._prepared: Prepared[_InferenceWeights] = Prepared()

@@ -77,14 +77,29 @@ class BiLm(torch.nn.Module):
     forget_bias : `float`, optional (default = `1.0`)
         Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters have it in
         them, as AllenNLP's have.
+    token_layer : `CharacterEncoder`, optional (default = a new one)
+        In place of the one that the options describe.
+    device : `str`, optional (default = torch's default device)
+        Where the parameters are. On `"meta"` they have no memory and no values yet, and no random
+        numbers are drawn: `load` of `saved_variables` gives them both.
     """
 
-    def __init__(self, options: BiLmOptions, forget_bias: float = 1.0) -> None:
+    def __init__(
+        self,
+        options: BiLmOptions,
+        forget_bias: float = 1.0,
+        token_layer: Optional[CharacterEncoder] = None,
+        device: Optional[str] = None,
+    ) -> None:
         super().__init__()
         self.options = options
-        if options.char_cnn is not None:
-            self._token_embedder: Union[CharacterEncoder, TokenEmbedding] = CharacterEncoder(
-                options.char_cnn, options.projection_dim, options.project_characters
+        self.forget_bias = forget_bias
+        self._token_embedder: Union[CharacterEncoder, TokenEmbedding]
+        if token_layer is not None:
+            self._token_embedder = token_layer
+        elif options.char_cnn is not None:
+            self._token_embedder = CharacterEncoder(
+                options.char_cnn, options.projection_dim, options.project_characters, device
             )
         else:
             if options.n_tokens_vocab is None:
@@ -92,8 +107,10 @@ class BiLm(torch.nn.Module):
                     'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its '
                     "options"
                 )
-            self._token_embedder = TokenEmbedding(options.n_tokens_vocab, options.projection_dim)
-        self._elmo_lstm = BiLstm(options, forget_bias)
+            self._token_embedder = TokenEmbedding(
+                options.n_tokens_vocab, options.projection_dim, device
+            )
+        self._elmo_lstm = BiLstm(options, forget_bias, device)
         # See `set_precision`.
         self.precision = "float32"
         # Layers of a representation, the token vectors among them.

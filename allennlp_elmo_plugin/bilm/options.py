@@ -272,6 +272,18 @@ class BiLmOptions:
     def directions(self) -> List[str]:
         return ["forward", "backward"] if self.bidirectional else ["forward"]
 
+    @property
+    def projects_lstm(self) -> bool:
+        if self.project_lstm is None:
+            return self.lstm_dim != self.projection_dim
+        return self.project_lstm
+
+    @property
+    def projects_characters(self) -> bool:
+        if self.project_characters is None:
+            return self.char_cnn is not None and self.char_cnn.n_filters != self.projection_dim
+        return self.project_characters
+
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
         """

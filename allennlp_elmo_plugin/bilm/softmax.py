@@ -172,6 +172,8 @@ class Softmax(torch.nn.Module):
         Negative samples for a direction and batch; 0 for the full softmax.
     weight : `torch.nn.Parameter`, optional (default = a new one)
         Shape `(n_words, dim)`: the token embedding, where the two are shared.
+    device : `str`, optional
+        See `BiLm`.
     """
 
     def __init__(
@@ -180,14 +182,15 @@ class Softmax(torch.nn.Module):
         dim: int,
         num_samples: int = 0,
         weight: Optional[torch.nn.Parameter] = None,
+        device: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.sampler = LogUniformSampler(n_words, num_samples) if num_samples else None
         # Of the products of the sampled loss: "float32" or "bfloat16".
         self.precision = "float32"
-        self.bias = torch.nn.Parameter(torch.zeros(n_words))
+        self.bias = torch.nn.Parameter(torch.zeros(n_words, device=device))
         if weight is None:
-            weight = torch.nn.Parameter(torch.empty(n_words, dim))
+            weight = torch.nn.Parameter(torch.empty(n_words, dim, device=device))
             normal_(weight, 1.0 / math.sqrt(dim))
         self.weight = weight
 

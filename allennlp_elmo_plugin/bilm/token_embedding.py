@@ -1,4 +1,4 @@
-from typing import List
+from typing import List, Optional
 
 import torch
 
@@ -14,12 +14,14 @@ class TokenEmbedding(torch.nn.Module):
 
     n_tokens_vocab, output_dim : `int`
         Words of the vocabulary, size of a vector.
+    device : `str`, optional
+        See `BiLm`.
     """
 
-    def __init__(self, n_tokens_vocab: int, output_dim: int) -> None:
+    def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
         super().__init__()
         self.output_dim = output_dim
-        self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim))
+        self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
         glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
 
     @property

@@ -19,36 +19,31 @@ import json
 import os
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Union
 
 import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.meta import META_NAME, Meta
-from allennlp.data import Vocabulary
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import Dataset
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    SOFTMAX_BIAS,
     SavedVariables,
-    fill,
     find_variables,
-    read_options,
+    make_language_model,
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.data.vocabulary import (
-    LM_NAMESPACE,
-    VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
-from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.models.pretrained import find_vocabulary, read_folder
 from allennlp_elmo_plugin.training.adagrad_state import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -132,18 +127,17 @@ def import_model(
         A file is missing, damaged or does not belong to the others, or the folder is not empty.
     """
     with output_folder(output, _OUTPUTS, force) as made:
-        model, variables, has_accumulators = _import_model(Path(source), made, vocab_file)
-    _report(model, variables, has_accumulators, output)
+        try:
+            report = _import_model(Path(source), made, vocab_file)
+        except (FileNotFoundError, ValueError) as error:
+            raise ConfigurationError(str(error)) from error
+    print(f"Written to {output}: {report}")
 
 
-def _import_model(
-    source: Path, made: Path, vocab_file: Optional[PathLike]
-) -> Tuple[BidirectionalLanguageModel, SavedVariables, bool]:
+def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> str:
     """
-    Writes to the folder `made`; the model, what it was read from, and whether that had the state of
-    Adagrad.
+    Writes to the folder `made`, and returns what to tell of it.
     """
-    folder = source if source.is_dir() else source.parent
     if source.is_file() and not Path(f"{source}.index").exists():
         raise ConfigurationError(
             f"{source} is a file, but elmo-import needs a folder, that of a checkpoint of bilm-tf "
@@ -151,37 +145,34 @@ def _import_model(
             "model.tar.gz of AllenNLP needs no import: `allennlp elmo-export` exports it, and "
             "`pretrained_file` trains it further"
         )
-    try:
-        variables = find_variables(source)
-        values = read_options(folder / OPTIONS_FILE, variables)
-        vocabulary_path = _find_vocabulary(folder, vocab_file, variables)
-        words = read_vocabulary_file(vocabulary_path)
-        _fit_to_vocabulary(values, words, vocabulary_path, variables)
+    with find_variables(source) as variables:
+        vocabulary_path = _find_vocabulary(source, vocab_file, variables.n_words)
+        model = read_folder(source, variables, vocabulary_path)
+        options, has_softmax = model.options, model.softmax is not None
+        assert model.words is not None
+        if options.n_negative_samples_batch >= len(model.words):
+            # The published options don't say, and bilm-tf's default may be more than there are.
+            options = replace(options, sample_softmax=False)
         with tempfile.TemporaryDirectory(dir=made) as staging:
-            model = _make_model(values, words, variables, Path(staging))
-            _write_archive(model, Path(staging), made / ARCHIVE_FILE)
-        has_accumulators = _write_accumulators(model, variables, made / ADAGRAD_FILE)
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigurationError(str(error)) from error
-    return model, variables, has_accumulators
+            write_vocabulary_folder(Path(staging, VOCABULARY_FOLDER), model.words)
+            _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
+        del model  # whose memory the accumulators need
+        has_accumulators = _write_accumulators(options, variables, made / ADAGRAD_FILE)
+        return _report(options, variables, has_softmax, has_accumulators)
 
 
-def _find_vocabulary(
-    folder: Path, vocab_file: Optional[PathLike], variables: SavedVariables
-) -> Path:
+def _find_vocabulary(source: Path, vocab_file: Optional[PathLike], n_words: Optional[int]) -> Path:
     if vocab_file is not None:
         if not os.path.isfile(vocab_file):
             raise FileNotFoundError(f"{vocab_file}: there is no such vocabulary file")
         return Path(vocab_file)
-    for path in (folder / VOCABULARY_FILE, folder / VOCABULARY_FOLDER / f"{LM_NAMESPACE}.txt"):
-        if path.exists():
-            return path
-    found = sorted(folder.glob("vocab*.txt"))
-    if len(found) == 1:
-        return found[0]
-    n_words = variables.n_words
+    folder = source if source.is_dir() else source.parent
+    path = find_vocabulary(folder)
+    if path is not None:
+        return path
+    found = sorted(path.name for path in folder.glob("vocab*.txt"))
     raise ValueError(
-        f"{folder}: {f'has {[path.name for path in found]}' if found else 'has no vocabulary'}; "
+        f"{folder}: {f'has {found}' if found else 'has no vocabulary'}; "
         "give with --vocab-file the one "
         + (
             f"of {n_words:,} words that the model was trained with"
@@ -192,48 +183,15 @@ def _find_vocabulary(
     )
 
 
-def _fit_to_vocabulary(
-    values: Dict[str, Any],
-    words: List[str],
-    vocabulary_path: Path,
-    variables: SavedVariables,
+def _write_archive(
+    options: BiLmOptions, modules: torch.nn.Module, folder: Path, path: Path
 ) -> None:
-    """
-    Checks that the vocabulary is that of the options and variables. Where there is no table of
-    words, it may be any: the options then follow it.
-    """
-    if variables.n_words not in (None, len(words)):
-        raise ValueError(
-            f"{vocabulary_path}: has {len(words)} words, but the model has {variables.n_words}; "
-            "give with --vocab-file the vocabulary that it was trained with"
-        )
-    values["n_tokens_vocab"] = len(words)
-    options = BiLmOptions.from_dict(values)
-    if options.n_negative_samples_batch >= len(words):
-        # The published options don't say, and bilm-tf's default may be more than there are.
-        values["sample_softmax"] = False
-
-
-def _make_model(
-    values: Dict[str, Any], words: List[str], variables: SavedVariables, folder: Path
-) -> BidirectionalLanguageModel:
-    """
-    The model; its vocabulary is written to `folder`.
-    """
-    write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
-    vocab = Vocabulary.from_files(str(folder / VOCABULARY_FOLDER))
-    model = BidirectionalLanguageModel(vocab, options=values)
-    fill(model.bilm, model.softmax, variables)
-    return model
-
-
-def _write_archive(model: BidirectionalLanguageModel, folder: Path, path: Path) -> None:
     """
     Writes what an archive is made of to `folder`, beside the vocabulary, and packs it.
     """
     with LateErrorFile(folder / _WEIGHTS_FILE) as file:
-        torch.save(model.state_dict(), file)
-    config = json.dumps(_config(model.options), indent=2)
+        torch.save(modules.state_dict(), file)
+    config = json.dumps(_config(options), indent=2)
     (folder / CONFIG_NAME).write_text(config, encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)
     with tarfile.open(path, "w:gz", compresslevel=_COMPRESSION) as archive:
@@ -259,55 +217,54 @@ def _config(options: BiLmOptions) -> Dict[str, Any]:
     }
 
 
-def _write_accumulators(
-    model: BidirectionalLanguageModel, variables: SavedVariables, path: Path
-) -> bool:
+def _write_accumulators(options: BiLmOptions, variables: SavedVariables, path: Path) -> bool:
     """
-    Writes the state of Adagrad, if there is one. The model, whose own values are not needed any
-    more, is where the accumulators take the form of its parameters.
+    Writes the state of Adagrad, if there is one: it has the form of the parameters.
     """
     accumulators = variables.accumulators()
     if accumulators is None:
         return False
-    fill(model.bilm, model.softmax, accumulators)
+    accumulators.check([Dataset(name, shape, []) for name, shape in variables.shapes.items()])
+    bilm, softmax = make_language_model(options, accumulators)
+    modules = torch.nn.ModuleDict({"bilm": bilm})
+    if softmax is not None:
+        modules["softmax"] = softmax
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in modules.named_parameters():
             # The model has the gates of the highway layers with the opposite sign.
             parameter.abs_()
-        if isinstance(model.bilm.token_layer, CharacterEncoder):
-            # bilm-tf has no row for padding.
-            model.bilm.token_layer._char_embedding_weights[0] = _INITIAL_ACCUMULATOR
-    write_adagrad_state(path, model.named_parameters(), variables.n_updates())
+            if name.endswith("_char_embedding_weights"):
+                parameter[0] = _INITIAL_ACCUMULATOR  # bilm-tf has no row for padding
+    write_adagrad_state(path, modules.named_parameters(), variables.n_updates())
     return True
 
 
 def _report(
-    model: BidirectionalLanguageModel,
-    variables: SavedVariables,
-    has_accumulators: bool,
-    output: PathLike,
-) -> None:
-    options = model.options
-    print(
-        f"Written to {output}: {ARCHIVE_FILE}, a model of {options.n_layers} layers, "
+    options: BiLmOptions, variables: SavedVariables, has_softmax: bool, has_accumulators: bool
+) -> str:
+    lines = [
+        f"{ARCHIVE_FILE}, a model of {options.n_layers} layers, "
         f"{'both directions' if options.bidirectional else 'forward only'}, "
         f"{'characters' if options.char_cnn else 'token embeddings'}, "
         f"{options.n_tokens_vocab:,} words, from {variables.source}"
-    )
-    if SOFTMAX_BIAS not in variables.shapes:
+    ]
+    if not has_softmax:
         start = (
             "its weight is the token embedding, its bias starts at zero"
             if options.share_embedding_softmax
             else "it starts from random values"
         )
-        print(
+        lines.append(
             f"There was no softmax (softmax.hdf5) to import: {start}. The model has to be trained "
             "before it gives a perplexity that means something."
         )
     if has_accumulators:
-        print(
+        lines.append(
             f"{ADAGRAD_FILE} has the state of Adagrad after {variables.n_updates():,} updates, for "
             "the trainer's callback adagrad_state."
         )
     else:
-        print("There was no state of Adagrad to import: further training starts with a fresh one.")
+        lines.append(
+            "There was no state of Adagrad to import: further training starts with a fresh one."
+        )
+    return "\n".join(lines)

@@ -58,7 +58,9 @@ def open_weight_file(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
+def read_floats(
+    dataset: Any, path: Path, out: Optional[numpy.ndarray] = None, rows: slice = slice(None)
+) -> numpy.ndarray:
     """
     # Parameters
 
@@ -67,6 +69,8 @@ def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -
     path : `str`
     out : `numpy.ndarray`, optional (default = a new array)
         Where to read it to: float32, of its shape.
+    rows : `slice`, optional (default = all)
+        The rows to read.
 
     # Returns
 
@@ -78,10 +82,11 @@ def read_floats(dataset: Any, path: Path, out: Optional[numpy.ndarray] = None) -
     `ValueError`
     """
     if out is None:
-        out = numpy.empty(dataset.shape, "float32")
+        n_rows = len(range(*rows.indices(dataset.shape[0]))) if dataset.shape else 0
+        out = numpy.empty((n_rows, *dataset.shape[1:]) if dataset.shape else (), "float32")
     try:
         if out.size:
-            dataset.read_direct(out)
+            dataset.read_direct(out, rows if dataset.shape else None)
     except Exception as error:  # h5py has no class of its own for what HDF5 reports
         raise ValueError(
             f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is damaged "

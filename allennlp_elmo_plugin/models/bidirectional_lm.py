@@ -177,7 +177,7 @@ class BidirectionalLanguageModel(Model):
     def _start_from(self, pretrained: PretrainedLanguageModel) -> None:
         indexed = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
         words = [indexed[index] for index in range(len(indexed))]
-        pretrained.copy_to(self.bilm, self.softmax, words)
+        pretrained.copy_to(self, words)
         if self.serialization_dir is not None and is_global_primary():
             self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
 

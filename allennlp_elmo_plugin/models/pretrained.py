@@ -4,26 +4,26 @@ import reprlib
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import torch
 from allennlp.common.file_utils import cached_path
 from allennlp.data.vocabulary import NAMESPACE_PADDING_FILE
 from allennlp.models.archival import CONFIG_NAME
 
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import Dataset, Part
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    SOFTMAX_BIAS,
     SavedVariables,
-    check_finite,
-    fill,
+    TensorVariables,
     find_variables,
+    flatten,
+    load,
+    make_language_model,
     read_options,
 )
-from allennlp_elmo_plugin.bilm.checkpoints.weights import check_size
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.data.vocabulary import (
     LM_NAMESPACE,
@@ -37,6 +37,8 @@ from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE
 
 logger = logging.getLogger(__name__)
+
+PathLike = Union[str, "os.PathLike[str]"]
 
 OPTIONS_FILE = "options.json"
 
@@ -55,6 +57,8 @@ _MAX_ORIGINS = 16
 # The addresses that are followed where a stranger's file names them.
 _PUBLISHED = DEFAULT_OPTIONS_FILE[: DEFAULT_OPTIONS_FILE.index("/elmo/") + len("/elmo/")]
 
+# The parameters of one row a word.
+_TABLES = ("bilm._token_embedder.weight", "softmax.weight", "softmax.bias")
 # What fine-tuning can't change.
 _FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax")
 
@@ -83,6 +87,17 @@ class PretrainedLanguageModel(NamedTuple):
     bilm: BiLm
     softmax: Optional[Softmax]
 
+    def modules(self) -> torch.nn.ModuleDict:
+        """
+        Return the parts of a `bidirectional_lm` by their names in it; the output layer starts fresh
+        if it came without.
+        """
+        softmax, options = self.softmax, self.options
+        if softmax is None:
+            shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
+            softmax = Softmax(len(self.words or []), options.projection_dim, weight=shared)
+        return torch.nn.ModuleDict({"bilm": self.bilm, "softmax": softmax})
+
     def check_options(self, options: BiLmOptions, source: str) -> None:
         """
         Checks that a model of these options can start from this one.
@@ -92,7 +107,7 @@ class PretrainedLanguageModel(NamedTuple):
         `ValueError` that names the key in which they differ.
         """
         given, own = (
-            dict(_flatten({key: values.get(key) for key in _FIXED_OPTIONS}))
+            flatten({key: values.get(key) for key in _FIXED_OPTIONS})
             for values in (options.to_dict(), self.options.to_dict())
         )
         for key in sorted({*given, *own}):
@@ -103,39 +118,39 @@ class PretrainedLanguageModel(NamedTuple):
                     "take those"
                 )
 
-    def copy_to(self, bilm: BiLm, softmax: Softmax, words: List[str]) -> None:
+    def copy_to(self, model: torch.nn.Module, words: List[str]) -> None:
         """
-        Gives a model what this one has learnt. Tables of words are copied word by word: where the
-        vocabularies differ, shared words keep their rows, and other rows stay as they are.
+        Give a `bidirectional_lm` what this one has learnt. Tables of words are copied word by word:
+        where the vocabularies differ, shared words keep their rows, and other rows stay as they
+        are.
 
         # Parameters
 
-        bilm : `BiLm`
+        model : `torch.nn.Module`
             Of the same options but for the number of words.
-        softmax : `Softmax`
-            Its output layer.
         words : `List[str]`
             Its vocabulary.
         """
-        tables = _tables(bilm, softmax)
-        own = {} if self.softmax is None else _tables(self.bilm, self.softmax)
-        parameters = dict(bilm.named_parameters())
-        with torch.no_grad():
-            for name, values in self.bilm.named_parameters():
-                if parameters[name] is not tables.get("token embedding"):
-                    parameters[name].copy_(values)
-            if isinstance(self.bilm.token_layer, TokenEmbedding):
-                own["token embedding"] = self.bilm.token_layer.weight
-            if not own:
-                logger.warning(
-                    "%s has no softmax: all %d rows of it start fresh. The perplexity means "
-                    "nothing before the model is trained.",
-                    self.source,
-                    len(words),
-                )
-                return
-            n_shared = _copy_rows(own, tables, self.words or [], words)
-        self._report(n_shared, words)
+        parts = {"bilm": self.bilm, **({} if self.softmax is None else {"softmax": self.softmax})}
+        own_words = self.words or []
+        ids = {word: index for index, word in enumerate(own_words)}
+        pairs = [(index, ids[word]) for index, word in enumerate(words) if word in ids]
+        state = model.state_dict()
+        for name, values in torch.nn.ModuleDict(parts).state_dict().items():
+            if name in _TABLES and own_words != words:
+                rows, own_rows = torch.tensor(pairs).unbind(1)  # (n_shared,) each
+                state[name][rows] = values[own_rows]  # (n_shared, ...)
+            else:
+                state[name].copy_(values)
+        if self.softmax is None:
+            what = f"all {len(words)} rows of it start fresh" if self.words is None else "it is new"
+            logger.warning(
+                "%s has no softmax: %s. The perplexity means nothing before the model is trained.",
+                self.source,
+                what,
+            )
+        if self.words is not None:
+            self._report(len(pairs), words)
 
     def _report(self, n_shared: int, words: List[str]) -> None:
         if self.words == words:
@@ -150,54 +165,6 @@ class PretrainedLanguageModel(NamedTuple):
                 len(words),
                 len(words) - n_shared,
             )
-        if self.softmax is None:
-            logger.warning("%s has no softmax: its bias starts from zero.", self.source)
-
-
-def _flatten(values: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
-    if not isinstance(values, dict):
-        yield prefix, values
-        return
-    for key, value in values.items():
-        yield from _flatten(value, f"{prefix}.{key}" if prefix else key)
-
-
-def _tables(bilm: BiLm, softmax: Softmax) -> Dict[str, torch.Tensor]:
-    """
-    The parameters of one row a word. A weight that is shared is the token embedding.
-    """
-    tables: Dict[str, torch.Tensor] = {"softmax bias": softmax.bias, "softmax": softmax.weight}
-    if isinstance(bilm.token_layer, TokenEmbedding):
-        tables["token embedding"] = bilm.token_layer.weight
-        if softmax.weight is bilm.token_layer.weight:
-            del tables["softmax"]
-    return tables
-
-
-def _copy_rows(
-    source: Dict[str, torch.Tensor],
-    target: Dict[str, torch.Tensor],
-    source_words: List[str],
-    words: List[str],
-) -> int:
-    """
-    Copies the rows of words that both have.
-
-    # Returns
-
-    `int`
-        Their number.
-    """
-    if source_words == words:
-        for name, table in source.items():
-            target[name].copy_(table)
-        return len(words)
-    ids = {word: index for index, word in enumerate(source_words)}
-    pairs = [(index, ids[word]) for index, word in enumerate(words) if word in ids]
-    rows, source_rows = torch.tensor(pairs).unbind(1)  # (n_shared,) each
-    for name, table in source.items():
-        target[name][rows] = table[source_rows]  # (n_shared, ...)
-    return len(pairs)
 
 
 def read_pretrained(path: str) -> PretrainedLanguageModel:
@@ -217,7 +184,8 @@ def read_pretrained(path: str) -> PretrainedLanguageModel:
     """
     found = _find(path)
     if os.path.isdir(found) and not os.path.exists(os.path.join(found, CONFIG_NAME)):
-        return _read_folder(Path(found))
+        with find_variables(Path(found)) as variables:
+            return read_folder(Path(found), variables)
     return read_archive(path)
 
 
@@ -236,22 +204,33 @@ def read_archive(path: str) -> PretrainedLanguageModel:
     `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
     with _archive_files(path) as folder:
-        options = BiLmOptions.from_dict(*_archive_options(folder, path))
+        values, source = _archive_options(folder, path)
         words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, f"{path}/{VOCABULARY_FOLDER}")
-        if options.n_tokens_vocab not in (None, len(words)):
-            raise ValueError(
-                f'{path}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
-                f"vocabulary has {len(words)} words"
-            )
-        options = replace(options, n_tokens_vocab=len(words))
         weights = next(name for name in _WEIGHTS if (folder / name).exists())
         with TensorFile(folder / weights, f"{path}/{weights}") as file:
+            variables = TensorVariables(file)
+            options = read_options(values, source, variables)
+            if options.n_tokens_vocab not in (None, len(words)):
+                raise ValueError(
+                    f'{path}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
+                    f"vocabulary has {len(words)} words"
+                )
+            options = replace(options, n_tokens_vocab=len(words))
             n_softmax = len(words)
             if not options.share_embedding_softmax:
                 n_softmax *= 1 + options.projection_dim
-            check_size(options, file.n_numbers, n_softmax, file.source)
-            bilm, softmax = _make_model(options, len(words))
-            _load(torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}), file)
+            variables.check_size(options, n_softmax)
+            bilm = BiLm(options, device="meta")
+            shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
+            softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
+            model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
+            # Of a parameter the name is the same.
+            table = [
+                Dataset(name, tuple(parameter.shape), [Part(name)])
+                for name, parameter in model.state_dict().items()
+            ]
+            variables.check(table)
+            load(model, table, variables)
     return PretrainedLanguageModel(path, options, words, bilm, softmax)
 
 
@@ -397,70 +376,67 @@ def set_options(
             values["n_negative_samples_batch"] = num_samples
 
 
-def _make_model(options: BiLmOptions, n_words: int) -> Tuple[BiLm, Softmax]:
-    bilm = BiLm(options)
-    shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
-    return bilm, Softmax(n_words, options.projection_dim, weight=shared)
-
-
-def _load(model: torch.nn.Module, file: TensorFile) -> None:
+def read_folder(
+    source: Path, variables: SavedVariables, vocab_file: Optional[PathLike] = None
+) -> PretrainedLanguageModel:
     """
-    Fill a model by the names of a state dict.
+    Read the language model of a folder with options.json, weights and a vocabulary.
+
+    # Parameters
+
+    source : `Path`
+        The folder, or the prefix of a checkpoint's files in it.
+    variables : `SavedVariables`
+        Those that `find_variables` found there.
+    vocab_file : `str`, optional (default = the one in the folder)
+        The vocabulary, for a model without a table of words any.
+
+    # Raises
+
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
-    state = model.state_dict()
-    differing = sorted(set(state) ^ set(file.tensors))
-    if differing:
-        whose = "the model has and the file lacks" if differing[0] in state else "the model lacks"
-        raise ValueError(
-            f"{file.source}: there is a tensor '{shown(differing[0])}' that {whose} "
-            f"({len(differing)} such); are these the weights of this model?"
+    folder = source if source.is_dir() else source.parent
+    path = folder / OPTIONS_FILE
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: there is no such file; bilm-tf writes it beside its checkpoints, and it is "
+            "published with every weights.hdf5"
         )
-    for name, target in state.items():
-        shape = file.tensors[name].shape
-        if shape != tuple(target.shape):
-            raise ValueError(
-                f"{file.source}: the tensor {name!r} has shape {shape}, but the options ask for "
-                f"{tuple(target.shape)}; are these the weights of this model?"
-            )
-        values = file.read(name)
-        check_finite(name, values, file.source)
-        target.copy_(values)
+    options = read_options(read_json_object(path), str(path), variables)
+    # bilm-tf's rule for projections, as options.json has nothing else.
+    options = replace(options, project_lstm=None, project_characters=None)
+    words = None
+    if variables.n_words is not None or vocab_file is not None:
+        words = _read_words(folder, variables, vocab_file)
+        options = replace(options, n_tokens_vocab=len(words))
+    bilm, softmax = make_language_model(options, variables)
+    return PretrainedLanguageModel(str(folder), options, words, bilm, softmax)
 
 
-def _read_folder(folder: Path) -> PretrainedLanguageModel:
-    variables = find_variables(folder)
-    options_path = folder / OPTIONS_FILE
-    values = read_options(options_path, variables)
-    options = BiLmOptions.from_dict(values, source=str(options_path))
-    words = _read_words(folder, variables)
-    n_words = 1 if words is None else len(words)
-    bilm, softmax = _make_model(options, n_words)
-    fill(bilm, softmax, variables)
-    has_softmax = SOFTMAX_BIAS in variables.shapes
-    return PretrainedLanguageModel(
-        str(folder), options, words, bilm, softmax if has_softmax else None
-    )
-
-
-def _read_words(folder: Path, variables: SavedVariables) -> Optional[List[str]]:
+def find_vocabulary(folder: Path) -> Optional[Path]:
     """
-    The vocabulary in a folder; `None` where nothing needs one.
+    Return the vocabulary in a folder: vocab.txt, one in AllenNLP's form, or the only other.
     """
-    n_words = variables.n_words
-    if n_words is None:
-        return None
-    paths = [folder / VOCABULARY_FILE, folder / VOCABULARY_FOLDER / f"{LM_NAMESPACE}.txt"]
-    paths += sorted(folder.glob("vocab*.txt"))
-    for path in paths:
+    for path in (folder / VOCABULARY_FILE, folder / VOCABULARY_FOLDER / f"{LM_NAMESPACE}.txt"):
         if path.exists():
-            words = read_vocabulary_file(path)
-            if len(words) != n_words:
-                raise ValueError(
-                    f"{path}: has {len(words)} words, but the model in {folder} has {n_words}; put "
-                    "there the vocabulary that it was trained with"
-                )
-            return words
-    raise FileNotFoundError(
-        f"{folder}: has a model of {n_words} words, but not the vocabulary that says which; put it "
-        f"there as {VOCABULARY_FILE}, one word a line"
-    )
+            return path
+    found = sorted(folder.glob("vocab*.txt"))
+    return found[0] if len(found) == 1 else None
+
+
+def _read_words(
+    folder: Path, variables: SavedVariables, vocab_file: Optional[PathLike]
+) -> List[str]:
+    path = find_vocabulary(folder) if vocab_file is None else Path(vocab_file)
+    if path is None:
+        raise FileNotFoundError(
+            f"{folder}: has a model of {variables.n_words} words, but not the vocabulary that says "
+            f"which; put it there as {VOCABULARY_FILE}, one word a line"
+        )
+    words = read_vocabulary_file(path)
+    if variables.n_words not in (None, len(words)):
+        raise ValueError(
+            f"{path}: has {len(words)} words, but the model in {folder} has {variables.n_words}; "
+            "give the vocabulary that it was trained with"
+        )
+    return words

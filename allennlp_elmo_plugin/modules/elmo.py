@@ -1,9 +1,8 @@
 import copy
 import hashlib
 import logging
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.common import FromParams
@@ -28,10 +27,12 @@ from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
     sentences_to_character_ids,
 )
-from allennlp_elmo_plugin.bilm.checkpoints.weights import match_weight_file, read_weights
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
@@ -448,17 +449,6 @@ class Elmo(torch.nn.Module, FromParams):
         return [each for each, _ in stripped], remove_sentence_boundaries(activations[0], mask)[1]
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """
-    Errors in a weight file, as AllenNLP shows errors in a config.
-    """
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
-
-
 def _padded(output: BiLmOutput) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
     """
     What AllenNLP's `_ElmoBiLm` returns.
@@ -485,17 +475,30 @@ class _ElmoCharacterEncoder(CharacterEncoder):
     def __init__(
         self, options_file: str, weight_file: Optional[str], requires_grad: bool = False
     ) -> None:
-        files = ElmoFiles.find(options_file, weight_file)
-        options = files.read_options()
+        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+            encoder_only = replace(options, n_layers=0)
+            variables.check(datasets(encoder_only), parts=("char_embed", "CNN"))
+            self._make(options, requires_grad)
+            modules = torch.nn.ModuleDict({"_token_embedder": self})
+            load(modules, datasets(encoder_only), variables)
+
+    @classmethod
+    def without_values(cls, options: BiLmOptions, requires_grad: bool) -> "_ElmoCharacterEncoder":
+        """
+        Return an encoder whose parameters have no memory yet, for a model that loads them.
+        """
+        encoder = cls.__new__(cls)
+        encoder._make(options, requires_grad)
+        return encoder
+
+    def _make(self, options: BiLmOptions, requires_grad: bool) -> None:
         if options.char_cnn is None:
-            raise ConfigurationError(
-                f'{options_file}: has no "char_cnn": a model that reads vocabulary ids, where Elmo '
+            raise ValueError(
+                'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
                 "gives character ids"
             )
-        with _explained():
-            project = match_weight_file(options, files.weight_file, True).project_characters
-            super().__init__(options.char_cnn, options.projection_dim, project)
-            read_weights(files.weight_file, self)
+        dim, project = options.projection_dim, options.project_characters
+        super().__init__(options.char_cnn, dim, project, "meta")
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
 
@@ -558,21 +561,16 @@ class _ElmoBiLm(BiLm):
                 "the precision int8 has no gradient: set requires_grad to false, or precision to "
                 "float32 or bfloat16"
             )
-        files = ElmoFiles.find(options_file, weight_file)
-        options = files.read_options()
         # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
         # in AllenNLP's state dicts.
-        with _explained():
-            options = replace(match_weight_file(options, files.weight_file), dropout=0.0)
-        super().__init__(options, forget_bias=0.0)
-        char_cnn = options.char_cnn
-        # A model of token embeddings is refused below.
-        self._max_characters = 0 if char_cnn is None else char_cnn.max_characters_per_token
-        self._token_embedder = _ElmoCharacterEncoder(*files, requires_grad)
-        self._token_embedder.max_cached_words = max_cached_words
-        with _explained():
-            read_weights(files.weight_file, self)
+        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+            variables.check(datasets(options))
+            encoder = _ElmoCharacterEncoder.without_values(options, requires_grad)
+            super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
+            load(self, datasets(options, self.forget_bias), variables)
             self.set_precision(precision)
+        self._max_characters = encoder.options.max_characters_per_token
+        self._token_embedder.max_cached_words = max_cached_words
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: Prepared[FixedState] = Prepared()

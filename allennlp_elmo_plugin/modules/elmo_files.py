@@ -1,10 +1,13 @@
 import os
+from contextlib import contextmanager
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
 
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, read_options
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.json_file import read_json_object
 
 _PUBLISHED_MODELS = {
     "small": "2x1024_128_2048cnn_1xhighway",
@@ -69,20 +72,29 @@ class ElmoFiles(NamedTuple):
             find_file(os.path.expanduser(weight_file), WEIGHTS_NAME, "weight_file"),
         )
 
-    def read_options(self) -> BiLmOptions:
+    @contextmanager
+    def open(self) -> Iterator[Tuple[BiLmOptions, Hdf5Variables]]:
         """
+        Open the weights, and read the options, completed by them.
+
         # Raises
 
-        `ConfigurationError` that names the file and what is wrong with it.
+        `ConfigurationError` that names the file and what is wrong with it; also for a `ValueError`
+        of what is done with the weights.
         """
         try:
-            return BiLmOptions.from_file(self.options_file)
+            values = read_json_object(self.options_file)
         except ValueError as error:
             if _is_hdf5(self.options_file):
                 raise ConfigurationError(
                     f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
                     "(JSON): exchange options_file and weight_file"
                 ) from error
+            raise ConfigurationError(str(error)) from error
+        try:
+            with Hdf5Variables(self.weight_file) as variables:
+                yield read_options(values, self.options_file, variables), variables
+        except ValueError as error:
             raise ConfigurationError(str(error)) from error
 
 

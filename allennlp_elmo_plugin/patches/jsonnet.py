@@ -13,7 +13,7 @@ from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, find_file
+from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, ElmoFiles, find_file
 from allennlp_elmo_plugin.patches.names import replace_attribute
 
 
@@ -37,8 +37,12 @@ def elmo_model(name: str) -> Dict[str, Any]:
     folder = os.path.expanduser(name)
     if os.path.isfile(folder):
         raise ConfigurationError(f"ELMO {name!r}: a file, where its folder must be given")
-    options = BiLmOptions.from_file(find_file(folder, OPTIONS_NAME, "ELMO"))
     is_folder = os.path.isdir(folder)
+    if os.path.isfile(os.path.join(folder, WEIGHTS_NAME)):
+        with ElmoFiles.find(folder).open() as (options, _):
+            pass
+    else:
+        options = BiLmOptions.from_file(find_file(folder, OPTIONS_NAME, "ELMO"))
     return {
         "options_file": os.path.join(folder, OPTIONS_NAME) if is_folder else name,
         "weight_file": os.path.join(folder, WEIGHTS_NAME) if is_folder else name,

@@ -34,15 +34,12 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     Hdf5Variables,
-    complete_options,
     find_variables,
+    make_language_model,
+    read_options,
 )
 from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
-from allennlp_elmo_plugin.bilm.checkpoints.weights import (
-    match_weight_file,
-    read_weights,
-    write_weights,
-)
+from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
@@ -344,9 +341,10 @@ class Seeds:
         if reader == "options":
             BiLmOptions.from_file(folder / "options.json").to_dict()
         elif reader == "hdf5":
-            match_weight_file(self.bilm_options, folder / "weights.hdf5")
             read_weights(folder / "weights.hdf5", self.bilm)
             _read_variables(folder)
+            with find_variables(folder) as variables:
+                make_language_model(read_options({"char_cnn": {}}, "here", variables), variables)
         elif reader == "index":
             _read_variables(folder)
         elif reader == "vocabulary":
@@ -364,7 +362,6 @@ class Seeds:
 
 def _read_variables(folder: Path) -> None:
     variables = find_variables(folder)
-    complete_options({"char_cnn": {}}, variables.shapes)
     # Of an HDF5 file, all are read as weights.
     n_read = 2 if isinstance(variables, Hdf5Variables) else None
     for name in list(variables.shapes)[:n_read]:

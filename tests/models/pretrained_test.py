@@ -326,7 +326,7 @@ class TestFilesFromStrangers:
         assert not Path("ran").exists()
         shutil.rmtree("elmo")
         edit_config(run, model={**model, "options": PROGRAM})
-        self.fails(run, '"lstm" is missing')
+        self.fails(run, '"char_cnn" is missing')
         edit_config(run, model={**model, "num_samples": PROGRAM})
         self.fails(run, '"num_samples" must be a whole number')
 
@@ -378,16 +378,26 @@ class TestFilesFromStrangers:
         huge = {**OPTIONS["characters"], "lstm": {**LSTM, "dim": 2**31 - 1}}
         model = {"type": "bidirectional_lm", "options": huge}
         edit_config(run, model=model)
-        self.fails(run, "best.th: has .* numbers, fewer than the options ask for")
+        self.fails(run, '"lstm.dim" is 2147483647, but .*best.th has 7; write 7')
         options = {**OPTIONS["characters"], "lstm": {**LSTM, "n_layers": 1}}
         edit_config(run, model={**model, "options": options})
-        self.fails(run, "best.th: there is a tensor 'bilm.*layer_1.* that the model lacks .8 such")
+        self.fails(run, '"lstm.n_layers" is 1, but .*best.th has 2; write 2')
         options = {**OPTIONS["characters"], "lstm": {**LSTM, "dim": 6}}
         edit_config(run, model={**model, "options": options})
-        self.fails(run, r"best.th: the tensor 'bilm.*' has shape \(28, 5\), but the options ask")
+        self.fails(run, '"lstm.dim" is 6, but .*best.th has 7; write 7')
         edit_config(run, model={**model, "options": OPTIONS["characters"]})
         torch.save({**state, "softmax.bias": torch.full((50,), math.nan)}, run / "best.th")
-        self.fails(run, "best.th: the variable 'softmax.bias' has values not finite")
+        self.fails(run, "best.th: the variable 'softmax.bias' contains NaN or infinity")
+        torch.save({**state, "more": torch.zeros(3)}, run / "best.th")
+        self.fails(run, "best.th: has the variable 'more' .1 such., which a model of these options")
+        state["softmax.other"] = state.pop("softmax.bias")
+        torch.save(state, run / "best.th")
+        self.fails(run, "best.th: the variable 'softmax.bias' is missing")
+        huge["lstm"] = {**LSTM, "n_layers": 2**31 - 1}
+        edit_config(run, model={**model, "options": huge})
+        tensors = {name: values for name, values in state.items() if "lstm" not in name}
+        torch.save(tensors, run / "best.th")
+        self.fails(run, "best.th: has .* numbers, fewer than the options ask for")
         # One storage under many names is no larger.
         table = torch.zeros(10)
         torch.save({str(i): table for i in range(1000)}, run / "best.th")
@@ -398,7 +408,7 @@ class TestFilesFromStrangers:
         for source in (run, self.archived(run)):
             self.fails(source, "vocabulary/lm_tokens.txt, line 2: not UTF-8")
         write_vocabulary_folder(run / "vocabulary", WORDS[:-1])
-        self.fails(run, "best.th: the tensor 'softmax.bias' has shape .50,., but .* .49,.")
+        self.fails(run, "best.th: the variable 'softmax.bias' has shape .50,., but .* .49,.")
 
     @pytest.mark.parametrize("size", [0, 10, 1000, -20])
     def test_cut_off(self, size, run):
@@ -469,7 +479,7 @@ class TestFilesFromStrangers:
         for text, message in (
             ('{"lstm": {"dim": 1e999}}', '"lstm.dim" is not a finite number'),
             ("[" * 100_000, "nested more than"),
-            (json.dumps(huge), "W_0' has shape .* but the options ask"),
+            (json.dumps(huge), '"lstm.dim" is 2147483647, but .* has 7; write 7'),
         ):
             (folder / "options.json").write_text(text, encoding="utf-8")
             with pytest.raises(ConfigurationError, match=f"exported/.*{message}"):

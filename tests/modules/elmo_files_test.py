@@ -149,29 +149,30 @@ def test_exchanged(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other, key",
     [
-        {"lstm_dim": 12},
-        {"projection_dim": 4},
-        {"n_layers": 1},
-        {"n_layers": 3},
-        {"filters": [(1, 4), (2, 6)]},
-        {"filters": [(1, 4), (2, 6), (4, 8)]},
-        {"n_highway": 2},
-        {"n_highway": 0},
-        {"char_dim": 5},
+        ({"lstm_dim": 12}, '"lstm.dim" is 16, but .* has 12'),
+        ({"projection_dim": 4}, '"lstm.projection_dim" is 8, but .* has 4'),
+        ({"n_layers": 1}, '"lstm.n_layers" is 2, but .* has 1'),
+        ({"n_layers": 3}, '"lstm.n_layers" is 2, but .* has 3'),
+        ({"filters": [(1, 4), (2, 6)]}, '"char_cnn.filters" is .*, but .* has'),
+        ({"filters": [(1, 4), (2, 6), (4, 8)]}, '"char_cnn.filters" is .*, but .* has'),
+        ({"n_highway": 2}, '"char_cnn.n_highway" is 1, but .* has 2'),
+        ({"n_highway": 0}, '"char_cnn.n_highway" is 1, but .* has 0'),
+        ({"char_dim": 5}, '"char_cnn.embedding.dim" is 4, but .* has 5'),
     ],
     ids=str,
 )
-def test_weights_of_another_model(tmp_path: Path, folder: Path, other: Any) -> None:
+def test_weights_of_another_model(tmp_path: Path, folder: Path, other: Any, key: str) -> None:
     _, weight_file = write_random_elmo(tmp_path, **other)
-    with pytest.raises(ConfigurationError, match=r"weights.hdf5: .*is this the weight file"):
+    message = f"options.json: {key}.*; write .*, or use the weights that belong to these options"
+    with pytest.raises(ConfigurationError, match=message):
         Elmo(str(folder / "options.json"), weight_file, 1)
 
 
 def test_options_that_are_no_options(folder: Path) -> None:
     (folder / "options.json").write_text('{"lstm": {"dim": 4}}', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match='options.json: "lstm.projection_dim" is missing'):
+    with pytest.raises(ConfigurationError, match='options.json: "lstm.dim" is 4, but .* has 16'):
         Elmo(str(folder), str(folder), 1)
 
 

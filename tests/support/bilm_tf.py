@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.bilm.checkpoints.weights import datasets
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
@@ -47,8 +47,9 @@ def set_variables(
     model: BidirectionalLanguageModel, arrays: Dict[str, np.ndarray], prefix: str
 ) -> None:
     """Gives the model the variables `<prefix>/lm/...`."""
-    for dataset in datasets(model.bilm):
-        dataset.set(torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"]))
+    for dataset in datasets(model.options):
+        values = torch.from_numpy(arrays[f"{prefix}/{_variable(dataset.name)}"])
+        dataset.set(model.bilm.state_dict(), values)
     with torch.no_grad():
         if f"{prefix}/lm/softmax/W" in arrays:
             model.softmax.weight.copy_(torch.from_numpy(arrays[f"{prefix}/lm/softmax/W"]))
@@ -57,7 +58,7 @@ def set_variables(
 
 def variables(model: BidirectionalLanguageModel) -> Iterator[Tuple[str, np.ndarray]]:
     """The model's variables by TensorFlow's names."""
-    for dataset in datasets(model.bilm):
-        yield _variable(dataset.name), dataset.get().detach().numpy()
+    for dataset in datasets(model.options):
+        yield _variable(dataset.name), dataset.get(model.bilm.state_dict()).numpy()
     yield "lm/softmax/W", model.softmax.weight.detach().numpy()
     yield "lm/softmax/b", model.softmax.bias.detach().numpy()

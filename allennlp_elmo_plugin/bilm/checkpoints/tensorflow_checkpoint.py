@@ -106,27 +106,7 @@ class TensorFlowCheckpoint:
         """
         from google_crc32c import extend
 
-        variable = self._variable(name)
-        if variable.is_partitioned:
-            raise ValueError(f"{self._index_file}: {name!r} is in parts, which can't be read")
-        if variable.dtype not in _DTYPES:
-            raise ValueError(
-                f"{self._index_file}: {name!r} has TensorFlow's type {variable.dtype}, which can't "
-                f"be read; numbers of {sorted(_DTYPES)} can"
-            )
-        dtype = numpy.dtype(_DTYPES[variable.dtype])
-        n_bytes = math.prod(variable.shape) * dtype.itemsize
-        if variable.size != n_bytes:
-            raise ValueError(
-                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
-                f"{variable.shape} takes {n_bytes}"
-            )
-        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
-        if not os.path.isfile(data_file):
-            raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
-        # Before there is memory for it.
-        if variable.offset + n_bytes > os.path.getsize(data_file):
-            raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
+        variable, dtype, data_file = self.find(name)
         if out is None:
             try:
                 out = numpy.empty(variable.shape, dtype)
@@ -150,6 +130,37 @@ class TensorFlowCheckpoint:
                 f"{data_file}: the checksum of {name!r} is wrong, so the file is damaged"
             )
         return out
+
+    def find(self, name: str) -> Tuple[_Variable, numpy.dtype, str]:
+        """
+        Return what the index says of a variable, its type and its data file, which has as many
+        bytes.
+
+        # Raises
+
+        As `read`, before there is memory for it.
+        """
+        variable = self._variable(name)
+        if variable.is_partitioned:
+            raise ValueError(f"{self._index_file}: {name!r} is in parts, which can't be read")
+        if variable.dtype not in _DTYPES:
+            raise ValueError(
+                f"{self._index_file}: {name!r} has TensorFlow's type {variable.dtype}, which can't "
+                f"be read; numbers of {sorted(_DTYPES)} can"
+            )
+        dtype = numpy.dtype(_DTYPES[variable.dtype])
+        n_bytes = math.prod(variable.shape) * dtype.itemsize
+        if variable.size != n_bytes:
+            raise ValueError(
+                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
+                f"{variable.shape} takes {n_bytes}"
+            )
+        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
+        if not os.path.isfile(data_file):
+            raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
+        if variable.offset + n_bytes > os.path.getsize(data_file):
+            raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
+        return variable, dtype, data_file
 
     def _variable(self, name: str) -> _Variable:
         try:

@@ -1,4 +1,4 @@
-from typing import Any, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -51,10 +51,12 @@ class Linear(torch.nn.Linear):
 
     in_features, out_features : `int`
         Sizes of a row that comes in and of one that goes out.
+    device : `str`, optional
+        See `BiLm`.
     """
 
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__(in_features, out_features)
+    def __init__(self, in_features: int, out_features: int, device: Optional[str] = None) -> None:
+        super().__init__(in_features, out_features, device=device)
         # Of the products: one of `PRECISIONS`.
         self.precision = "float32"
         self._prepared: Prepared[Tuple[PreparedMatrix, torch.Tensor]] = Prepared()

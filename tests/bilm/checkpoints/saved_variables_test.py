@@ -1,23 +1,23 @@
 import json
+import shutil
 import tracemalloc
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     CheckpointVariables,
     Hdf5Variables,
-    complete_options,
-    fill,
     find_variables,
+    make_language_model,
     published_name,
     read_options,
 )
 from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
-from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.softmax import Softmax
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_checkpoint
 
@@ -70,22 +70,18 @@ def test_find(tmp_path):
         find_variables(tmp_path)
 
 
-def test_complete_options():
+def test_options_are_completed():
     path = REFERENCE / "checkpoint" / "options.json"
     options = json.loads(path.read_text("utf-8"))
-    shapes = find_variables(REFERENCE / "checkpoint").shapes
-    assert complete_options(options, shapes) == options
-    completed = complete_options({"char_cnn": {}}, shapes)
-    assert completed == {
-        "bidirectional": True,
-        "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 4], [2, 8], [3, 16]], "n_highway": 1},
-        "lstm": {"dim": 16, "n_layers": 2, "projection_dim": 8},
-        "n_tokens_vocab": 50,
-    }
-    # What is said stays, right or wrong.
-    said = {"bidirectional": False, "lstm": {"dim": 1, "n_layers": 7}, "n_tokens_vocab": 3}
-    completed = complete_options(said, shapes)
-    assert completed == {**said, "lstm": {**said["lstm"], "projection_dim": 8}}
+    variables = find_variables(REFERENCE / "checkpoint")
+    expected = BiLmOptions.from_dict(options)
+    expected = replace(expected, project_lstm=True, project_characters=True)
+    assert read_options(options, "here", variables) == expected
+    completed = read_options({"char_cnn": {}}, "here", variables)
+    assert (completed.lstm_dim, completed.projection_dim, completed.n_layers) == (16, 8, 2)
+    assert completed.char_cnn.filters == ((1, 4), (2, 8), (3, 16))
+    assert (completed.char_cnn.embedding_dim, completed.char_cnn.n_highway) == (4, 1)
+    assert completed.bidirectional and completed.n_tokens_vocab == 50
 
 
 N_WORDS, DIM = 40_000, 16
@@ -95,9 +91,9 @@ N_WORDS, DIM = 40_000, 16
 @pytest.mark.parametrize("form", ["checkpoint", "hdf5"])
 def test_tables_are_read_where_they_belong(tied, form, tmp_path):
     """Never is there a second copy of one, whatever it is saved in."""
-    bilm = BiLm(BiLmOptions(lstm_dim=16, projection_dim=DIM, n_tokens_vocab=N_WORDS))
-    shared = bilm.token_layer.weight if tied else None
-    softmax = Softmax(N_WORDS, DIM, weight=shared)
+    options = BiLmOptions(
+        lstm_dim=16, projection_dim=DIM, n_tokens_vocab=N_WORDS, share_embedding_softmax=tied
+    )
     rng = np.random.RandomState(0)
     arrays = {"embedding": rng.standard_normal((N_WORDS, DIM)).astype("float32")}
     arrays["softmax/b"] = np.arange(N_WORDS, dtype="float32")
@@ -116,10 +112,11 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
         variables = Hdf5Variables(tmp_path / "weights.hdf5")
     tracemalloc.start()
     try:
-        fill(bilm, softmax, variables)
+        bilm, softmax = make_language_model(options, variables)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert (softmax.weight is bilm.token_layer.weight) == tied
     for name, table in (
         ("embedding", bilm.token_layer.weight),
         ("softmax/W", softmax.weight),
@@ -133,7 +130,7 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
 
 def test_numbers_that_are_not_float32(tmp_path):
     """A table of another type can't be read in place, and no bilm-tf wrote it."""
-    bilm = BiLm(BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False))
+    options = BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False)
     arrays = {
         "lm/embedding": np.zeros((3, 4), "float64"),
         "lm/rnn/lstm_cell/kernel": np.zeros((8, 16), "float32"),
@@ -141,7 +138,14 @@ def test_numbers_that_are_not_float32(tmp_path):
     }
     write_checkpoint(tmp_path / "x", arrays)
     with pytest.raises(ValueError, match="type float64 and shape .*can't be read to a float32"):
-        fill(bilm, Softmax(3, 4), find_variables(tmp_path))
+        make_language_model(options, find_variables(tmp_path))
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        file[b"CNN/\xff"] = np.zeros(3, "float32")
+        file[b"\xff"] = np.zeros(3, "int32")
+    assert list(find_variables(tmp_path).shapes) == ["CNN/\ufffd"]
 
 
 def test_two_names_of_one_variable(tmp_path):
@@ -164,17 +168,26 @@ def test_number_of_updates(value, tmp_path):
 
 
 def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
-    """Also that of the softmax."""
+    """Also that of the softmax, and what an index says of data that isn't there."""
     checkpoint = REFERENCE / "checkpoint"
     variables = find_variables(checkpoint)
     values = json.loads((checkpoint / "options.json").read_text("utf-8"))
-    path = tmp_path / "options.json"
+    huge = 2**31 - 1
     for change, message in (
-        ({"lstm": {**values["lstm"], "dim": 2**31 - 1}}, "W_0' has shape .* but the options ask"),
-        ({"lstm": {**values["lstm"], "n_layers": 2**31 - 1}}, "there is no variable .*Cell2"),
-        ({"n_tokens_vocab": 2**31 - 1}, '"n_tokens_vocab" is 2147483647, but .* has 50 words'),
-        ({"lstm": {**values["lstm"], "projection_dim": 16}}, "'softmax/W' has shape .50, 8."),
+        ({"lstm": {**values["lstm"], "dim": huge}}, '"lstm.dim" is 2147483647, but .* has 16'),
+        ({"lstm": {**values["lstm"], "n_layers": huge}}, '"lstm.n_layers" is .* has 2'),
+        ({"n_tokens_vocab": huge}, '"n_tokens_vocab" is 2147483647, but .* has 50'),
+        ({"lstm": {**values["lstm"], "projection_dim": 16}}, '"lstm.projection_dim" is 16, .* 8'),
     ):
-        path.write_text(json.dumps({**values, **change}), encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            read_options(path, variables)
+        with pytest.raises(ValueError, match=f"^here: {message}"):
+            read_options({**values, **change}, "here", variables)
+    shapes = variables.shapes
+    shapes["softmax/W"] = (50, huge)
+    options = read_options(values, "here", variables)
+    with pytest.raises(ValueError, match="'softmax/W' has shape .50, 2147483647., but .* .50, 8."):
+        make_language_model(options, variables)
+    shutil.copytree(checkpoint, tmp_path / "cut")
+    data = tmp_path / "cut" / "model.ckpt-30.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="data-00000-of-00001: is cut off"):
+        find_variables(tmp_path / "cut").check(datasets(options))

@@ -7,18 +7,17 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.bilm.checkpoints.weights import (
-    check_size,
-    datasets,
-    match_weight_file,
-    read_weights,
-    shapes_of,
-    write_softmax,
-    write_weights,
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets, softmax_datasets
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
+    Hdf5Variables,
+    find_variables,
+    read_options,
 )
+from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_softmax, write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.models.pretrained import read_folder
 from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
 from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_arrays, write_random_elmo
@@ -57,7 +56,9 @@ def test_every_kind_of_model_comes_back(forget_bias, bidirectional, dim, charact
     options = BiLmOptions.from_dict(values)
     bilm, other = (BiLm(options, forget_bias) for _ in range(2))
     write_weights(tmp_path / "weights.hdf5", bilm)
-    assert match_weight_file(options, tmp_path / "weights.hdf5").bidirectional == bidirectional
+    del values["bidirectional"]
+    with Hdf5Variables(tmp_path / "weights.hdf5") as variables:
+        assert read_options(values, "here", variables).bidirectional == bidirectional
     read_weights(tmp_path / "weights.hdf5", other)
     for (name, actual), expected in zip(other.named_parameters(), bilm.parameters()):
         torch.testing.assert_close(actual, expected, atol=1e-7, rtol=0, msg=name)
@@ -66,7 +67,8 @@ def test_every_kind_of_model_comes_back(forget_bias, bidirectional, dim, charact
 @pytest.mark.parametrize("project", [None, True, False])
 @pytest.mark.parametrize("n_layers, n_highway", [(1, 0), (2, 2)])
 @pytest.mark.parametrize("dim", [8, 16])
-def test_shapes_are_known_without_a_model(project, n_layers, n_highway, dim):
+def test_the_table_has_each_number_of_a_model_once(project, n_layers, n_highway, dim):
+    """In both directions, and without a model of these sizes."""
     char_cnn = {"embedding": {"dim": 3}, "filters": [[1, 3], [2, 5]], "n_highway": n_highway}
     lstm = {"dim": dim, "projection_dim": 8, "n_layers": n_layers}
     for section in ({"char_cnn": char_cnn}, {"n_tokens_vocab": 11}):
@@ -78,8 +80,28 @@ def test_shapes_are_known_without_a_model(project, n_layers, n_highway, dim):
                 project_lstm=project,
                 project_characters=project,
             )
-            expected = [(dataset.name, dataset.shape) for dataset in datasets(BiLm(options))]
-            assert list(shapes_of(options)) == expected
+            state = BiLm(options).state_dict()
+            found = {name: torch.full_like(values, -1) for name, values in state.items()}
+            n_numbers = 0
+            for dataset in datasets(options):
+                values = dataset.get(state)
+                assert tuple(values.shape) == dataset.shape
+                n_numbers += values.numel()
+                # Row by row, as from a file.
+                for start in range(len(values)):
+                    dataset.set(found, values[start : start + 1], start)
+            padding = {"_token_embedder._char_embedding_weights": 3}
+            assert n_numbers == sum(v.numel() - padding.get(k, 0) for k, v in state.items())
+            for name, values in state.items():
+                first = 1 if name in padding else 0
+                assert torch.equal(found[name][first:], values[first:]), name
+
+
+def test_the_table_of_a_softmax():
+    softmax = Softmax(11, 3)
+    state = softmax.state_dict()
+    for dataset, (name, values) in zip(softmax_datasets(11, 3), sorted(state.items())[::-1]):
+        assert torch.equal(dataset.get(state), values), name
 
 
 HUGE = 2**31 - 1
@@ -95,22 +117,24 @@ HUGE = 2**31 - 1
         ("char_cnn", "embedding", {"dim": HUGE}),
     ],
 )
-def test_sizes_are_compared_before_there_is_memory_for_them(section, key, value, monkeypatch):
-    """Here and by those who make a model of the two files."""
+@pytest.mark.parametrize("lost", [None, "RNN_0", "CNN_high_0", "char_embed"])
+def test_sizes_are_compared_before_there_is_memory_for_them(
+    lost, section, key, value, tmp_path, monkeypatch
+):
+    """Also where the weights lack what would tell that the options are wrong."""
     source = REFERENCE / "checkpoint"
     values = json.loads((source / "options_inference.json").read_text(encoding="utf-8"))
     values[section][key] = value
-    options = BiLmOptions.from_dict(values)
-    with pytest.raises(ValueError, match="weights.hdf5: the dataset .* (has shape|is missing)"):
-        match_weight_file(options, source / "weights.hdf5")
-    with pytest.raises(ValueError, match="^here: has 1,000 numbers, fewer than the options ask"):
-        check_size(options, 1000, 0, "here")
+    (tmp_path / "options.json").write_text(json.dumps(values), encoding="utf-8")
+    (tmp_path / "weights.hdf5").write_bytes((source / "weights.hdf5").read_bytes())
+    if lost is not None:
+        with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
+            del file[lost]
     monkeypatch.setattr(BiLm, "__init__", lambda *_: pytest.fail("was made"))
-    monkeypatch.setattr(
-        "allennlp_elmo_plugin.bilm.options.BiLmOptions.from_file", lambda *_: options
-    )
-    with pytest.raises(ConfigurationError, match="weights.hdf5: the dataset"):
-        _ElmoBiLm(str(source / "options.json"), str(source / "weights.hdf5"))
+    with pytest.raises(ConfigurationError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
+        _ElmoBiLm(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+    with pytest.raises(ValueError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
+        read_folder(tmp_path, find_variables(tmp_path))
 
 
 def replace_dataset(file, name, array):
@@ -131,15 +155,15 @@ BROKEN = {
     ),
     "nan": (
         lambda file: file["char_embed"].__setitem__(0, np.nan),
-        "'char_embed' has values not finite",
+        "'char_embed' contains NaN or infinity",
     ),
     "infinity": (
         lambda file: file["CNN/b_cnn_0"].__setitem__(0, -np.inf),
-        "'CNN/b_cnn_0' has values not finite",
+        "'CNN/b_cnn_0' contains NaN or infinity",
     ),
     "too large for float32": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.full(4, 1e300)),
-        "'CNN/b_cnn_0' has values not finite",
+        "'CNN/b_cnn_0' contains NaN or infinity",
     ),
     "records": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, [("a", "f4")])),
@@ -158,16 +182,16 @@ BROKEN = {
         "'RNN_1' is a link",
     ),
     "layers": (
-        lambda file: file.create_group("RNN_0/RNN/MultiRNNCell/Cell2"),
-        r'MultiRNNCell/Cell2\', but the options \("lstm.n_layers"\) end at 2 of these',
+        lambda file: file.create_dataset(KERNEL.replace("Cell0", "Cell2"), data=np.zeros(3)),
+        "has the variable 'RNN_1.*Cell2.*' .1 such., which a model of these options does not have",
     ),
     "highway": (
-        lambda file: file.create_group("CNN_high_1"),
-        r'CNN_high_1\', but the options \("char_cnn.n_highway"\) end at 1 of these',
+        lambda file: file.create_dataset("CNN_high_1/W_carry", data=np.zeros(3)),
+        "has the variable 'CNN_high_1/W_carry' .1 such., which a model of these options does not",
     ),
     "filters": (
-        lambda file: file.create_group("CNN/W_cnn_3"),
-        r'W_cnn_3\', but the options \("char_cnn.filters"\) end at 3 of these',
+        lambda file: file.create_dataset("CNN/W_cnn_3", data=np.zeros(3)),
+        "has the variable 'CNN/W_cnn_3' .1 such., which a model of these options does not have",
     ),
 }
 
@@ -189,9 +213,8 @@ def test_a_wrong_file_is_refused_whole(case, bilm, tmp_path):
 def test_a_file_cut_off_or_not_hdf5(kept, bilm, tmp_path):
     path = tmp_path / "weights.hdf5"
     path.write_bytes((REFERENCE / "checkpoint" / "weights.hdf5").read_bytes()[:kept])
-    for read in (lambda: read_weights(path, bilm), lambda: match_weight_file(bilm.options, path)):
-        with pytest.raises(ValueError, match="weights.hdf5: not an HDF5 file, or one cut off"):
-            read()
+    with pytest.raises(ValueError, match="weights.hdf5: not an HDF5 file, or one cut off"):
+        read_weights(path, bilm)
     path.write_text("version https://git-lfs.github.com/spec/v1")
     with pytest.raises(ValueError, match="not an HDF5 file"):
         read_weights(path, bilm)
@@ -203,7 +226,7 @@ def test_a_file_cut_off_or_not_hdf5(kept, bilm, tmp_path):
 
 def test_weights_of_another_model(bilm, tmp_path):
     _, weight_file = write_random_elmo(tmp_path, lstm_dim=12)
-    with pytest.raises(ValueError, match="is this the weight file that belongs to"):
+    with pytest.raises(ValueError, match="are these the weights that belong to them"):
         read_weights(weight_file, bilm)
 
 

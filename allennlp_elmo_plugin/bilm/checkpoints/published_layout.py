@@ -1,0 +1,180 @@
+"""
+The published layout of a biLM's weights (that of bilm-tf's `dump_weights`): a table of which
+numbers of a dataset are which numbers of the model. Readers and writers share it, and it is known
+without a model, so that files can be compared with options before there is memory for one.
+"""
+
+from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
+
+import torch
+
+from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+
+CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"
+"""What the datasets of an LSTM layer begin with, by the numbers of its direction and layer."""
+SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax/W", "softmax/b"
+
+_ALL = slice(None)
+# Each gate's place with TensorFlow (i, g, f, o) and in the model (i, f, g, o).
+_GATES = ((0, 0), (1, 2), (2, 1), (3, 3))
+_FORGET_GATE = 2
+
+
+def _same(rows: torch.Tensor) -> torch.Tensor:
+    return rows
+
+
+def _convolution(weight: torch.Tensor) -> torch.Tensor:
+    # From (n_filters, dim, width) to (1, width, dim, n_filters).
+    return weight.permute(2, 1, 0).unsqueeze(0)
+
+
+class Part(NamedTuple):
+    """
+    Where a model has some of the numbers of a dataset: `layout(parameter[rows])`, a view of the
+    parameter, is `sign * dataset[place] + offset`.
+    """
+
+    parameter: str
+    rows: slice = _ALL
+    layout: Callable[[torch.Tensor], torch.Tensor] = _same
+    place: Tuple[slice, ...] = (_ALL,)
+    sign: float = 1.0
+    offset: float = 0.0
+
+    def view(self, parameter: torch.Tensor) -> torch.Tensor:
+        return self.layout(parameter[self.rows])
+
+
+class Dataset(NamedTuple):
+    """
+    A dataset of the published layout: its name, its shape, and where a model has its numbers.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    parts: List[Part]
+
+    @property
+    def is_parameter(self) -> bool:
+        """
+        Whether the dataset is a parameter as it is.
+        """
+        return self.parts == [Part(self.parts[0].parameter)]
+
+    def get(self, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """
+        Return the dataset of a model's parameters, by their names: float32, on the CPU.
+        """
+        if self.is_parameter:
+            return parameters[self.parts[0].parameter].detach().cpu().float().contiguous()
+        values = torch.empty(self.shape, dtype=torch.float32, device="cpu")
+        for part in self.parts:
+            view = part.view(parameters[part.parameter].detach())
+            values[part.place] = ((view - part.offset) * part.sign).to(values)
+        return values
+
+    def set(
+        self, parameters: Mapping[str, torch.Tensor], rows: torch.Tensor, start: int = 0
+    ) -> None:
+        """
+        Give parameters, by their names, the numbers of some rows of the dataset.
+
+        # Parameters
+
+        parameters : `Mapping[str, torch.Tensor]`
+        rows : `torch.Tensor`
+        start : `int`, optional (default = `0`)
+            The number of the first row.
+        """
+        for part in self.parts:
+            first, stop, _ = part.place[0].indices(start + len(rows))
+            begin = max(first, start)
+            if begin < stop:
+                view = part.view(parameters[part.parameter].detach())[begin - first : stop - first]
+                view.copy_(rows[(slice(begin - start, stop - start), *part.place[1:])])
+                if part.sign < 0:
+                    view.neg_()
+                if part.offset:
+                    view.add_(part.offset)
+
+
+def datasets(options: BiLmOptions, forget_bias: float = 1.0, prefix: str = "") -> Iterator[Dataset]:
+    """
+    Yield the datasets of weights.hdf5 for a `BiLm` of these options. Nothing is allocated.
+
+    # Parameters
+
+    options : `BiLmOptions`
+    forget_bias : `float`, optional (default = `1.0`)
+        That of the model.
+    prefix : `str`, optional
+        What the names of the model's parameters begin with.
+    """
+    char_cnn, dim, lstm_dim = options.char_cnn, options.projection_dim, options.lstm_dim
+    encoder = f"{prefix}_token_embedder"
+    if char_cnn is None:
+        shape = options.n_tokens_vocab or 0, dim
+        yield Dataset("embedding", shape, [Part(f"{encoder}.weight")])
+    else:
+        n_filters, character_dim = char_cnn.n_filters, char_cnn.embedding_dim
+        # Row 0 of the parameter, the padding of the time axis, is not in the file.
+        part = Part(f"{encoder}._char_embedding_weights", slice(1, None))
+        yield Dataset("char_embed", (N_CHARACTERS - 1, character_dim), [part])
+        for i, (width, number) in enumerate(char_cnn.filters):
+            part = Part(f"{encoder}.char_conv_{i}.weight", layout=_convolution)
+            yield Dataset(f"CNN/W_cnn_{i}", (1, width, character_dim, number), [part])
+            yield Dataset(f"CNN/b_cnn_{i}", (number,), [Part(f"{encoder}.char_conv_{i}.bias")])
+        for i in range(char_cnn.n_highway):
+            layer = f"{encoder}._highways._layers.{i}"
+            # bilm-tf's carry gate is 1 minus the model's, so its weights have the opposite sign.
+            for gate, start, sign in (("transform", 0, 1.0), ("carry", n_filters, -1.0)):
+                rows = slice(start, start + n_filters)
+                part = Part(f"{layer}.weight", rows, torch.t, sign=sign)
+                yield Dataset(f"CNN_high_{i}/W_{gate}", (n_filters, n_filters), [part])
+                part = Part(f"{layer}.bias", rows, sign=sign)
+                yield Dataset(f"CNN_high_{i}/b_{gate}", (n_filters,), [part])
+        if options.projects_characters:
+            part = Part(f"{encoder}._projection.weight", layout=torch.t)
+            yield Dataset("CNN_proj/W_proj", (n_filters, dim), [part])
+            yield Dataset("CNN_proj/b_proj", (dim,), [Part(f"{encoder}._projection.bias")])
+    gates = [slice(i * lstm_dim, (i + 1) * lstm_dim) for i in range(4)]
+    for number, direction in enumerate(options.directions):
+        for layer_index in range(options.n_layers):
+            cell = CELL.format(number, layer_index)
+            layer = f"{prefix}_elmo_lstm.{direction}_layer_{layer_index}"
+            # The input's rows lie over those of the state.
+            kernel = [
+                Part(f"{layer}.{linear}.weight", gates[own], torch.t, (place, gates[stored]))
+                for linear, place in (
+                    ("input_linearity", slice(0, dim)),
+                    ("state_linearity", slice(dim, 2 * dim)),
+                )
+                for stored, own in _GATES
+            ]
+            yield Dataset(f"{cell}/W_0", (2 * dim, 4 * lstm_dim), kernel)
+            bias = [
+                Part(
+                    f"{layer}.state_linearity.bias",
+                    gates[own],
+                    place=(gates[stored],),
+                    offset=1.0 - forget_bias if stored == _FORGET_GATE else 0.0,
+                )
+                for stored, own in _GATES
+            ]
+            yield Dataset(f"{cell}/B", (4 * lstm_dim,), bias)
+            if options.projects_lstm:
+                part = Part(f"{layer}.state_projection.weight", layout=torch.t)
+                yield Dataset(f"{cell}/W_P_0", (lstm_dim, dim), [part])
+
+
+def softmax_datasets(n_words: int, dim: int, prefix: str = "") -> List[Dataset]:
+    """
+    Return the datasets of a `Softmax`, which weights.hdf5 has no place for: they have the names
+    that bilm-tf's checkpoints have.
+    """
+    return [
+        Dataset(SOFTMAX_WEIGHT, (n_words, dim), [Part(f"{prefix}weight")]),
+        Dataset(SOFTMAX_BIAS, (n_words,), [Part(f"{prefix}bias")]),
+    ]
