@@ -138,7 +138,8 @@ def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> s
     """
     Writes to the folder `made`, and returns what to tell of it.
     """
-    if source.is_file() and not Path(f"{source}.index").exists():
+    is_checkpoint = source.suffix == ".index" or Path(f"{source}.index").exists()
+    if source.is_file() and not is_checkpoint:
         raise ConfigurationError(
             f"{source} is a file, but elmo-import needs a folder, that of a checkpoint of bilm-tf "
             "or of options.json and weights.hdf5, or the path of a checkpoint without .index. A "

@@ -4,7 +4,7 @@ import base64
 import ctypes
 import io
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Protocol
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -13,9 +13,6 @@ from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.progress import progress_bar
-
-if TYPE_CHECKING:
-    from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 
 SHARD_LINES = 1024
 """Shards take turns by so many lines, which are also what is sorted by length together."""
@@ -26,6 +23,15 @@ _CARRIED_BATCH_SIZE = 64
 _STATE_PARTS = ("output", "memory")
 OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
 """Settings in which the shards of one text may differ."""
+
+
+class Embedder(Protocol):
+    """What embeds batches: an `ElmoEmbedder`."""
+
+    elmo_bilm: Any
+
+    def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
+        """See `ElmoEmbedder.embed_batch`."""
 
 
 class CorpusEmbedder:
@@ -56,7 +62,7 @@ class CorpusEmbedder:
 
     def __init__(
         self,
-        embedder: "ElmoEmbedder",
+        embedder: Embedder,
         output_format: str = "all",
         batch_size: Optional[int] = None,
         batch_tokens: int = 4096,
@@ -69,7 +75,7 @@ class CorpusEmbedder:
         shard_index: int = 0,
     ) -> None:
         self._embedder = embedder
-        self._carried = embedder.initial_state == "carried"
+        self._carried = embedder.elmo_bilm.initial_state == "carried"
         if batch_size is None and self._carried:
             batch_size = _CARRIED_BATCH_SIZE
         if batch_size is not None and batch_size < 1:
@@ -112,7 +118,7 @@ class CorpusEmbedder:
         All that the content of the file depends on besides the text.
         """
         return {
-            **self._embedder.fingerprint(),
+            **self._embedder.elmo_bilm.fingerprint(),
             "layers": self._output_format,
             "dtype": self._dtype,
             "compression": self._compression,
@@ -199,7 +205,7 @@ class CorpusEmbedder:
         return progress
 
     def _forget_words(self) -> None:
-        self._embedder.elmo_bilm.token_layer.forget_words()  # type: ignore[operator]
+        self._embedder.elmo_bilm.token_layer.forget_words()
 
     def _check_text(self, lines: SentenceLines, progress: Dict[str, Any]) -> None:
         lines.skip(progress["lines"])
