@@ -18,6 +18,7 @@ from allennlp.models import Model, load_archive
 from allennlp.training.metrics import evalb_bracketing_scorer
 
 from allennlp_elmo_plugin.modules import Elmo
+from allennlp_elmo_plugin.modules.elmo_files import elmo_sections
 from tests.support.testing import write_random_elmo
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
@@ -134,6 +135,9 @@ def test_trains_archives_and_evaluates(
         overrides["model.evalb_directory_path"] = str(request.getfixturevalue("evalb"))
     params = load(folder, f"{name}{suffix}", variable, data, dim, overrides)
     assert params["trainer"]["validation_metric"] == f"+{metric}"
+    # Carried states would make the validation in training differ from that of the archive.
+    for _, section in elmo_sections(params.params):
+        section["initial_state"] = "settled"
 
     num_epochs = params["trainer"]["num_epochs"]
     losses: List[float] = []
@@ -186,6 +190,8 @@ def test_srl_with_the_model_of_5_5_billion_words(
     asked = []
 
     def cached_path(address: str) -> str:
+        if "://" not in address:
+            return address
         asked.append(address)
         return str(elmo / "options.json")
 
