@@ -47,14 +47,18 @@ def test_an_import_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stderr is stderr and not quiet._Muted.muted
 
 
-def test_start_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    with quiet_start():
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) == handler
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize(
+    "handler, at_start",
+    [
+        (signal.default_int_handler, signal.SIG_DFL),
+        (signal.SIG_IGN, signal.SIG_IGN),  # as with nohup
+    ],
+)
+def test_start_can_be_interrupted(handler: Any, at_start: Any) -> None:
+    before = signal.signal(signal.SIGINT, handler)
     try:
         with quiet_start():
-            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGINT) == at_start
+        assert signal.getsignal(signal.SIGINT) == handler
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, before)

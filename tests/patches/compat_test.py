@@ -26,7 +26,7 @@ from allennlp.training import checkpointer, gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin.embedding import embedder
-from allennlp_elmo_plugin.patches import compat
+from allennlp_elmo_plugin.patches import compat, names
 from tests.support.testing import fork, read_files, tmpfs
 
 PLUGIN = "allennlp_elmo_plugin"
@@ -402,15 +402,14 @@ class TestDeviceOfIndex:
 
         original = common_util.int_to_device
         monkeypatch.setattr(compat, "torch", Torch)
-        # Undone at the end, when taking the patch back has replaced this one too.
-        monkeypatch.setattr(compat, "int_to_device", compat.int_to_device)
+        monkeypatch.setattr(names, "REPLACED", set())
         try:
             compat.patch_device_of_index()
             assert common_util.int_to_device is compat.int_to_device
             assert trainer.int_to_device is compat.int_to_device
             assert embedder.int_to_device is compat.int_to_device
         finally:
-            compat._replace(compat.int_to_device, original)
+            names.replace(compat.int_to_device, original)
         assert trainer.int_to_device is original
 
     @pytest.mark.parametrize("index, name", [(-1, "cpu"), (0, "cuda:0"), (2, "cuda:2")])
