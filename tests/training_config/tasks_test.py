@@ -61,7 +61,7 @@ CHANGES: Dict[str, Dict[str, Any]] = {
         "model.integrator_dropout": 0.0,
     },
     "snli": {
-        "trainer.num_epochs": 20,
+        "trainer.num_epochs": 40,
         "trainer.optimizer.lr": 0.0015,
         "trainer.learning_rate_scheduler": None,
         "model.dropout": 0.0,
