@@ -63,7 +63,7 @@ class ResultsFolder:
             Another one is at work.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        refusal = (
+        refusal = ConfigurationError(
             f"--output {self.path}: another elmo-benchmark works there; wait for its end, or "
             "choose another folder"
         )

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, MutableSet, Union
 
-from allennlp.common.checks import ConfigurationError
-
 logger = logging.getLogger(__name__)
 
 LOCK_NAME = ".lock"
@@ -88,7 +86,7 @@ def _warn(folder: str, reason: str) -> None:
 
 
 @contextmanager
-def locked_folder(folder: Path, refusal: str) -> Iterator[None]:
+def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
     """
     Keep other processes out of a folder, by a lock on its file `.lock`, which stays.
 
@@ -96,20 +94,18 @@ def locked_folder(folder: Path, refusal: str) -> Iterator[None]:
 
     folder : `Path`
         An existing folder.
-    refusal : `str`
-        What the error says if another process is in it.
+    refusal : `Exception`
+        What is raised if another process is in it.
 
     # Raises
 
-    `ConfigurationError`
-        Another process is in it.
     `OSError`
         The folder can't be written to.
     """
     try:
         lock = open_locked(folder / LOCK_NAME)
     except BlockingIOError:
-        raise ConfigurationError(refusal) from None
+        raise refusal from None
     with lock:
         yield
 

@@ -62,7 +62,7 @@ def train_model(
     if refused_by_allennlp or node_rank > 0:
         return _train_model(params, serialization_dir, recover, force, node_rank, *args, **kwargs)
     folder.mkdir(parents=True, exist_ok=True)
-    refusal = (
+    refusal = ConfigurationError(
         f"{folder}: another process is training in this folder; wait for its end, or choose "
         "another folder"
     )

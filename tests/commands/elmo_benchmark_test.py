@@ -354,7 +354,7 @@ def test_only_seeds_of_both_models_count(elmo: str, data: Path, tmp_path: Path) 
 
 def test_one_at_a_time(elmo: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with locked_folder(tmp_path / "out", "in use"):
+    with locked_folder(tmp_path / "out", ConfigurationError("in use")):
         (tmp_path / "out" / "settings.json").write_text("{}", encoding="utf-8")
         with pytest.raises(ConfigurationError, match="another elmo-benchmark works there"):
             benchmark(["sst5"], elmo, data, tmp_path / "out")

@@ -27,7 +27,7 @@ def _no_warnings_before() -> None:
 
 def _is_free(folder: Path) -> bool:
     try:
-        with locked_folder(folder, "in use"):
+        with locked_folder(folder, ConfigurationError("in use")):
             return True
     except ConfigurationError as error:
         assert str(error) == "in use"
@@ -36,7 +36,7 @@ def _is_free(folder: Path) -> bool:
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     for _ in range(2):
-        with locked_folder(tmp_path, "in use"):
+        with locked_folder(tmp_path, ConfigurationError("in use")):
             assert not _is_free(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
 
@@ -47,14 +47,14 @@ def test_by_whatever_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     names = [tmp_path / "run [a]*", Path("run [a]*"), Path("link"), Path("link/../run [a]*")]
     for name in names:
-        with locked_folder(name, "in use"):
+        with locked_folder(name, ConfigurationError("in use")):
             assert not any(map(_is_free, names))
         assert all(map(_is_free, names))
 
 
 def test_threads_and_processes(tmp_path: Path) -> None:
     found = []
-    with locked_folder(tmp_path, "in use"):
+    with locked_folder(tmp_path, ConfigurationError("in use")):
         thread = threading.Thread(target=lambda: found.append(_is_free(tmp_path)))
         thread.start()
         thread.join()
@@ -66,13 +66,13 @@ def test_threads_and_processes(tmp_path: Path) -> None:
 
 def test_an_error_inside_is_not_changed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="of its own"):
-        with locked_folder(tmp_path, "in use"):
+        with locked_folder(tmp_path, ConfigurationError("in use")):
             raise OSError("of its own")
     assert _is_free(tmp_path)
 
 
 def _lock_folder(folder: Path) -> Any:
-    lock = locked_folder(folder, "in use")
+    lock = locked_folder(folder, ConfigurationError("in use"))
     lock.__enter__()
     return lock
 
@@ -161,7 +161,7 @@ def test_file_systems_without_locks(
     monkeypatch.setattr(fcntl, "flock", fail)
     (tmp_path / LOCK_NAME).touch()  # of a process that was killed
     for _ in range(2):
-        with locked_folder(tmp_path, "in use"):
+        with locked_folder(tmp_path, ConfigurationError("in use")):
             pass
     (message,) = caplog.messages
     assert message.startswith(f"Files in {tmp_path} can't be locked (")

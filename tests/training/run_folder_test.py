@@ -138,7 +138,7 @@ def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) ->
 
 
 def test_another_node_shares_the_folder(tmp_path: Path, calls: List[Any]) -> None:
-    with run_folder.locked_folder(tmp_path, "in use"):
+    with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
         run_folder.train_model(Params({}), tmp_path, node_rank=1)
     assert calls == [(False, False, 1, [".lock"])]
 
