@@ -1,7 +1,7 @@
 """
-`python -m allennlp_elmo_plugin COMMAND ...` is `allennlp COMMAND ...` with this plugin, which needs
-no `.allennlp_plugins` then. It prints nothing but what the command does; the `elmo*` commands start
-sooner, since they import other plugins only where they need them.
+`python -m allennlp_elmo_plugin COMMAND ...` runs `allennlp COMMAND ...` with this plugin, without a
+file `.allennlp_plugins`. What other packages print while they are imported is left out, and our own
+commands import other plugins only when they need them.
 """
 
 import allennlp.__main__  # noqa: F401  (It sets up logging.)

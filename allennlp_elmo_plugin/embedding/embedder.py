@@ -314,10 +314,6 @@ class ElmoEmbedder:
         )
         return corpus_embedder.embed(SentenceLines(input_file), output_file_path, overwrite, resume)
 
-    def fingerprint(self) -> Dict[str, Any]:
-        """See `_ElmoBiLm.fingerprint`."""
-        return self.elmo_bilm.fingerprint()
-
     def _run(self, batch: List[List[str]]) -> BiLmOutput:
         """The layers of a batch, sentence boundaries included."""
         return self.elmo_bilm.run_words(batch)

@@ -14,7 +14,7 @@ from allennlp_elmo_plugin.commands.elmo_merge import merge
 from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import read_summary
-from tests.embedding.corpus_embedder_test import assert_same_files, make_text
+from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import write_random_elmo
 
 

@@ -17,6 +17,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import read_summary
+from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import read_arrays, write_random_elmo
 
 STATES = ["carried", "settled", "zero"]
@@ -32,13 +33,6 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(corpus_embedder, "SHARD_LINES", 16)
 
 
-def make_text(n_lines, seed=0):
-    rng = random.Random(seed)
-    words = ["the", "mill", "naïve", "a/b", "x" * 60, "\u00a0", "ﬁsh", ".", "<S>", "日本"]
-    lines = [" ".join(rng.choices(words, k=rng.randrange(12))) for _ in range(n_lines)]
-    return "\n".join([*lines, "the mill .", "", "the mill ."])
-
-
 def embed(files, text, path, initial_state="settled", **arguments):
     embedder = ElmoEmbedder(*files, initial_state=initial_state)
     return embedder.embed_file(
@@ -50,14 +44,6 @@ def file_identity(path):
     """Changes with every write to the file, unlike the whole of `stat`, also with every reading."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, path.read_bytes()
-
-
-def assert_same_files(path, other):
-    arrays, others = read_arrays(path), read_arrays(other)
-    assert sorted(arrays) == sorted(others)
-    for key in arrays:
-        assert arrays[key].dtype == others[key].dtype
-        np.testing.assert_array_equal(arrays[key], others[key])
 
 
 @pytest.fixture(scope="module", params=STATES)

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from tests.embedding.corpus_embedder_test import assert_same_files, make_text
+from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import write_random_elmo
 
 pytest.importorskip("ray.data")

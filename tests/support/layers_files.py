@@ -1,0 +1,28 @@
+"""Texts to embed, and comparisons of the files of their layers."""
+
+import random
+from os import PathLike
+from typing import Union
+
+import numpy as np
+
+from tests.support.testing import read_arrays
+
+
+def make_text(n_lines: int, seed: int = 0) -> str:
+    """Return lines of words that are hard to keep apart or to spell, some of them empty."""
+    rng = random.Random(seed)
+    words = ["the", "mill", "naïve", "a/b", "x" * 60, "\u00a0", "ﬁsh", ".", "<S>", "日本"]
+    lines = [" ".join(rng.choices(words, k=rng.randrange(12))) for _ in range(n_lines)]
+    return "\n".join([*lines, "the mill .", "", "the mill ."])
+
+
+def assert_same_files(
+    path: "Union[str, PathLike[str]]", other: "Union[str, PathLike[str]]"
+) -> None:
+    """Compare two HDF5 files, dataset by dataset, to the bit."""
+    arrays, others = read_arrays(path), read_arrays(other)
+    assert sorted(arrays) == sorted(others)
+    for key in arrays:
+        assert arrays[key].dtype == others[key].dtype
+        np.testing.assert_array_equal(arrays[key], others[key])
