@@ -3,6 +3,7 @@ What surrounds a call of the language model: the modes of torch that don't reach
 """
 
 import functools
+import threading
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Type, TypeVar, cast
@@ -27,11 +28,26 @@ _is_compiling = _compiler_state("is_dynamo_compiling", "is_compiling")
 _is_exporting = _compiler_state("is_exporting")
 
 
-# Parameters with their checksums, by the ids of the parameters; `None` outside a call. A context's
-# values end with it however it ends, also by an interrupt between any two lines.
-_checksums: "ContextVar[Optional[Dict[int, Tuple[torch.Tensor, Any]]]]" = ContextVar(
-    "checksums", default=None
-)
+class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
+    """
+    Parameters with their checksums, by the ids of the parameters, of a call in one thread.
+    """
+
+    thread: Optional[int] = None
+    """The thread of the call; `None` when the call has ended."""
+
+
+# Of the outermost call. Where its context was copied, as an asyncio task does, the copy has it even
+# after the call, and in other threads.
+_checksums: "ContextVar[Optional[_Checksums]]" = ContextVar("checksums", default=None)
+
+
+def _of_call() -> Optional[_Checksums]:
+    """
+    Return the checksums of the call that goes on in this thread; `None` outside a call.
+    """
+    known = _checksums.get()
+    return known if known is not None and known.thread == threading.get_ident() else None
 
 
 def model_call(function: Function) -> Function:
@@ -39,7 +55,9 @@ def model_call(function: Function) -> Function:
     Mark a function as one that computes with a model's parameters.
 
     It computes in the model's own precision under `torch.autocast`, runs as it is under
-    `torch.compile`, and takes each parameter's checksum at most once (see `Prepared`).
+    `torch.compile`, and takes each parameter's checksum at most once (see `Prepared`). It runs in a
+    context of its own (`contextvars`), which ends with it even if it is interrupted in its last
+    line; what hooks set there ends, too.
     """
 
     @functools.wraps(function)
@@ -52,7 +70,7 @@ def model_call(function: Function) -> Function:
                 "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
                 "trace would keep those of one. Use the module itself, or torch.compile"
             )
-        if _checksums.get() is not None:
+        if _of_call() is not None:
             return function(*args, **kwargs)
         return copy_context().run(_outermost_call, function, args, kwargs)
 
@@ -60,9 +78,14 @@ def model_call(function: Function) -> Function:
 
 
 def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    _checksums.set({})
-    with without_autocast():
-        return function(*args, **kwargs)
+    known = _Checksums()
+    known.thread = threading.get_ident()
+    _checksums.set(known)
+    try:
+        with without_autocast():
+            return function(*args, **kwargs)
+    finally:
+        known.thread = None
 
 
 def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
@@ -70,7 +93,7 @@ def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
     Return the parameters whose checksums the current call has taken, and these, by the ids of the
     parameters. Outside a call it is a new dictionary.
     """
-    known = _checksums.get()
+    known = _of_call()
     return {} if known is None else known
 
 

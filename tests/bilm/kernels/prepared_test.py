@@ -1,5 +1,7 @@
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 import torch
@@ -134,6 +136,30 @@ def test_a_call_reads_a_parameter_once():
 
     before = change_within()
     assert prepared.get([parameter], lambda: object()) is not before
+
+
+def test_a_copy_of_the_context_of_a_call_is_outside_of_it():
+    """As an asyncio task has, when a hook starts one."""
+    prepared, parameter = Prepared(), torch.zeros(3)
+    copies = []
+
+    @model_call
+    def call():
+        copies.append(copy_context())
+        return prepared.get([parameter], lambda: object())
+
+    @model_call
+    def call_in_another_thread():
+        context = copy_context()
+        parameter.data.add_(1.0)
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(context.run, prepared.get, [parameter], object).result()
+
+    before = call()
+    parameter.data.add_(1.0)
+    assert copies[0].run(prepared.get, [parameter], object) is not before
+    before = call()
+    assert call_in_another_thread() is not before
 
 
 def test_values_are_made_outside_inference_mode():
