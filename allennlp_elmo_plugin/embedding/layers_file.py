@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Type
 
@@ -9,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile, journal_path, read_note
 from allennlp_elmo_plugin.files.json_file import parse_json
+from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole_file import DISK_FULL, is_special, remove
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class LayersFile:
         self._overwrite = overwrite
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
-        self._mapping_path = _mapping(self._path)
+        self._mapping_path = _mapping(self._partial_path)
         self._settings = settings or {}
         self._dtype = dtype
         self._compression = compression
@@ -120,9 +122,9 @@ class LayersFile:
         except BaseException:
             if self._file is not None:
                 self._file.close()
-            self._raw.close()
             if not self._resume:
-                self._remove_partial()
+                _remove(self._partial_path)  # while it is locked, so that nobody else's goes
+            self._raw.close()
             raise
         return self
 
@@ -158,9 +160,7 @@ class LayersFile:
             if failure is not None and (error_type is None or error is failure):
                 raise self._write_error(failure) from failure
             if error_type is None:
-                # Still open, and so locked: nobody else may begin to write to it now.
                 self._raw.rename(self._path)
-                self._remove_partial()
             else:
                 self._leave()
         except BaseException:
@@ -168,6 +168,8 @@ class LayersFile:
             raise
         finally:
             self._raw.close()
+        if error_type is None:
+            _remove_leftovers(self._partial_path)
 
     def _close(self, failed: bool) -> None:
         for file in (self._file, self._mapping):
@@ -180,12 +182,7 @@ class LayersFile:
 
     def _leave(self) -> None:
         if not self.progress:
-            self._remove_partial()
-
-    def _remove_partial(self) -> None:
-        # The journal first: without it there is nothing to resume.
-        for path in (journal_path(self._partial_path), self._mapping_path, self._partial_path):
-            remove(path)
+            _remove(self._partial_path)
 
     def _write_error(self, error: OSError) -> OSError:
         kept = "nothing is kept"
@@ -402,8 +399,8 @@ def complete_summary(path: str) -> Optional[Dict[str, Any]]:
     """
     if not os.path.exists(path) or os.path.exists(_partial(path)):
         return None
-    for leftover in (journal_path(_partial(path)), _mapping(path)):
-        remove(leftover)
+    if any(map(os.path.lexists, _files_of_a_run(_partial(path)))):
+        _remove_leftovers(_partial(path))
     return read_summary(path)
 
 
@@ -426,5 +423,22 @@ def _partial(path: str) -> str:
     return f"{path}.partial"
 
 
-def _mapping(path: str) -> str:
-    return f"{_partial(path)}.sentences"
+def _mapping(partial: str) -> str:
+    return f"{partial}.sentences"
+
+
+def _files_of_a_run(partial: str) -> Sequence[str]:
+    # The journal first: without it there is nothing to resume.
+    return journal_path(partial), _mapping(partial), partial
+
+
+def _remove(partial: str) -> None:
+    """Remove the files of a run that did not finish; the caller has the lock."""
+    for path in _files_of_a_run(partial):
+        remove(path)
+
+
+def _remove_leftovers(partial: str) -> None:
+    """Remove what is left of a run whose file has its final name, unless another has begun."""
+    with suppress(BlockingIOError), open_locked(partial):
+        _remove(partial)

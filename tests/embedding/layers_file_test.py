@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import h5py
 import numpy as np
 import pytest
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.embedding import journaled_file
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, check_output
 from tests.support.testing import fork, tmpfs
 
@@ -131,3 +132,25 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("", "c/", "."):
         with pytest.raises(ConfigurationError, match="cannot write"):
             check_output(name)
+
+
+def test_another_run_begins_while_this_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "layers.hdf5")
+    others: List[Any] = []
+
+    def begin_another(folder: Any) -> None:
+        if not others:
+            others.append(LayersFile(path, overwrite=True).__enter__())
+
+    monkeypatch.setattr(journaled_file, "sync_folder", begin_another)
+    with LayersFile(path) as file:
+        file.add("0", np.zeros((3, 2, 4)))
+        file.checkpoint({"lines": 1})
+    (other,) = others
+    other.add("0", np.ones((3, 2, 4)))
+    other.checkpoint({"lines": 1})
+    other.__exit__(None, None, None)
+    assert os.listdir(tmp_path) == ["layers.hdf5"]
+    assert np.all(read(Path(path))["0"])
