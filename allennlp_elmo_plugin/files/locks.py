@@ -18,7 +18,8 @@ from typing import Iterator, MutableSet, Union
 
 logger = logging.getLogger(__name__)
 
-LOCK_NAME = ".lock"
+LOCK_NAME = ".run.lock"
+"""In a folder that one process at a time works in; `.lock` is AllenNLP's name for vocabularies."""
 
 _held: "MutableSet[io.FileIO]" = weakref.WeakSet()
 
@@ -88,7 +89,7 @@ def _warn(folder: str, reason: str) -> None:
 @contextmanager
 def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
     """
-    Keep other processes out of a folder, by a lock on its file `.lock`, which stays.
+    Keep other processes out of a folder, by a lock on its file `LOCK_NAME`, which stays.
 
     # Parameters
 

@@ -34,7 +34,7 @@ from allennlp.models import archival
 from allennlp.training import checkpointer
 from allennlp.training.learning_rate_schedulers import pytorch_lr_schedulers
 
-from allennlp_elmo_plugin.files.locks import LOCK_NAME, open_locked
+from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole_file import Staging, remove, sync, sync_folder, whole_file
 from allennlp_elmo_plugin.patches.names import replace, replace_attribute
 
@@ -398,6 +398,9 @@ def patch_files_of_runs() -> None:
     replace_attribute(allennlp_vocabulary, "FileLock", _lock_vocabulary)
 
 
+_VOCABULARY_LOCK = ".lock"  # AllenNLP's name
+
+
 # All nodes of distributed training write these, and may share the folder: one waits for the other.
 
 
@@ -414,13 +417,13 @@ def _save_meta(self: Meta, path: Union[str, "PathLike[str]"]) -> None:
 def _save_vocabulary(self: Vocabulary, directory: str) -> None:
     os.makedirs(directory, exist_ok=True)
     with (
-        open_locked(os.path.join(directory, LOCK_NAME), wait=True),
+        open_locked(os.path.join(directory, _VOCABULARY_LOCK), wait=True),
         Staging(Path(directory, ".partial"), directory) as staging,  # hidden: not a namespace
     ):
         staging.clear()
         new = staging.path / "new"
         _vocabulary_to_files(self, str(new))
-        remove(new / LOCK_NAME)
+        remove(new / _VOCABULARY_LOCK)
         sync(new)
         for name in os.listdir(new):
             os.replace(new / name, os.path.join(directory, name))

@@ -24,6 +24,8 @@ from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 _train_model = train.train_model
 _create_serialization_dir = training_util.create_serialization_dir
 
+# Runs of earlier versions have the second.
+_LOCK_NAMES = (LOCK_NAME, ".lock")
 _TRAINED = re.compile(r"(model_state_.*|best)\.th")
 
 
@@ -52,7 +54,7 @@ def train_model(
     folder = Path(serialization_dir)
     names = _names(folder)
     # A run that was killed before anything was written has nothing but its lock.
-    recover = recover and (bool(names) or not (folder / LOCK_NAME).exists())
+    recover = recover and (bool(names) or not _has_lock(folder))
     refused_by_allennlp = (
         (recover and force)
         or (recover and CONFIG_NAME not in names)
@@ -83,14 +85,18 @@ def create_serialization_dir(
 ) -> None:
     """AllenNLP's function of this name, for which a folder with nothing but a lock is new."""
     folder = Path(serialization_dir)
-    if recover or _names(folder) or not (folder / LOCK_NAME).exists():
+    if recover or _names(folder) or not _has_lock(folder):
         _create_serialization_dir(params, serialization_dir, recover, force)
+
+
+def _has_lock(folder: Path) -> bool:
+    return any((folder / name).exists() for name in _LOCK_NAMES)
 
 
 def _names(folder: Path) -> Set[str]:
     """What is in a folder; once it has its lock, without hidden files, which a kill may leave."""
     names = set(os.listdir(folder)) if folder.is_dir() else set()
-    if LOCK_NAME in names:
+    if _has_lock(folder):
         names = {name for name in names if not name.startswith(".")}
     return names
 

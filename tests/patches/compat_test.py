@@ -26,6 +26,7 @@ from allennlp.training import checkpointer, gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.patches import compat, names
 from tests.support.testing import fork, read_files, tmpfs
 
@@ -298,6 +299,14 @@ class TestFilesOfRuns:
             "meta.json",
             *(f"vocabulary/{name}.txt" for name in ("labels", "tokens", "non_padded_namespaces")),
         }
+
+    def test_a_vocabulary_in_the_folder_of_a_run_that_is_locked(self, tmp_path: Path) -> None:
+        """As a callback may save it there."""
+        vocab = Vocabulary(tokens_to_add={"tokens": ["one"]})
+        with locked_folder(tmp_path, ConfigurationError("in use")):
+            assert fork(lambda: signal.alarm(60) or vocab.save_to_files(str(tmp_path))) == 0
+            vocab.save_to_files(str(tmp_path))
+            assert Vocabulary.from_files(str(tmp_path)).get_token_index("one") == 2
 
     def test_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._save(tmp_path, "one")

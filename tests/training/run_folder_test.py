@@ -42,11 +42,11 @@ def test_new_folder(tmp_path: Path, calls: List[Any]) -> None:
     run_folder.train_model(Params({}), str(tmp_path / "new" / "run"))
     (tmp_path / "empty").mkdir()
     run_folder.train_model(Params({}), tmp_path / "empty")
-    assert calls == [(False, False, 0, [".lock"])] * 2
+    assert calls == [(False, False, 0, [".run.lock"])] * 2
     with pytest.raises(ConfigurationError, match="already exists"):
         run_folder.train_model(Params({}), tmp_path / "empty")
     run_folder.train_model(Params({}), tmp_path / "empty", recover=True)
-    assert calls[2:] == [(True, False, 0, [".lock", "config.json"])]
+    assert calls[2:] == [(True, False, 0, [".run.lock", "config.json"])]
 
 
 @pytest.mark.parametrize("vocabulary", ["from_instances", {}, {"type": "from_instances"}, None])
@@ -65,7 +65,7 @@ def test_force(tmp_path: Path, calls: List[Any]) -> None:
     # As a mount point, the folder itself can't be removed.
     inode = (tmp_path / "run").stat().st_ino
     run_folder.train_model(Params({}), tmp_path / "run", force=True)
-    assert calls == [(False, False, 0, [".lock"])]
+    assert calls == [(False, False, 0, [".run.lock"])]
     assert (tmp_path / "run").stat().st_ino == inode and (tmp_path / "kept.txt").exists()
 
 
@@ -76,7 +76,7 @@ def test_killed_while_it_removes_the_run_before(tmp_path: Path, calls: List[Any]
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("{}", encoding="utf-8")
         fork(lambda: run_folder.train_model(Params({}), tmp_path, force=True), kill_at=moment)
-        names = set(read_files(tmp_path)) - {".lock"}
+        names = set(read_files(tmp_path)) - {".run.lock"}
         assert len(names) == 4 or "config.json" not in names or names == {"config.json"}
 
 
@@ -131,16 +131,16 @@ def test_another_configuration(
 
 
 def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:
-    (tmp_path / ".lock").touch()
+    (tmp_path / ".run.lock").touch()
     (tmp_path / ".config.json.partial").mkdir()
     run_folder.train_model(Params({}), tmp_path, recover=True)
-    assert calls == [(False, False, 0, [".config.json.partial", ".lock"])]
+    assert calls == [(False, False, 0, [".config.json.partial", ".run.lock"])]
 
 
 def test_another_node_shares_the_folder(tmp_path: Path, calls: List[Any]) -> None:
     with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
         run_folder.train_model(Params({}), tmp_path, node_rank=1)
-    assert calls == [(False, False, 1, [".lock"])]
+    assert calls == [(False, False, 1, [".run.lock"])]
 
 
 class TestVocabulary:
