@@ -46,11 +46,16 @@ def quiet_imports() -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """`quiet_imports` for the start of a program: Ctrl-C ends it at once, without a traceback."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not with nohup, which ignores it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with quiet_imports():
-        yield
-    signal.signal(signal.SIGINT, handler)
+    if handler is not signal.default_int_handler:  # as with nohup, which ignores it
+        with quiet_imports():
+            yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with quiet_imports():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def import_plugins() -> None:

@@ -60,5 +60,8 @@ def test_start_can_be_interrupted(handler: Any, at_start: Any) -> None:
         with quiet_start():
             assert signal.getsignal(signal.SIGINT) == at_start
         assert signal.getsignal(signal.SIGINT) == handler
+        with pytest.raises(ImportError), quiet_start():
+            raise ImportError
+        assert signal.getsignal(signal.SIGINT) == handler
     finally:
         signal.signal(signal.SIGINT, before)
