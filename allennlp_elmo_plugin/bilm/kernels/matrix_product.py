@@ -231,7 +231,7 @@ def _int8_saturates() -> bool:
     Return whether products of 8 bits overflow: processors without VNNI add two in 16 bits.
     """
     with without_autocast(), lasting_tensors():
-        ones = torch.ones(64, 8, device="cpu")
+        ones = torch.ones(64, 8, dtype=torch.float32, device="cpu")
         product = _int8_product(ones.t(), _quantize(ones), reduce_range=False)  # (8, 8)
         return bool(product.min() < 60)
 

@@ -79,6 +79,17 @@ def test_few_different_numbers_of_rows():
     assert len({even_rows(n) for n in range(1, 20_000)}) < 150
 
 
+def test_int8_whatever_the_default_type():
+    rows, matrix, *_ = tensors(*SHAPES[0])
+    module._int8_saturates.cache_clear()
+    torch.set_default_dtype(torch.float64)
+    try:
+        product = PreparedMatrix(matrix, "int8").product(rows)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_product(product, rows, matrix, rtol=2e-2)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_a_large_matrix_is_held_once(precision):
     prepared = PreparedMatrix(torch.randn(300, 400), precision)
