@@ -15,6 +15,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.published_layout import Dataset, Part
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     SavedVariables,
     TensorVariables,
+    check_tied,
     find_variables,
     flatten,
     load,
@@ -225,12 +226,15 @@ def read_archive(path: str) -> PretrainedLanguageModel:
             softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
             model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
             # Of a parameter the name is the same.
-            table = [
-                Dataset(name, tuple(parameter.shape), [Part(name)])
+            table = {
+                name: Dataset(name, tuple(parameter.shape), [Part(name)])
                 for name, parameter in model.state_dict().items()
-            ]
-            variables.check(table)
-            load(model, table, variables)
+            }
+            variables.check(table.values())
+            # A shared table is read by its first name.
+            load(model, [table[name] for name, _ in model.named_parameters()], variables)
+            if shared is not None:
+                check_tied(softmax.weight.detach(), variables, "softmax.weight")
     return PretrainedLanguageModel(path, options, words, bilm, softmax)
 
 

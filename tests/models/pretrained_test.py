@@ -21,6 +21,7 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.models.pretrained import read_archive
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 
 LSTM = {
@@ -87,6 +88,15 @@ def test_same_vocabulary_is_the_same_model(name, kind, tmp_path, caplog):
         assert torch.equal(value, expected[key]), key
     assert (made.softmax.weight is getattr(made.bilm.token_layer, "weight", 0)) == (name == "tied")
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "elmo" in r.name]
+
+
+def test_tied_tables_that_differ(tmp_path):
+    source, model = write_source(tmp_path, OPTIONS["tied"], "run")
+    state = {name: values.clone() for name, values in model.state_dict().items()}
+    state["softmax.weight"][3, 2] += 1.0
+    torch.save(state, tmp_path / "source_run" / "best.th")
+    with pytest.raises(ValueError, match="best.th: 'softmax.weight' is not the token embedding"):
+        read_archive(source)
 
 
 @pytest.mark.parametrize("kind", ["archive", "export"])

@@ -624,23 +624,35 @@ def make_language_model(
         return bilm, None
     shared: Any = bilm.token_layer.weight if is_tied else None
     if is_tied and SOFTMAX_WEIGHT in shapes:
-        _check_tied(shared.detach(), variables)
+        check_tied(shared.detach(), variables, SOFTMAX_WEIGHT)
     softmax = Softmax(n_words, options.projection_dim, weight=shared, device="meta")
     load(softmax, [bias] if is_tied else [weight, bias], variables)
     return bilm, softmax
 
 
-def _check_tied(table: torch.Tensor, variables: SavedVariables) -> None:
+def check_tied(table: torch.Tensor, variables: SavedVariables, name: str) -> None:
     """
-    Checks that a softmax that is saved beside the token embedding is the same.
+    Check that a softmax that is saved beside the token embedding is the same.
+
+    # Parameters
+
+    table : `torch.Tensor`
+        The token embedding, shape `(n_words, dim)`.
+    variables : `SavedVariables`
+    name : `str`
+        The softmax's variable.
+
+    # Raises
+
+    `ValueError` that names the file and the variable.
     """
     # Read to the same place, as there may be no memory for two.
     values = table.cpu().float().numpy()
     expected = zlib.crc32(values.data)
-    if zlib.crc32(variables.read(SOFTMAX_WEIGHT, out=values).data) != expected:
+    if zlib.crc32(variables.read(name, out=values).data) != expected:
         raise ValueError(
-            f"{variables.source}: {SOFTMAX_WEIGHT!r} is not the token embedding, but the options "
-            'say that it is ("share_embedding_softmax")'
+            f"{variables.source}: {name!r} is not the token embedding, but the options say that it "
+            'is ("share_embedding_softmax")'
         )
 
 
