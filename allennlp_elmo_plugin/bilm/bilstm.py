@@ -3,7 +3,7 @@ from typing import Dict, List, Optional, Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -113,8 +113,8 @@ class BiLstm(torch.nn.Module):
         is_replica = getattr(self, "_is_replica", False)
         if carried is None and self.stateful:
             carried = copy.copy(self.carried) if is_replica else self.carried
-        if carried is None:
-            return self._run(inputs, packings, None)
+        if carried is None or isinstance(carried, FixedState):
+            return self._run(inputs, packings, carried)
         with carried.lock:
             # A call that fails leaves the states as they were.
             states = copy.copy(carried)

@@ -667,6 +667,12 @@ class TestThreads:
                 for mine, other in zip(self.run(function, batches), expected):
                     assert_same(mine, other, 1e-6)
 
+    def test_calls_from_a_settled_state_do_not_wait_for_each_other(self, files):
+        shared = Elmo(*files, 1, dropout=0.0, initial_state="settled")
+        expected = embed(shared)
+        with ThreadPoolExecutor(1) as pool, shared._elmo_lstm.settled_state().lock:
+            assert_same(pool.submit(embed, shared).result(timeout=30), expected)
+
     def test_one_embedder_for_all(self, files):
         batches = self.batches()
         expected = list(map(ElmoEmbedder(*files).embed_batch, batches))
