@@ -1,6 +1,6 @@
 """
 `python -m allennlp_elmo_plugin COMMAND ...` runs `allennlp COMMAND ...` with this plugin, without a
-file `.allennlp_plugins`. What other packages print while they are imported is left out, and our own
+file `.allennlp_plugins`. It hides what other packages print while they are imported, and our own
 commands import other plugins only when they need them.
 """
 

@@ -10,18 +10,8 @@ from allennlp.common.tqdm import Tqdm
 @contextmanager
 def progress_bar(**settings: Any) -> Iterator[Any]:
     """
-    Show a progress bar. It stays when the work is done, and vanishes when it fails, so that the
-    error stands alone.
-
-    # Parameters
-
-    settings : `Any`
-        Those of `tqdm`.
-
-    # Returns
-
-    `Iterator[Any]`
-        The bar, a `tqdm`.
+    Show a progress bar, a `tqdm` with these settings. It stays when the work is done and disappears
+    when it fails, so that only the error is left.
     """
     # Without standard error (2>&-), there is nowhere to show it.
     with Tqdm.tqdm(**settings, leave=False, disable=sys.stderr is None) as bar:

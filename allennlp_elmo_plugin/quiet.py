@@ -1,4 +1,4 @@
-"""Imports that print nothing: nltk's downloads, warnings and what is logged below errors."""
+"""Imports without output, such as nltk's downloads, warnings and messages logged below errors."""
 
 import logging
 import signal
@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 
 class _Muted:
-    """Standard error that drops text while `muted`. Modules that are imported meanwhile keep it."""
+    """Standard error that drops text while `muted`. Modules imported in that time may keep it."""
 
     muted = False
 
@@ -30,7 +30,7 @@ class _Muted:
 
 @contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Print nothing to standard error while modules are imported, but errors that are logged."""
+    """Print nothing to standard error while modules are imported, except errors that are logged."""
     stream, level = sys.stderr, logging.root.manager.disable
     muted: Any = _Muted(stream)
     sys.stderr, _Muted.muted = muted, True
@@ -46,16 +46,15 @@ def quiet_imports() -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """`quiet_imports` for the start of a program: Ctrl-C ends it at once, without a traceback."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler:  # as with nohup, which ignores it
-        with quiet_imports():
-            yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    is_default = handler is signal.default_int_handler  # `nohup` ignores the signal
+    if is_default:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with quiet_imports():
             yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if is_default:
+            signal.signal(signal.SIGINT, handler)
 
 
 def import_plugins() -> None:

@@ -1,4 +1,4 @@
-"""Our classes under names that AllenNLP has registered."""
+"""Registering our classes under names that AllenNLP has registered for its own."""
 
 from typing import Any, Callable, Optional, Type, TypeVar
 
@@ -11,20 +11,9 @@ def register_anew(
     base: Any, name: str, constructor: Optional[str] = None
 ) -> Callable[[Type[T]], Type[T]]:
     """
-    Register a class in the place of the one that has the name. AllenNLP's own way, `exist_ok=True`,
-    logs a message in each program that imports the class.
-
-    # Parameters
-
-    base : `Type[Registrable]`
-        What the class is one of, such as `TokenEmbedder`.
-    name, constructor : `str`
-        As those of `Registrable.register`.
-
-    # Returns
-
-    `Callable[[Type[T]], Type[T]]`
-        A decorator.
+    Return a decorator that registers a class with `base`, such as `TokenEmbedder`, in place of the
+    one that has the name. `base.register(name, constructor, exist_ok=True)` would log a message in
+    each program that imports the class.
     """
 
     def register(subclass: Type[T]) -> Type[T]:

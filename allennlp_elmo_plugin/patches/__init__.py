@@ -1,7 +1,8 @@
 """
-All that changes AllenNLP or torch while the plugin is loaded. `compat.py` mends what newer versions
-of torch and Python break, `drop_in.py` puts our ELMo under AllenNLP's names, `jsonnet.py` adds
-functions to configs. docs/migration.md lists every name that is replaced.
+All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
+torch and Python, `run_files.py` for faults in the files of a run, `jsonnet.py` adds functions to
+configs, and `drop_in.py` puts our ELMo, and the archives of `archival.py`, under AllenNLP's names.
+docs/migration.md lists every name that is replaced.
 """
 
 
@@ -9,8 +10,9 @@ def apply() -> None:
     """
     Apply all patches that the installed versions need. Applying twice changes nothing.
     """
-    from allennlp_elmo_plugin.patches import compat, drop_in, jsonnet
+    from allennlp_elmo_plugin.patches import compat, drop_in, jsonnet, run_files
 
     compat.apply()
-    jsonnet.add_native_functions()
+    run_files.apply()
+    jsonnet.apply()
     drop_in.apply()

@@ -1,7 +1,7 @@
 """
-Our ELMo under AllenNLP's names. What is registered is replaced by being registered again; but
-models such as `bcn` import the class itself, from `allennlp.modules.elmo`. And archives are made
-and loaded with their ELMo files, and `train_model` keeps the folder of its run.
+Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
+`allennlp.modules.elmo`; archives that carry their ELMo files; and `train_model` with a lock on the
+folder of its run.
 """
 
 from typing import Any
@@ -21,8 +21,7 @@ from allennlp_elmo_plugin.training import run_folder
 
 def apply() -> None:
     """
-    Put our classes and functions in the place of AllenNLP's in its modules. Applying twice changes
-    nothing.
+    Replace AllenNLP's classes and functions by ours in its modules. Applying twice changes nothing.
     """
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
@@ -42,8 +41,8 @@ def apply() -> None:
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:
     """
-    Lets `original.from_params` make a `replacement`: the annotation of an argument, which says what
-    is made of a part of a config, keeps the class that it was written with.
+    Let `original.from_params` make a `replacement`, for arguments annotated with `original`: an
+    annotation keeps the class that it was written with.
     """
     from_params = original.from_params.__func__
 

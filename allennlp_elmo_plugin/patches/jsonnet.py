@@ -1,13 +1,12 @@
 """
-What jsonnet lacks to write a configuration for any ELMo: a look into options.json, and external
-variables that may be missing. `training_config/elmo.libsonnet` and `data.libsonnet` call these
-functions by `std.native`. An archive holds the evaluated configuration, so that nobody needs them
-to load one.
+Functions for jsonnet, so that one configuration fits any ELMo: they read options.json, and external
+variables that may be missing. `training_config/elmo.libsonnet` and `data.libsonnet` call them by
+`std.native`. An archive holds the evaluated configuration and doesn't need them.
 """
 
 import functools
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -19,6 +18,8 @@ from allennlp_elmo_plugin.patches.names import replace_attribute
 
 def elmo_model(name: str) -> Dict[str, Any]:
     """
+    Return what a configuration needs to know about an ELMo.
+
     # Parameters
 
     name : `str`
@@ -50,27 +51,27 @@ def elmo_model(name: str) -> Dict[str, Any]:
     }
 
 
-def add_native_functions() -> None:
+def apply() -> None:
     """
-    Gives every configuration that AllenNLP reads the functions `std.native("elmo_model")(name)` and
-    `std.native("ext_var_or_empty")(name)`, which is `std.extVar` but for variables that are not
-    there. Adding them twice changes nothing.
+    Add the functions `std.native("elmo_model")(name)` and `std.native("ext_var_or_empty")(name)` to
+    every configuration that AllenNLP reads. The latter is `std.extVar`, with an empty string for a
+    variable that is missing. Adding them twice changes nothing.
     """
-    if not getattr(params.evaluate_file, "_has_elmo", False):
-        replace_attribute(params, "evaluate_file", _with_native_functions(params.evaluate_file))
+    replace_attribute(params, "evaluate_file", _evaluate_file)
 
 
-def _with_native_functions(evaluate_file: Callable[..., str]) -> Callable[..., str]:
-    @functools.wraps(evaluate_file)
-    def evaluate(filename: str, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any) -> str:
-        variables = ext_vars or {}
-        # One parameter each, and no None: jsonnet's binding for Python confuses the names of two,
-        # and counts None's references wrongly.
-        functions = {
-            "elmo_model": (("name",), elmo_model),
-            "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
-        }
-        return evaluate_file(filename, ext_vars=variables, native_callbacks=functions, **kwargs)
+_original_evaluate_file = params.evaluate_file
 
-    evaluate._has_elmo = True  # type: ignore[attr-defined]
-    return evaluate
+
+@functools.wraps(_original_evaluate_file)
+def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any) -> str:
+    variables = ext_vars or {}
+    # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
+    # parameters, and counts the references to None wrongly.
+    functions = {
+        "elmo_model": (("name",), elmo_model),
+        "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
+    }
+    return _original_evaluate_file(
+        filename, ext_vars=variables, native_callbacks=functions, **kwargs
+    )

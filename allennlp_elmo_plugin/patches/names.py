@@ -1,5 +1,5 @@
 """
-The one way in which names of AllenNLP get another value, and the table of those that have one.
+Replacing names of AllenNLP, and the list of those that are replaced.
 
 AllenNLP has been imported by the time its plugins are, so a name is replaced in each of its modules
 that holds it. Users' own modules stay as they are, and no installed file changes.
@@ -9,15 +9,14 @@ import sys
 from typing import Any, Set
 
 REPLACED: Set[str] = set()
-"""Full names of AllenNLP's classes, functions and methods in whose place there are ours."""
+"""Full names of the classes, functions and methods that ours replace."""
 
 _PACKAGES = ("allennlp", "allennlp_models")
 
 
 def replace(original: Any, replacement: Any) -> None:
     """
-    Put `replacement` in the place of `original` in all modules of AllenNLP imported so far. To do
-    it twice changes nothing.
+    Replace `original` in all modules of AllenNLP imported so far. Doing it twice changes nothing.
     """
     if original is replacement:
         return
@@ -31,7 +30,7 @@ def replace(original: Any, replacement: Any) -> None:
 
 def replace_attribute(owner: Any, name: str, replacement: Any) -> None:
     """
-    Put `replacement` in the place of a method of a class, or of a function of one module.
+    Replace a method of a class, or a function of one module.
     """
     REPLACED.add(f"{_full_name(owner)}.{name}")
     setattr(owner, name, replacement)

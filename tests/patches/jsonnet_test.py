@@ -6,7 +6,8 @@ from typing import Dict
 import pytest
 from allennlp.common import Params, params
 
-from allennlp_elmo_plugin.patches.jsonnet import add_native_functions, elmo_model
+from allennlp_elmo_plugin.patches import jsonnet
+from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.testing import write_random_elmo
 
 
@@ -108,7 +109,7 @@ def test_data_have_a_default_or_must_be_set(config: Path) -> None:
 
 def test_added_once() -> None:
     before = params.evaluate_file
-    add_native_functions()
+    jsonnet.apply()
     assert params.evaluate_file is before
     assert json.loads(params.evaluate_snippet("", "{ a: 1 }")) == {"a": 1}
 
