@@ -1,3 +1,7 @@
+"""
+Character encoder of the language model: a word's vector from its characters, without context.
+"""
+
 import math
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -5,9 +9,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
-from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import even_rows
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
     is_plain,
     model_call,
@@ -18,23 +21,21 @@ from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared, hash_factors
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
-# The id of a word's padding, with the 1 that is added to every id of bilm-tf.
-_WORD_PADDING = PADDING + 1
 # Words of nearly the same length are encoded together, in steps of this many characters.
 _LENGTH_STEP = 4
-# Of fewer words than these, the lengths don't matter.
+# Fewer words than these are encoded together whatever their lengths.
 _FEW_WORDS = 64
-# Words of `keep_words` that are computed at a time.
+# Number of words that `keep_words` computes at a time.
 _KEPT_AT_ONCE = 4096
-# Values of one convolution before its maximum that are held at a time.
+# Number of values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
 
 class _CharacterTable(torch.autograd.Function):
     """
-    What a character contributes to a convolution, by its place in the window: shape
-    `(width, n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's
-    weight `(n_filters, dim, width)`.
+    The contribution of each character to a convolution, by its place in the window: shape `(width,
+    n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's weight
+    `(n_filters, dim, width)`.
     """
 
     @staticmethod
@@ -86,19 +87,9 @@ def _max_over_windows(
     table: torch.Tensor, ids: torch.Tensor, positions: bool
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
     """
-    # Parameters
-
-    table : `torch.Tensor`
-        Shape `(width, n_characters, n_filters)`: what character c contributes at offset j.
-    ids : `torch.Tensor`
-        Shape `(n_words, max_characters)`.
-    positions : `bool`
-        Whether to say where the maximum was.
-
-    # Returns
-
-    `Tuple[torch.Tensor, torch.Tensor]`
-        The maxima and the first positions that reach them, each `(n_words, n_filters)`.
+    Return the maxima of `_MaxOverWindows` and, with `positions`, the first positions that reach
+    them, each `(n_words, n_filters)`, from a table `(width, n_characters, n_filters)` and character
+    ids `(n_words, max_characters)`.
     """
     width, n_characters, n_filters = table.shape
     flat_table = table.reshape(-1, n_filters)  # (width * n_characters, n_filters)
@@ -126,16 +117,9 @@ def _max_over_windows(
 
 class _Highways(torch.nn.Module):
     """
-    Highway layers (Srivastava et al. 2015) with AllenNLP's parameters: one matrix gives the new
-    values and the gate, and the gate says how much of the input to keep. bilm-tf's gate says the
-    opposite, so its carry weights are these with the sign turned.
-
-    # Parameters
-
-    dim, n_layers : `int`
-        Size of the vectors, number of layers.
-    device : `str`, optional
-        See `BiLm`.
+    Highway layers (Srivastava et al. 2015) with AllenNLP's parameters: one matrix computes the new
+    values and the gate, which is the share of the input to keep. bilm-tf's gate is the share to
+    replace, so its carry weights are these with the opposite sign.
     """
 
     def __init__(self, dim: int, n_layers: int, device: Optional[str] = None) -> None:
@@ -145,10 +129,7 @@ class _Highways(torch.nn.Module):
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """
-        # Parameters
-
-        vectors : `torch.Tensor`
-            Shape `(n_words, dim)`; so is the result.
+        Return vectors of the same shape, `(n_words, dim)`.
         """
         for layer in self._layers:
             transformed, gate = layer(vectors).split(self.dim, 1)  # (n_words, dim) each
@@ -158,14 +139,13 @@ class _Highways(torch.nn.Module):
 
 class CharacterEncoder(torch.nn.Module):
     """
-    A word's characters to its vector, as bilm-tf's `char_cnn` does: character embeddings,
+    Computes a word's vector from its characters, as bilm-tf's `char_cnn`: character embeddings,
     convolutions, the maximum over positions, highway layers and a projection (Kim et al. 2016;
     Jozefowicz et al. 2016).
 
-    Every distinct word is computed once, and its padding hardly at all: past its end a word shows
-    every filter the same window, so one such window stands for all. A convolution of embedded
-    characters is a sum over its offsets of one vector for each of the 262 characters, which are
-    looked up rather than multiplied.
+    Every distinct word is computed once, and its padding hardly at all: all windows past the end of
+    a word are equal, so one is enough. A convolution of embedded characters is a sum over its
+    offsets of one vector for each of the 262 characters, which is looked up rather than multiplied.
 
     Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`.
 
@@ -204,7 +184,7 @@ class CharacterEncoder(torch.nn.Module):
             self._projection = Linear(options.n_filters, output_dim, device)
         # Words whose vectors are kept from batch to batch, where no gradient is needed.
         self.max_cached_words = 0
-        # Of the layers, which have it too.
+        # That of its layers.
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
         self._prepared_tables: Prepared[List[torch.Tensor]] = Prepared()
@@ -228,7 +208,7 @@ class CharacterEncoder(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """
-        bilm-tf's start. Row 0 of the embedding, the time axis's padding, is zero.
+        Initialise as bilm-tf. Row 0 of the embedding, the padding of the time axis, is zero.
         """
         dim, n_filters = self.options.embedding_dim, self.options.n_filters
         torch.nn.init.uniform_(self._char_embedding_weights, -1.0, 1.0)
@@ -238,21 +218,22 @@ class CharacterEncoder(torch.nn.Module):
             if self.options.activation == "relu":
                 torch.nn.init.uniform_(convolution.weight, -0.05, 0.05)
             else:
-                normal_(convolution.weight, math.sqrt(1.0 / (width * dim)))
+                std = math.sqrt(1.0 / (width * dim))
+                torch.nn.init.normal_(convolution.weight, std=std)
             torch.nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         for layer in self.highway_layers:
-            normal_(layer.weight, math.sqrt(1.0 / n_filters))
+            torch.nn.init.normal_(layer.weight, std=math.sqrt(1.0 / n_filters))
             with torch.no_grad():
                 layer.bias[:n_filters] = 0.0
                 layer.bias[n_filters:] = 2.0  # bilm-tf's -2, of the opposite gate
         if self._projection is not None:
-            normal_(self._projection.weight, math.sqrt(1.0 / n_filters))
+            torch.nn.init.normal_(self._projection.weight, std=math.sqrt(1.0 / n_filters))
             torch.nn.init.zeros_(self._projection.bias)
 
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters, also where they are none for torch: in a replica of `DataParallel`.
+        The parameters, also in a replica of `DataParallel`, where torch finds none.
         """
         weights: List[torch.Tensor] = [self._char_embedding_weights]
         for module in (*self.convolutions, *self.highway_layers, self.projection):
@@ -264,7 +245,7 @@ class CharacterEncoder(torch.nn.Module):
     def has_plain_parts(self) -> bool:
         """
         Whether the submodules are as they were made, without hooks, so that vectors may be kept,
-        and lookups take the place of convolutions.
+        and lookups may replace convolutions.
         """
         highways = self._highways
         return (
@@ -280,15 +261,8 @@ class CharacterEncoder(torch.nn.Module):
     @model_call
     def embed_tokens(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        # Parameters
-
-        character_ids : `torch.Tensor`
-            Shape `(n_words, max_characters_per_token)`, any words in any order, repeated or not.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(n_words, output_dim)`.
+        Return the vectors of words, shape `(n_words, output_dim)`, in any order, repeated or not,
+        from their character ids, shape `(n_words, max_characters_per_token)`.
         """
         if not self.has_plain_parts:
             return self._encode_by_parts(character_ids)
@@ -304,37 +278,29 @@ class CharacterEncoder(torch.nn.Module):
     @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
         """
-        `embed_tokens` for words as they are written: no character ids are made for words that are
-        in the cache.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(len(words), output_dim)`.
+        Return the vectors of words as they are written, shape `(len(words), output_dim)`. No
+        character ids are made for words that are in the cache.
         """
         device = self._char_embedding_weights.device
 
-        def encode(new: List[int]) -> torch.Tensor:
-            # (n_new, max_characters_per_token)
-            ids = self._table.lookup([words[i] for i in new])
-            return self.encode(torch.from_numpy(ids).to(device, torch.long))
+        def spell(some: Sequence[str]) -> torch.Tensor:
+            # (len(some), max_characters_per_token)
+            return torch.from_numpy(self._table.lookup(some)).to(device, torch.long)
 
         if not self.has_plain_parts:
-            ids = torch.from_numpy(self._table.lookup(words))
-            return self._encode_by_parts(ids.to(device, torch.long))
+            return self._encode_by_parts(spell(words))
         if self.max_cached_words and not needs_grad(*self.weights):
-            return self._cache().look_up(words, encode)
-        if not words:
-            return encode([])
+            return self._cache().look_up(
+                words, lambda new: self.encode(spell([words[i] for i in new]))
+            )
         distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-        ids = torch.from_numpy(self._table.lookup(list(distinct)))
-        vectors = self.encode(ids.to(device, torch.long))  # (n_distinct, output_dim)
-        index = torch.tensor(list(map(distinct.__getitem__, words)), device=device)
-        return vectors.index_select(0, index)
+        places = list(map(distinct.__getitem__, words))
+        index = torch.tensor(places, dtype=torch.long, device=device)
+        return self.encode(spell(list(distinct))).index_select(0, index)
 
     def keep_words(self, words: Sequence[str]) -> None:
         """
-        Computes the vectors of words, for `embed_words` to have them from now on. They count among
+        Compute the vectors of words and keep them for `embed_words`. They count among
         `max_cached_words`.
         """
         with torch.no_grad():
@@ -344,9 +310,9 @@ class CharacterEncoder(torch.nn.Module):
 
     def forget_words(self) -> None:
         """
-        Empties the cache of words but for those of `keep_words`. A word's vector differs by
-        rounding with the words that it was computed with: from here on, the numbers don't depend on
-        what came before.
+        Remove all words from the cache except those of `keep_words`. The rounding of a word's
+        vector depends on the words that it was computed with. After this call, no number depends on
+        earlier ones.
         """
         self._cache().forget()
 
@@ -371,7 +337,7 @@ class CharacterEncoder(torch.nn.Module):
         if character_ids.device.type == "cpu":
             groups, order = self._by_length(character_ids)
         else:
-            # Sizes that depend on the words would have to come from the GPU.
+            # Sizes that depend on the words would have to be copied from the GPU.
             groups, order = [character_ids], None
         vectors = [
             # (n_words of the group, n_filters)
@@ -380,18 +346,17 @@ class CharacterEncoder(torch.nn.Module):
         ]
         maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        # With oneDNN and as many rows, a word's vector is the same to the bit whatever other words
-        # are computed with it, so that it makes no difference when it was.
-        padding = even_rows(n_words) - n_words
-        encoded = self._highways(torch.nn.functional.pad(activated, (0, 0, 0, padding)))
+        # With oneDNN and so many rows, a word's vector is the same to the bit whatever other words
+        # are computed with it.
+        encoded = self._highways(padded_rows(activated))
         if self._projection is not None:
-            encoded = self._projection(encoded)  # (n_words + padding, output_dim)
+            encoded = self._projection(encoded)  # (n_rows, output_dim)
         encoded = encoded[:n_words]
         return encoded if order is None else encoded[order.argsort()]
 
     def _encode_by_parts(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        `embed_tokens` by calls of the submodules, whatever they are.
+        Run `embed_tokens` by calls of the submodules, whatever they are.
         """
         if character_ids.size(0) == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
@@ -405,17 +370,13 @@ class CharacterEncoder(torch.nn.Module):
 
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
-        Sort words by length, so that those of nearly the same length are encoded together.
-
-        # Returns
-
-        `Tuple[List[torch.Tensor], torch.Tensor]`
-            The groups' character ids, each cut to what its longest word needs, and the order of the
-            words in all groups together, shape `(n_words,)`.
+        Sort words by length, so that those of nearly the same length are encoded together. Return
+        the groups' character ids, each cut to what its longest word needs, and the order of the
+        words in all groups together, shape `(n_words,)`.
         """
         # Place of the last id that is not padding, plus 1: (n_words,)
         places = torch.arange(1, character_ids.size(1) + 1, device=character_ids.device)
-        lengths = ((character_ids != _WORD_PADDING) * places).amax(1)
+        lengths = ((character_ids != PADDING + 1) * places).amax(1)
         order = lengths.argsort()
         sorted_ids = character_ids[order]
         widest = max(width for width, _ in self.options.filters)
@@ -431,37 +392,24 @@ class CharacterEncoder(torch.nn.Module):
 
     def _character_tables(self) -> List[torch.Tensor]:
         """
-        `_tables`, kept where that is possible.
+        Return the `_CharacterTable` of each convolution, kept where possible.
         """
-        weights = [self._char_embedding_weights, *(each.weight for each in self.convolutions)]
-        if needs_grad(*weights) or self._char_embedding_weights.device.type != "cpu":
-            return self._tables()
-        return self._prepared_tables.get(weights, self._tables)
+        embeddings = self._char_embedding_weights
+        weights = [convolution.weight for convolution in self.convolutions]
 
-    def _tables(self) -> List[torch.Tensor]:
-        """
-        The `_CharacterTable` of each convolution.
-        """
-        return [
-            _CharacterTable.apply(self._char_embedding_weights, convolution.weight)
-            for convolution in self.convolutions
-        ]
+        def make() -> List[torch.Tensor]:
+            return [_CharacterTable.apply(embeddings, weight) for weight in weights]
+
+        if needs_grad(embeddings, *weights) or embeddings.device.type != "cpu":
+            return make()
+        return self._prepared_tables.get([embeddings, *weights], make)
 
 
 def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    `torch.unique(rows, dim=0, return_inverse=True)` by way of a hash, which each row then checks
-    against the row that stands for it.
-
-    # Parameters
-
-    rows : `torch.Tensor`
-        Whole numbers, shape `(n, width)`.
-
-    # Returns
-
-    `Tuple[torch.Tensor, torch.Tensor]`
-        The distinct rows `(n_distinct, width)`, and for each row its place among them `(n,)`.
+    Return the distinct rows `(n_distinct, width)` of integers `(n, width)`, and for each row its
+    place among them `(n,)`, as `torch.unique(rows, dim=0, return_inverse=True)` does. Rows with the
+    same hash are then compared.
     """
     hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)

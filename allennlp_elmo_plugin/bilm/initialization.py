@@ -1,3 +1,7 @@
+"""
+Initial values of parameters, as in TensorFlow.
+"""
+
 import math
 
 import torch
@@ -5,15 +9,8 @@ import torch
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:
     """
-    Fills `weight` as TensorFlow's default initializer does (Glorot and Bengio 2010, eq. 16), for a
-    matrix of `in_dim` x `out_dim` of which `weight` may be a part.
+    Fill `weight`, all or part of a matrix of `in_dim` x `out_dim`, as TensorFlow's default
+    initializer does (Glorot and Bengio 2010, eq. 16).
     """
     limit = math.sqrt(6.0 / (in_dim + out_dim))
     return torch.nn.init.uniform_(weight, -limit, limit)
-
-
-def normal_(weight: torch.Tensor, std: float) -> torch.Tensor:
-    """
-    Fills `weight` from a normal distribution around 0.
-    """
-    return torch.nn.init.normal_(weight, 0.0, std)

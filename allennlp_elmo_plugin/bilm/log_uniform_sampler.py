@@ -1,3 +1,7 @@
+"""
+Negative samples for the softmax, drawn as TensorFlow draws them.
+"""
+
 import math
 from typing import Dict, NamedTuple
 
@@ -8,33 +12,21 @@ import torch
 class Samples(NamedTuple):
     """
     Negative samples of a batch.
-
-    # Parameters
-
-    ids : `torch.Tensor`
-        Distinct vocabulary ids, shape `(n_samples,)`.
-    num_tries : `int`
-        Draws it took to find them, repeats counted.
     """
 
     ids: torch.Tensor
+    """Distinct vocabulary ids, shape `(n_samples,)`."""
+
     num_tries: int
+    """Number of draws that found them, including repeats."""
 
 
 class LogUniformSampler:
     """
-    Draws distinct words as TensorFlow's `log_uniform_candidate_sampler(unique=True)` does: word k
-    of a vocabulary in falling order of frequency with probability `p(k) = ln((k + 2) / (k + 1)) /
-    ln(n_words + 1)`, again and again until there are enough distinct ones.
-
-    Draws come from torch's random numbers on the CPU.
-
-    # Parameters
-
-    n_words : `int`
-        Size of the vocabulary.
-    n_samples : `int`
-        Distinct words to draw, fewer than there are.
+    Draws `n_samples` distinct words as TensorFlow's `log_uniform_candidate_sampler(unique=True)`
+    does: word k of a vocabulary of `n_words`, in descending order of frequency, has the probability
+    `p(k) = ln((k + 2) / (k + 1)) / ln(n_words + 1)`, and words are drawn until there are enough
+    distinct ones. They come from torch's random numbers on the CPU.
     """
 
     def __init__(self, n_words: int, n_samples: int) -> None:
@@ -46,15 +38,12 @@ class LogUniformSampler:
         self.n_words = n_words
         self.n_samples = n_samples
         self._log_range = math.log(n_words + 1)
-        # As many draws as the last batch needed, and some more.
+        # Draws for the next batch: as many as the last one needed, and some more.
         self._n_draws = 2 * n_samples
 
     def sample(self) -> Samples:
         """
-        # Returns
-
-        `Samples`
-            In the order in which they were drawn first.
+        Return samples in the order of their first draws.
         """
         draws = self._draw(self._n_draws)
         words, first_draws = numpy.unique(draws, return_index=True)
@@ -62,39 +51,27 @@ class LogUniformSampler:
             draws = numpy.concatenate([draws, self._draw(len(draws))])
             words, first_draws = numpy.unique(draws, return_index=True)
         chosen = numpy.sort(first_draws)[: self.n_samples]  # (n_samples,)
-        # Next time as many draws as now, and some more.
         num_tries = int(chosen[-1]) + 1
         self._n_draws = num_tries + num_tries // 8 + 16
         return Samples(torch.from_numpy(draws[chosen]), num_tries)
 
     def state_dict(self) -> Dict[str, int]:
         """
-        What the next samples depend on beside torch's random numbers.
+        Return what the next samples depend on, besides torch's random numbers.
         """
         return {"n_draws": self._n_draws}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """
-        Takes over what `state_dict` gave.
+        Restore what `state_dict` returned.
         """
         self._n_draws = state["n_draws"]
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
-        How often a word is expected among the samples: `1 - (1 - p)^num_tries`, and `p * n_samples`
-        where no draw was a repeat, as TensorFlow has it.
-
-        # Parameters
-
-        ids : `torch.Tensor`
-            Vocabulary ids of any shape.
-        num_tries : `int`
-            The samples' `num_tries`.
-
-        # Returns
-
-        `torch.Tensor`
-            Of double precision, shaped like `ids`.
+        Return how often words are expected among samples with this `num_tries`, in double precision
+        and with the shape of `ids`: `1 - (1 - p)^num_tries`, or `p * n_samples` where no draw was a
+        repeat, as in TensorFlow.
         """
         ids = ids.double()
         p = torch.log1p(1.0 / (ids + 1.0)) / self._log_range
@@ -105,5 +82,5 @@ class LogUniformSampler:
     def _draw(self, n_draws: int) -> numpy.ndarray:
         uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
         ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
-        # Rounding may reach the end of the range, which the distribution does not.
+        # Rounding may reach the end of the range, which is not part of the distribution.
         return ids.remainder_(self.n_words).numpy()

@@ -1,3 +1,8 @@
+"""
+An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradient, without one for
+several layers at once, and by calls of its submodules where these have been changed.
+"""
+
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -6,15 +11,15 @@ from torch.autograd.function import once_differentiable
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
-    even_rows,
     matrix_product,
+    padded_rows,
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad, without_autocast
 from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
-# Gates that are computed ahead, for as many steps as fit, where no gradient is needed. Memory of
+# The inputs' part of the gates is computed for as many steps ahead as fit into this size. Memory of
 # this size is used again rather than returned to the system.
 _CHUNK_BYTES = 8 * 2**20
 
@@ -28,23 +33,8 @@ def _input_gates(
     batch_sizes: List[int],
 ) -> Iterator[torch.Tensor]:
     """
-    The inputs' part of the gates, step by step, computed for some steps ahead.
-
-    # Parameters
-
-    inputs : `torch.Tensor`
-        Shape `(n_tokens, input_dim)`.
-    product : `Callable[[torch.Tensor], torch.Tensor]`
-        From some of the inputs to their part of the gates.
-    dim : `int`
-        Size of a gate.
-    batch_sizes : `List[int]`
-        Inputs of each step.
-
-    # Returns
-
-    `Iterator[torch.Tensor]`
-        Shape `(size, 4 * dim)` for each step.
+    Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`: `product` of the
+    inputs `(n_tokens, input_dim)`, computed for some steps ahead.
     """
     chunk_size = _CHUNK_BYTES // (4 * dim * inputs.element_size())
     start = 0
@@ -53,15 +43,14 @@ def _input_gates(
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            padding = even_rows(end - start) - (end - start)
-            rows = torch.nn.functional.pad(inputs[start:end], (0, 0, 0, padding))
-            yield from product(rows)[: end - start].split(sizes)
+            gates = product(padded_rows(inputs[start:end]))
+            yield from gates[: end - start].split(sizes)
             start, sizes = end, []
 
 
 class _InferenceWeights(NamedTuple):
     """
-    The weights of a layer as `run_in_step` multiplies with them. The candidate's are doubled; see
+    The weights of a layer as `run_in_step` uses them. Those of the candidate are doubled; see
     `_tanh`.
     """
 
@@ -71,15 +60,12 @@ class _InferenceWeights(NamedTuple):
     projection: Optional[PreparedMatrix]
 
     def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
-        """
-        From `(n, input_dim)` to `(n, 4 * dim)`.
-        """
         return self.input.product(rows, self.bias)
 
 
 def _tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """
-    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster; on a GPU
+    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster. On a GPU
     the number of operators counts.
     """
     if values.device.type == "cpu":
@@ -94,27 +80,17 @@ def run_in_step(
     states: Sequence[LstmState],
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
-    The recurrence without a gradient, of several layers of one shape at the same time, step by step
-    together: operations are as many as for one layer, but for the matrix products. With the
-    precision bfloat16, that of the products, memories are float32.
+    Run layers of one shape, such as those of two directions, step by step together, without a
+    gradient. Only the matrix products are more operations than for one layer. With the precision
+    bfloat16, which is that of the products, memories are float32.
 
-    # Parameters
-
-    lstms : `Sequence[ProjectedLstm]`
-        The layers, such as those of two directions.
-    inputs : `Sequence[torch.Tensor]`
-        For each layer shape `(n_tokens, input_dim)`, in packed order.
-    batch_sizes : `List[int]`
-        Inputs of each step.
-    states : `Sequence[Tuple[torch.Tensor, torch.Tensor]]`
-        For each layer output and memory before the first token, shapes
-        `(n_sequences, projection_dim)` and `(n_sequences, dim)`.
+    For each layer the inputs are packed, shape `(n_tokens, input_dim)`, and the states are output
+    and memory before the first token, shapes `(n_sequences, projection_dim)` and `(n_sequences,
+    dim)`.
 
     # Returns
 
-    `List[Tuple[torch.Tensor, torch.Tensor]]`
-        For each layer its outputs `(n_tokens, projection_dim)` and the final memory
-        `(n_sequences, dim)`.
+    For each layer its outputs `(n_tokens, projection_dim)` and final memory `(n_sequences, dim)`.
     """
     n_layers, dim = len(lstms), lstms[0].dim
     cell_clip, proj_clip = lstms[0].cell_clip, lstms[0].proj_clip
@@ -155,9 +131,9 @@ def run_in_step(
 
 class _Recurrence(torch.autograd.Function):
     """
-    The recurrence with its gradient: the activated gates of all steps are kept, and each weight's
-    gradient is one matrix product after the loop. No gradient reaches the initial state, where
-    truncated back-propagation stops. Matrix products are in the type `dtype`, all else is float32.
+    The recurrence with its gradient. It keeps the activated gates of all steps, and the gradient of
+    each weight is one matrix product after the loop. No gradient reaches the initial state, where
+    truncated back-propagation stops. Matrix products have the type `dtype`, all else is float32.
     """
 
     @staticmethod
@@ -236,7 +212,7 @@ class _Recurrence(torch.autograd.Function):
     @once_differentiable
     @without_autocast()
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
-        # Read once: gradient checkpointing gives them up after that.
+        # Read once: gradient checkpointing frees them after that.
         saved = ctx.saved_tensors
         inputs, weight_input, weight_state, weight_projection = saved[:4]
         initial_output, initial_memory, outputs, gates, memories, tanh_memories = saved[4:]
@@ -247,7 +223,7 @@ class _Recurrence(torch.autograd.Function):
         grad_gates = torch.empty_like(gates, dtype=dtype)
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
-        # What each step got from the one before: (n_tokens, projection_dim)
+        # Output of the step before each step: (n_tokens, projection_dim)
         previous_outputs = torch.empty_like(outputs) if needs_state else None
         grad_bias = gates.new_zeros(4 * dim)
         grad_state = torch.zeros_like(initial_output)
@@ -317,9 +293,9 @@ def _sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tenso
 
 class ProjectedLstm(torch.nn.Module):
     """
-    One layer of an LSTM in one direction, its cell and its projected output clipped: bilm-tf's
-    `tf.nn.rnn_cell.LSTMCell(num_proj, cell_clip, proj_clip)`, and AllenNLP's
-    `LstmCellWithProjection`, whose parameter names, shapes and gate order (i, f, g, o) it has.
+    One layer of an LSTM in one direction with clipped cell and projected output: bilm-tf's
+    `tf.nn.rnn_cell.LSTMCell(num_proj, cell_clip, proj_clip)`, with the parameter names, shapes and
+    gate order (i, f, g, o) of AllenNLP's `LstmCellWithProjection`.
 
     ```
     i, f, o = sigmoid(...)   g = tanh(...)      of W x + U output' + b (+ forget_bias for f)
@@ -334,8 +310,8 @@ class ProjectedLstm(torch.nn.Module):
     cell_clip, proj_clip : `float`, optional (default = `None`)
         Bounds of memory and output.
     forget_bias : `float`, optional (default = `1.0`)
-        Added to the forget gate at every use, and so no part of the parameter, as bilm-tf has it.
-        AllenNLP adds it to the parameter when it reads the weights: 0.0 for its state dicts.
+        Added to the forget gate at every use, as in bilm-tf. Use 0.0 for AllenNLP's state dicts,
+        whose parameter includes it.
     project : `bool`, optional (default = if `dim != projection_dim`)
         Whether there is a projection, and a clip of it.
     device : `str`, optional
@@ -371,7 +347,7 @@ class ProjectedLstm(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """
-        bilm-tf's start: Glorot uniform over the kernel that inputs and state share, biases 0.
+        Initialise as bilm-tf: Glorot uniform over the kernel that inputs and state share, biases 0.
         """
         in_dim = self.input_linearity.in_features + self.projection_dim
         glorot_uniform_(self.input_linearity.weight, in_dim, 4 * self.dim)
@@ -382,11 +358,8 @@ class ProjectedLstm(torch.nn.Module):
 
     def zero_state(self, n_sequences: int, like: torch.Tensor) -> LstmState:
         """
-        # Returns
-
-        `Tuple[torch.Tensor, torch.Tensor]`
-            Zeros of shapes `(n_sequences, projection_dim)` and `(n_sequences, dim)`, with the type
-            and device of `like`.
+        Return zeros of shapes `(n_sequences, projection_dim)` and `(n_sequences, dim)`, with the
+        type and device of `like`.
         """
         return (
             like.new_zeros(n_sequences, self.projection_dim),
@@ -400,17 +373,14 @@ class ProjectedLstm(torch.nn.Module):
         # Parameters
 
         inputs : `torch.Tensor`
-            Shape `(n_tokens, input_dim)`, in packed order.
-        packing : `PackedBatch`
-            The batch's index; it has at least one token.
+            Shape `(n_tokens, input_dim)`, in packed order; at least one token.
         state : `Tuple[torch.Tensor, torch.Tensor]`
             Output and memory before the first token, shapes `(n_sequences, projection_dim)` and
-            `(n_sequences, dim)`, in the order of `packing.order`. No gradient goes there.
+            `(n_sequences, dim)`, in the order of `packing.order`. It gets no gradient.
 
         # Returns
 
-        `Tuple[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]`
-            Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
+        Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
         if not self.has_plain_parts:
             outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
@@ -437,8 +407,7 @@ class ProjectedLstm(torch.nn.Module):
     @property
     def has_plain_parts(self) -> bool:
         """
-        Whether the submodules are nothing but linear layers, without hooks, so that it makes no
-        difference if they are not called.
+        Whether the submodules are plain linear layers without hooks, so that they may be bypassed.
         """
         parts = (self.input_linearity, self.state_linearity, self.state_projection)
         return all(part is None or is_plain(part, torch.nn.Linear) for part in parts)
@@ -447,7 +416,7 @@ class ProjectedLstm(torch.nn.Module):
         self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        The recurrence by calls of the submodules, whatever they are. Returns the outputs of all
+        Run the recurrence by calls of the submodules, whatever they are. Return the outputs of all
         tokens, and their memories without a gradient.
         """
         output, memory = state
@@ -472,7 +441,7 @@ class ProjectedLstm(torch.nn.Module):
 
     def _bias(self) -> torch.Tensor:
         """
-        The bias of the gates with the forget bias in it, shape `(4 * dim,)`.
+        Return the bias of the gates, which includes the forget bias, shape `(4 * dim,)`.
         """
         bias: torch.Tensor = self.state_linearity.bias
         if not self.forget_bias:
@@ -484,7 +453,7 @@ class ProjectedLstm(torch.nn.Module):
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters, also where they are none for torch: in a replica of `DataParallel`.
+        The parameters, also in a replica of `DataParallel`, where torch finds none.
         """
         projection = self.state_projection
         return [
@@ -496,7 +465,7 @@ class ProjectedLstm(torch.nn.Module):
 
     def inference_weights(self) -> _InferenceWeights:
         """
-        The weights for `run_in_step`, prepared once for as long as they don't change.
+        Return the weights for `run_in_step`, prepared once for as long as they don't change.
         """
         if self.state_linearity.weight.device.type != "cpu":
             return self._prepare()
@@ -507,11 +476,10 @@ class ProjectedLstm(torch.nn.Module):
         scales = torch.ones_like(bias)  # (4 * dim,)
         scales[2 * self.dim : 3 * self.dim] = 2.0
         state = PreparedMatrix(self.state_linearity.weight.t() * scales, self.precision)
+        projection = self.state_projection
         return _InferenceWeights(
             PreparedMatrix(self.input_linearity.weight.t() * scales, self.precision),
             state,
             (bias * scales).to(state.dtype),
-            None
-            if self.state_projection is None
-            else PreparedMatrix(self.state_projection.weight.t(), self.precision),
+            None if projection is None else PreparedMatrix(projection.weight.t(), self.precision),
         )

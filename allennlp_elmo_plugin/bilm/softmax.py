@@ -1,15 +1,18 @@
+"""
+The softmax of the language model: full and sampled losses with their gradients.
+"""
+
 import math
 from typing import Any, List, Optional
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from allennlp_elmo_plugin.bilm.initialization import normal_
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, without_autocast
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 
-# Logits that are held at a time, unless they are of very few rows.
+# Size of the logits that are held at a time, unless they have very few rows.
 _CHUNK_BYTES = 2**24
 _MIN_ROWS = 32
 
@@ -22,7 +25,7 @@ def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
 class _FullLoss(torch.autograd.Function):
     """
     Mean negative log likelihood under the full softmax. Loss and gradient are computed together, in
-    chunks of rows, so that no table of tokens by vocabulary is ever held.
+    chunks of rows, which avoids a table of tokens by vocabulary.
     """
 
     @staticmethod
@@ -66,9 +69,8 @@ class _FullLoss(torch.autograd.Function):
 
 class _SampledLoss(torch.autograd.Function):
     """
-    Mean negative log likelihood under the softmax over each target and the samples, with the sparse
-    gradient of the rows of `weight` and `bias` that had a part in it. Matrix products are in the
-    type `dtype`.
+    Mean negative log likelihood under the softmax over each target and the samples, with a sparse
+    gradient of the rows of `weight` and `bias` that it uses. Matrix products have the type `dtype`.
     """
 
     @staticmethod
@@ -87,7 +89,7 @@ class _SampledLoss(torch.autograd.Function):
         n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
         needs_grad = any(ctx.needs_input_grad)
         sorted_ids, order = sample_ids.sort()
-        # Where each target stands among the samples, if it does: (n_tokens,)
+        # Index of each target among the samples, where it is one: (n_tokens,)
         place = torch.searchsorted(sorted_ids, targets).clamp_(max=n_samples - 1)
         is_hit = sorted_ids[place] == targets
         place = order[place]
@@ -125,7 +127,7 @@ class _SampledLoss(torch.autograd.Function):
                 grad = grad.to(dtype)
                 grad_hidden[rows] = matrix_product(grad, sample_weight)
                 grad_sample_weight.add_(matrix_product(grad.t(), hidden_[rows]))
-                # The target's probability less 1.
+                # The target's probability minus 1.
                 grad_target_logits[rows] = samples_total.div_(total).div_(-n_tokens)
         if needs_grad:
             grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
@@ -150,24 +152,19 @@ class _SampledLoss(torch.autograd.Function):
             grad_hidden * grad,
             torch.sparse_coo_tensor(rows, grad_weight * grad, weight_shape),
             torch.sparse_coo_tensor(rows, grad_bias * grad, bias_shape),
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
+            *[None] * 6,
         )
 
 
 class Softmax(torch.nn.Module):
     """
-    The output layer of a biLM, shared by both directions: bilm-tf's, with its sampled softmax
-    (Jean et al. 2015) for training.
+    The output layer of a biLM, shared by both directions, with a sampled softmax (Jean et al. 2015)
+    for training, as in bilm-tf.
 
     # Parameters
 
     n_words, dim : `int`
-        Size of the vocabulary, size of the vectors that come in.
+        Size of the vocabulary, size of the input vectors.
     num_samples : `int`, optional (default = `0`)
         Negative samples for a direction and batch; 0 for the full softmax.
     weight : `torch.nn.Parameter`, optional (default = a new one)
@@ -191,7 +188,7 @@ class Softmax(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(n_words, device=device))
         if weight is None:
             weight = torch.nn.Parameter(torch.empty(n_words, dim, device=device))
-            normal_(weight, 1.0 / math.sqrt(dim))
+            torch.nn.init.normal_(weight, std=1.0 / math.sqrt(dim))
         self.weight = weight
 
     @model_call
@@ -203,23 +200,17 @@ class Softmax(torch.nn.Module):
         remove_accidental_hits: bool = True,
     ) -> torch.Tensor:
         """
-        The loss to train on: over samples if there is a sampler, else the full one.
+        Return the loss to train on, the mean negative log likelihood, over samples if there is a
+        sampler, else over the vocabulary.
 
         # Parameters
 
-        hidden : `torch.Tensor`
-            Shape `(n_tokens, dim)`.
-        targets : `torch.Tensor`
-            Vocabulary ids, shape `(n_tokens,)`.
+        hidden, targets : `torch.Tensor`
+            Vectors `(n_tokens, dim)` and vocabulary ids `(n_tokens,)`.
         samples : `Samples`, optional (default = newly drawn ones)
             The negatives, shared by all tokens.
         remove_accidental_hits : `bool`, optional (default = `True`)
             Whether a sample that is a token's target does not count for this token, as in bilm-tf.
-
-        # Returns
-
-        `torch.Tensor`
-            The mean negative log likelihood, a scalar.
         """
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
@@ -245,18 +236,9 @@ class Softmax(torch.nn.Module):
     @model_call
     def log_probabilities(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """
-        Log probabilities under the full softmax, without gradient. Memory is bounded by a chunk of
-        logits, whatever the number of tokens.
-
-        # Parameters
-
-        hidden, targets : `torch.Tensor`
-            Shapes `(n_tokens, dim)` and `(n_tokens,)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(n_tokens,)`, natural logarithms.
+        Return the natural logarithms of the targets' probabilities under the full softmax, shape
+        `(n_tokens,)`, without a gradient. The arguments are those of `loss`. Memory is bounded by a
+        chunk of logits, whatever the number of tokens.
         """
         chunks = [hidden.new_zeros(0)]
         for rows in _row_chunks(hidden.size(0), self.weight.size(0), hidden.element_size()):

@@ -90,7 +90,7 @@ class TestCharacterTable:
         for start in range(0, 1000, 30):
             part = words[start : start + 30] + ["[X]"]
             rows = table.lookup(part)
-            assert len(table) <= 100
+            assert len(table._rows) <= 100
             assert rows[-1].tolist()[:3] == [259, 4, 260]
             assert np.array_equal(rows[:-1], [word_to_character_ids(word) for word in part[:-1]])
 
@@ -109,7 +109,7 @@ class TestCharacterTable:
         table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
         table.lookup(["a", "b"])
         for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
-            assert len(other) == 1
+            assert len(other._rows) == 1
             assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
 
 

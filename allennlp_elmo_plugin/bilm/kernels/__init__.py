@@ -1,4 +1,5 @@
 """
-What makes the language model fast without changing its numbers: matrix products, and values kept
-from one call to the next. `model_call.py` is the frame of each call.
+What makes the language model fast without changing its numbers: `matrix_product.py` and
+`linear.py`; values kept from call to call, in `prepared.py` and `word_cache.py`. `model_call.py`
+surrounds each call of the model, `guarded.py` has the locks.
 """

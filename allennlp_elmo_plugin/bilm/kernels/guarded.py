@@ -1,8 +1,8 @@
 """
-Locks of what threads change one at a time.
+Locks of objects that one thread at a time changes.
 
-Rule: a lock belongs to one object of one process. A copy of the object, also by a pickle, has a
-lock of its own. So has the object in a child process made by `fork`, where the thread that may hold
+Rule: a lock belongs to one object of one process. A copy of the object, also by a pickle, has
+another lock. So has the object in a child process made by `fork`, where the thread that may hold
 the parent's lock does not exist.
 """
 
@@ -14,15 +14,15 @@ from typing import Any, Dict
 
 class Guarded:
     """
-    An object with a `lock`. Methods that hold it leave the object fit for use after each line,
-    since a child process may begin there.
+    An object with a `lock`. Methods that hold it leave the object usable after each line, since a
+    child process may begin there.
     """
 
     def __init__(self) -> None:
         self._set_lock()
 
     def _set_lock(self) -> None:
-        # A thread that holds it may take it again.
+        # A thread that holds it may acquire it again.
         self.lock = threading.RLock()
         _guarded.add(self)
 

@@ -1,3 +1,7 @@
+"""
+A linear layer that uses the matrix products of this folder, with and without a gradient.
+"""
+
 from typing import Any, Optional, Tuple
 
 import torch
@@ -45,14 +49,7 @@ class _LinearFunction(torch.autograd.Function):
 
 class Linear(torch.nn.Linear):
     """
-    A linear layer whose weight is prepared once for many calls, where no gradient is needed.
-
-    # Parameters
-
-    in_features, out_features : `int`
-        Sizes of a row that comes in and of one that goes out.
-    device : `str`, optional
-        See `BiLm`.
+    `torch.nn.Linear`, with a weight prepared once for many calls where no gradient is needed.
     """
 
     def __init__(self, in_features: int, out_features: int, device: Optional[str] = None) -> None:
@@ -64,26 +61,17 @@ class Linear(torch.nn.Linear):
     @model_call
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """
-        # Parameters
-
-        rows : `torch.Tensor`
-            Shape `(n, in_features)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(n, out_features)`.
+        Return shape `(n, out_features)` from shape `(n, in_features)`.
         """
         if needs_grad(rows, self.weight, self.bias):
             dtype = torch.bfloat16 if self.precision == "bfloat16" else rows.dtype
             return _LinearFunction.apply(rows, self.weight, self.bias, dtype)
-        matrix, bias = self._inference_weights()
+        if self.weight.device.type == "cpu":
+            parameters = [self.weight, self.bias]
+            matrix, bias = self._prepared.get(parameters, self._prepare, self.precision)
+        else:
+            matrix, bias = self._prepare()  # views, which are not worth keeping
         return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
-
-    def _inference_weights(self) -> Tuple[PreparedMatrix, torch.Tensor]:
-        if self.weight.device.type != "cpu":
-            return self._prepare()  # views, for which nothing has to be kept
-        return self._prepared.get([self.weight, self.bias], self._prepare, self.precision)
 
     def _prepare(self) -> Tuple[PreparedMatrix, torch.Tensor]:
         matrix = PreparedMatrix(self.weight.t(), self.precision)

@@ -1,15 +1,14 @@
 """
-Matrix products on the CPU by oneDNN, where torch has it: with AVX-512 at least as fast as the BLAS
-behind `torch.mm`, and for few rows, or on processors that are not Intel's, two to five times.
+Matrix products on the CPU by oneDNN, where torch has it. With AVX-512 they are at least as fast as
+the BLAS behind `torch.mm`; for few rows, or on processors that are not Intel's, two to five times.
 
-The operator is the one that torch's compiler calls (from torch 1.13 on). It is not part of torch's
-public interface, so it is only used if it is there and gives the right numbers; else `torch.mm` is.
+The operator is the one that torch's compiler calls (since torch 1.13). It is not part of torch's
+public interface, so it is used only if it exists and returns the right numbers.
 """
 
 import functools
 import warnings
-from contextlib import contextmanager
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 import torch
 
@@ -18,52 +17,52 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, withou
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
-# Products with fewer multiplications are over before oneDNN has begun.
+# oneDNN takes longer to start than products with fewer multiplications take.
 _FEW_MULTIPLICATIONS = 2**19
-# As many rows go to oneDNN in any case. It was seen to give a row of so many the same result to the
-# bit, in float32 and bfloat16, whatever the others are and how many.
+# So many rows go to oneDNN in any case. In experiments, the result of a row among so many did not
+# depend on the other rows, to the bit, in float32 and bfloat16.
 MANY_ROWS = 8
 
 
 def even_rows(n_rows: int) -> int:
     """
-    A number of rows, at least `MANY_ROWS` and up to a sixteenth more than `n_rows`, of which there
-    are few. oneDNN keeps code for the last thousand shapes, a megabyte or more for each, so that
-    rows in any number would take gigabytes.
+    Round `n_rows` up, to at least `MANY_ROWS` and by at most a sixteenth of more rows. oneDNN keeps
+    code for the last thousand shapes, a megabyte or more for each, so that any number of rows would
+    take gigabytes.
     """
     step = max(MANY_ROWS, 2 ** (n_rows.bit_length() - 5))
     return max(-(-n_rows // step), 1) * step
 
 
+def padded_rows(rows: torch.Tensor) -> torch.Tensor:
+    """
+    Return rows with zeros below them, shape `(even_rows(n), dim)` from `(n, dim)`.
+    """
+    return torch.nn.functional.pad(rows, (0, 0, 0, even_rows(rows.size(0)) - rows.size(0)))
+
+
 @functools.cache
 def has_onednn(dtype: torch.dtype) -> bool:
     """
-    Whether products of this type go to oneDNN.
+    Return whether products of this type go to oneDNN.
     """
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
-    # What is found holds for good, so that it must not depend on the modes of the first call.
+    # The answer is kept, so it must not depend on the modes of the first call.
     left = torch.arange(6, device="cpu", dtype=dtype).view(2, 3)
     right = torch.arange(12, device="cpu", dtype=dtype).view(4, 3)
     with without_autocast(), lasting_tensors():
-        return _gives_right_numbers(left, right)
-
-
-def _gives_right_numbers(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """
-    Return whether oneDNN has `left @ right.t()` as torch has it.
-    """
-    try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
-        expected = left @ right.t()
-        products = (
-            _linear(left, packed),
-            _linear(left, right),
-            _linear(left, packed, None, expected),
-        )
-    except (AttributeError, RuntimeError, TypeError):
-        return False
-    return all(map(torch.equal, products, (expected, expected, 2 * expected)))
+        try:
+            packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
+            expected = left @ right.t()
+            products = (
+                _linear(left, packed),
+                _linear(left, right),
+                _linear(left, packed, None, expected),
+            )
+        except (AttributeError, RuntimeError, TypeError):
+            return False
+        return all(map(torch.equal, products, (expected, expected, 2 * expected)))
 
 
 def _linear(
@@ -73,7 +72,7 @@ def _linear(
     add: Optional[torch.Tensor] = None,
 ) -> torch.Tensor:
     """
-    `rows @ weight.t() + bias + add`; the weight may be one that oneDNN has packed.
+    Return `rows @ weight.t() + bias + add`. oneDNN may have packed the weight.
     """
     operator = torch.ops.mkldnn._linear_pointwise
     if add is None:
@@ -88,19 +87,8 @@ def matrix_product(
     add: Optional[torch.Tensor] = None,
 ) -> torch.Tensor:
     """
-    `left @ right + bias + add`, without a gradient.
-
-    # Parameters
-
-    left, right : `torch.Tensor`
-        Shapes `(n, k)` and `(k, m)`.
-    bias, add : `torch.Tensor`, optional (default = `None`)
-        Shapes `(m,)` and `(n, m)`.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(n, m)`.
+    Return `left @ right + bias + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)`,
+    `(k, m)`, `(m,)` and `(n, m)`.
     """
     n_multiplications = left.size(0) * right.numel()
     if (
@@ -117,7 +105,7 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     Return `grad.t() @ rows`, contiguous: the gradient of a weight, shape `(m, k)`, from shapes
     `(n, m)` and `(n, k)`.
     """
-    # oneDNN copies what it gets transposed on the left: the smaller of the two.
+    # oneDNN copies a transposed left side, so the smaller of the two stands there.
     if grad.size(1) > rows.size(1):
         return matrix_product(rows.t(), grad).t().contiguous()
     return matrix_product(grad.t(), rows)
@@ -137,12 +125,10 @@ def _torch_product(
 
 class PreparedMatrix:
     """
-    A matrix that many rows will be multiplied with, laid out for that once.
+    A matrix, shape `(k, m)`, that is laid out once for many products.
 
     # Parameters
 
-    matrix : `torch.Tensor`
-        Shape `(k, m)`.
     precision : `str`, optional (default = `"float32"`)
         The numbers to compute with: "float32" (those of the matrix), "bfloat16", or "int8", in
         which the matrix has a scale for each column and the rows get one scale at each product.
@@ -156,15 +142,14 @@ class PreparedMatrix:
         elif precision == "int8" and on_cpu:
             self.dtype = torch.float32  # of the rows and the result
         matrix = matrix.detach().to(self.dtype)
-        # Each matrix is held once, but for one so small that few rows are not worth oneDNN.
+        # A matrix is held once, except one so small that few rows are not worth oneDNN.
         self._matrix: Optional[torch.Tensor] = None
         self._packed: Optional[torch.Tensor] = None
         self._quantized: Any = None
         if on_cpu and precision == "int8":
             self._quantized = _quantize(matrix)
         elif on_cpu and has_onednn(self.dtype):
-            weight = matrix.t()  # (m, k)
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(matrix.t(), None)
             if matrix.numel() * MANY_ROWS < _FEW_MULTIPLICATIONS:
                 self._matrix = matrix
         else:
@@ -177,21 +162,8 @@ class PreparedMatrix:
         add: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         """
-        `rows @ matrix + bias + add`, without a gradient.
-
-        # Parameters
-
-        rows : `torch.Tensor`
-            Shape `(n, k)`, of the type `dtype`, as are the others.
-        bias : `torch.Tensor`, optional (default = `None`)
-            Shape `(m,)`.
-        add : `torch.Tensor`, optional (default = `None`)
-            Shape `(n, m)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(n, m)`.
+        Return `rows @ matrix + bias + add`, shape `(n, m)`, without a gradient, from shapes
+        `(n, k)`, `(m,)` and `(n, m)`, all of the type `dtype`.
         """
         if self._packed is not None and (self._matrix is None or rows.size(0) >= MANY_ROWS):
             return _linear(rows, self._packed, bias, add)
@@ -207,20 +179,33 @@ class PreparedMatrix:
 
 def _quantize(matrix: torch.Tensor) -> Any:
     """
-    `matrix`, shape `(k, m)`, in whole numbers of 8 bits with a scale for each column, packed.
+    Pack `matrix`, shape `(k, m)`, in integers of 8 bits with a scale for each column.
     """
     weight = matrix.t().contiguous()  # (m, k)
     scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
     zeros = torch.zeros_like(scales, dtype=torch.long)
-    with _quantization():
-        whole = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        return torch.ops.quantized.linear_prepack(whole, None)
+    # The engine, and whether warnings are shown, are settings of the process.
+    with _engine.lock, warnings.catch_warnings():
+        # Deprecated in torch 2.14, without a replacement in torch itself.
+        warnings.simplefilter("ignore")
+        engine = torch.backends.quantized.engine
+        try:
+            # Of torch's engines only this one has a scale for each column.
+            if "fbgemm" in torch.backends.quantized.supported_engines:
+                torch.backends.quantized.engine = "fbgemm"
+            integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+            return torch.ops.quantized.linear_prepack(integers, None)
+        finally:
+            torch.backends.quantized.engine = engine
+
+
+_engine = Guarded()
 
 
 def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.Tensor:
     """
-    `rows @ matrix`, shape `(n, m)`, with a matrix of `_quantize`; with `reduce_range` the rows have
-    7 bits in place of 8.
+    Return `rows @ matrix`, shape `(n, m)`, with a matrix of `_quantize`. With `reduce_range` the
+    rows have 7 bits instead of 8.
     """
     return torch.ops.quantized.linear_dynamic(rows, matrix, reduce_range)
 
@@ -228,30 +213,9 @@ def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.
 @functools.cache
 def _int8_saturates() -> bool:
     """
-    Return whether products of 8 bits overflow: processors without VNNI add two in 16 bits.
+    Return whether products of 8 bits overflow: processors without VNNI add two of them in 16 bits.
     """
     with without_autocast(), lasting_tensors():
         ones = torch.ones(64, 8, dtype=torch.float32, device="cpu")
         product = _int8_product(ones.t(), _quantize(ones), reduce_range=False)  # (8, 8)
         return bool(product.min() < 60)
-
-
-@contextmanager
-def _quantization() -> Iterator[None]:
-    """
-    Use the one library of torch's that has scales by columns, without its warnings. Both are
-    settings of the process, so one thread at a time has them.
-    """
-    with _engine.lock, warnings.catch_warnings():
-        # Deprecated in torch 2.14, without a replacement in torch itself.
-        warnings.simplefilter("ignore")
-        engine = torch.backends.quantized.engine
-        try:
-            if "fbgemm" in torch.backends.quantized.supported_engines:
-                torch.backends.quantized.engine = "fbgemm"
-            yield
-        finally:
-            torch.backends.quantized.engine = engine
-
-
-_engine = Guarded()

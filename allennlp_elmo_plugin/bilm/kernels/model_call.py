@@ -1,5 +1,6 @@
 """
-What surrounds a call of the language model: the modes of torch that don't reach into it, and hooks.
+What surrounds a call of the language model: modes of torch that must not reach into it, and checks
+for gradients and hooks.
 """
 
 import functools
@@ -30,21 +31,22 @@ _is_exporting = _compiler_state("is_exporting")
 
 class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
     """
-    Parameters with their checksums, by the ids of the parameters, of a call in one thread.
+    Parameters and their checksums, by the ids of the parameters, of a call in one thread.
     """
 
     thread: Optional[int] = None
     """The thread of the call; `None` when the call has ended."""
 
 
-# Of the outermost call. Where its context was copied, as an asyncio task does, the copy has it even
-# after the call, and in other threads.
+# Of the outermost call. A copy of its context, such as an asyncio task has, keeps it even after the
+# call, and in other threads.
 _checksums: "ContextVar[Optional[_Checksums]]" = ContextVar("checksums", default=None)
 
 
-def _of_call() -> Optional[_Checksums]:
+def checksums_of_call() -> Optional[Dict[int, Tuple[torch.Tensor, Any]]]:
     """
-    Return the checksums of the call that goes on in this thread; `None` outside a call.
+    Return the parameters whose checksums the current call in this thread has computed, with these,
+    by the ids of the parameters; `None` outside a call.
     """
     known = _checksums.get()
     return known if known is not None and known.thread == threading.get_ident() else None
@@ -54,10 +56,10 @@ def model_call(function: Function) -> Function:
     """
     Mark a function as one that computes with a model's parameters.
 
-    It computes in the model's own precision under `torch.autocast`, runs as it is under
-    `torch.compile`, and takes each parameter's checksum at most once (see `Prepared`). It runs in a
-    context of its own (`contextvars`), which ends with it even if it is interrupted in its last
-    line; what hooks set there ends, too.
+    It computes in the model's own precision under `torch.autocast`, runs uncompiled under
+    `torch.compile`, and computes each parameter's checksum at most once (see `Prepared`). It runs
+    in a new context (`contextvars`), which ends with the call even if it is interrupted in its last
+    line. Context variables that hooks set end with it, too.
     """
 
     @functools.wraps(function)
@@ -70,7 +72,7 @@ def model_call(function: Function) -> Function:
                 "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
                 "trace would keep those of one. Use the module itself, or torch.compile"
             )
-        if _of_call() is not None:
+        if checksums_of_call() is not None:
             return function(*args, **kwargs)
         return copy_context().run(_outermost_call, function, args, kwargs)
 
@@ -88,19 +90,10 @@ def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any
         known.thread = None
 
 
-def checksums_of_call() -> Dict[int, Tuple[torch.Tensor, Any]]:
-    """
-    Return the parameters whose checksums the current call has taken, and these, by the ids of the
-    parameters. Outside a call it is a new dictionary.
-    """
-    known = _of_call()
-    return {} if known is None else known
-
-
 @contextmanager
 def without_autocast() -> Iterator[None]:
     """
-    Compute in the types that tensors have, whatever `torch.autocast` says.
+    Compute in the types that tensors have, even under `torch.autocast`.
     """
     with ExitStack() as stack:
         for device_type in _autocast_devices():
@@ -111,20 +104,18 @@ def without_autocast() -> Iterator[None]:
 @contextmanager
 def lasting_tensors() -> Iterator[None]:
     """
-    Make tensors that outlive the call: without a gradient, and of use in any mode even if the call
+    Make tensors that outlive the call: without a gradient, and usable in any mode even if the call
     is under `torch.inference_mode`.
     """
     with torch.inference_mode(False), torch.no_grad():
         yield
 
 
-def needs_grad(*tensors: Optional[torch.Tensor]) -> bool:
+def needs_grad(*tensors: torch.Tensor) -> bool:
     """
     Return whether a function of these inputs and parameters needs a gradient.
     """
-    return torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in tensors
-    )
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
@@ -150,27 +141,16 @@ def _has_hooks(module: torch.nn.Module) -> bool:
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# AllenNLP's trainer hangs a check on every module for a run's first batch. It looks for layers of
-# normalization, which are not here; the batch is to be computed like all others.
+# AllenNLP's trainer adds a check to every module for a run's first batch. It looks for layers of
+# normalization, which are not here; the batch must be computed like all others.
 _IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def _autocast_devices() -> Iterator[str]:
-    if _AUTOCAST_BY_DEVICE:
+    try:
         yield from filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu"))
-    else:
+    except TypeError:  # torch before 2.4
         if torch.is_autocast_enabled():
             yield "cuda"
         if torch.is_autocast_cpu_enabled():
             yield "cpu"
-
-
-def _has_autocast_by_device() -> bool:
-    try:
-        torch.is_autocast_enabled("cpu")
-    except TypeError:  # torch before 2.4
-        return False
-    return True
-
-
-_AUTOCAST_BY_DEVICE = _has_autocast_by_device()

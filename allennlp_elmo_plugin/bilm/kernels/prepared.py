@@ -2,8 +2,8 @@
 Values made from parameters for inference, such as packed weights.
 
 Rule: a prepared value is used as long as its parameters have the numbers, type and device that it
-was made from, which is checked in each call of the model by the versions that torch counts and by a
-checksum of all numbers; any thread may use it; it is given up as soon as the check fails.
+was made from. Each call of the model checks this by the versions that torch counts and by a
+checksum of all numbers, and drops the value if the check fails. Any thread may use it.
 """
 
 import zlib
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 # Of smaller tensors on the CPU, zlib's checksum takes less time than torch's operations.
 _FEW_BYTES = 2**14
-# A parameter is read in rows of so many numbers, and so many rows are summed up together.
+# A parameter is read in rows of so many numbers, and so many rows are added up together.
 _WIDTH = 512
 _BAG = 64
 # The golden ratio in 64 bits, whose multiples are well spread.
@@ -37,14 +37,7 @@ class Prepared(Generic[T]):
         self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Hashable = None
     ) -> T:
         """
-        # Parameters
-
-        parameters : `Sequence[torch.Tensor]`
-            What the value is made from.
-        make : `Callable[[], T]`
-            Makes it.
-        key : `Hashable`, optional (default = `None`)
-            What else the value depends on.
+        Return the value, which `make` makes from the parameters and which may depend on a key, too.
         """
         signature = key, checksums(parameters)
         kept = self._kept
@@ -64,6 +57,8 @@ def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
     of the model reads each parameter once. Those on a GPU cost one synchronisation together.
     """
     known = checksums_of_call()
+    if known is None:
+        known = {}
     pending: List[torch.Tensor] = []
     with lasting_tensors():
         for parameter in parameters:
@@ -78,7 +73,7 @@ def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
     return tuple(
         (
             known[id(each)][1],
-            # What torch can't count is noticed by the checksum alone.
+            # torch counts no versions in inference mode: only the checksum notices a change.
             0 if each.is_inference() else each._version,
             each.dtype,
             each.shape,
@@ -91,7 +86,7 @@ def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
 def _checksum(parameter: torch.Tensor) -> Any:
     """
     Return an integer, or on a GPU a tensor of one, that changes with any number of the parameter,
-    unless the change is lost when 64 numbers are summed up.
+    unless the change is lost when 64 numbers are added up.
     """
     values = parameter.detach().contiguous().view(-1)
     on_cpu = values.device.type == "cpu"
@@ -100,18 +95,13 @@ def _checksum(parameter: torch.Tensor) -> Any:
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     n_rows = values.numel() // _WIDTH
     rows, rest = values[: n_rows * _WIDTH].view(n_rows, _WIDTH), values[n_rows * _WIDTH :]
-    # Columns of each 64 rows are summed up, every row with a factor between 0.5 and 1.5. Of all
-    # operations on rows this one is as fast as the memory, and has the same result in any number of
-    # threads.
+    # The columns of each 64 rows are added up, every row with a factor between 0.5 and 1.5. This
+    # operation on rows is as fast as the memory, and has the same result in any number of threads.
     places = torch.arange(n_rows, device=values.device)  # (n_rows,)
     factors = hash_factors(n_rows, values.device) / 2.0**64 + 1  # (n_rows,)
-    column_sums = torch.nn.functional.embedding_bag(
-        places,
-        rows,
-        places[::_BAG],
-        mode="sum",
-        per_sample_weights=factors.to(values.dtype),
-    )  # (n_bags, _WIDTH)
+    column_sums = torch.nn.functional.embedding_bag(  # (n_bags, _WIDTH)
+        places, rows, places[::_BAG], mode="sum", per_sample_weights=factors.to(values.dtype)
+    )
     # Each sum has a factor too, so that the order of columns counts.
     sums = torch.cat([column_sums.view(-1), rest]).view(torch.int32)  # (n_sums,)
     total = (sums * hash_factors(sums.numel(), sums.device)).sum()
@@ -120,7 +110,7 @@ def _checksum(parameter: torch.Tensor) -> Any:
 
 def hash_factors(n: int, device: torch.device) -> torch.Tensor:
     """
-    Return odd numbers of 64 bits with no pattern, shape `(n,)`, made on the device.
+    Return odd numbers of 64 bits without a pattern, shape `(n,)`, made on the device.
     """
     factors = torch.arange(1, n + 1, device=device) * _HASH_FACTOR
     return (factors ^ (factors >> 29)) * _HASH_FACTOR | 1

@@ -1,8 +1,8 @@
 """
 Vectors of words, kept from batch to batch.
 
-Rule: the vectors belong to one state of the encoder, whose `Prepared` value a cache is; any thread
-may use it; a word is given up when another would be one too many, or on `forget`.
+Rule: the vectors belong to one state of the encoder, whose `Prepared` value the cache is. Any
+thread may use it.
 """
 
 import itertools
@@ -18,15 +18,15 @@ _FEW_ROWS = 1024
 
 class _Table(Guarded):
     """
-    Words with their vectors. Words are only added, so that whoever has found a word in a table
-    finds its vector there, whatever other threads do.
+    Words with their vectors. Words are only added, so that a thread that has found a word in a
+    table finds its vector there, whatever other threads do.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.places: Dict[Hashable, int] = {}
         self.n_staying = 0
-        # In the order of the words, with room for more: (at least len(places), dim)
+        # In the order of the words, with space for more: (at least len(places), dim)
         self.vectors: Optional[torch.Tensor] = None
 
     def staying(self) -> "_Table":
@@ -42,8 +42,8 @@ class _Table(Guarded):
 
     def add(self, words: Sequence[Hashable], vectors: torch.Tensor) -> None:
         """
-        Add words, but for those that another thread has added by now, with their vectors, shape
-        `(len(words), dim)`.
+        Add words with their vectors, shape `(len(words), dim)`, except words that another thread
+        has added by now.
         """
         with self.lock, lasting_tensors():
             new = [i for i, word in enumerate(words) if word not in self.places]
@@ -62,13 +62,9 @@ class _Table(Guarded):
 
 class WordCache:
     """
-    Vectors of words, kept from batch to batch. When there are too many, all are forgotten that were
-    not asked to stay, and the frequent ones are soon back.
-
-    # Parameters
-
-    max_words : `int`
-        How many to keep at most, beside those of the last call.
+    Vectors of words, kept from batch to batch, of at most `max_words` words beside those of the
+    last call. When there are too many, the cache forgets all that were not told to `stay`. Frequent
+    words are soon back.
     """
 
     def __init__(self, max_words: int) -> None:
@@ -95,17 +91,9 @@ class WordCache:
         self, words: Sequence[Hashable], encode: Callable[[List[int]], torch.Tensor]
     ) -> torch.Tensor:
         """
-        # Parameters
-
-        words : `Sequence[Hashable]`
-            What tells the words apart: themselves, or their character ids. Any words in any order.
-        encode : `Callable[[List[int]], torch.Tensor]`
-            Makes the vectors of new words, shape `(n_new, dim)`, from their places in `words`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(len(words), dim)`.
+        Return the vectors of words, or of their character ids, in any order, shape `(len(words),
+        dim)`. `encode` makes those of new words, shape `(n_new, dim)`, from their places in
+        `words`.
         """
         if not words:
             return encode([])
