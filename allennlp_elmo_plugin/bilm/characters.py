@@ -6,7 +6,7 @@ ids in training; for prediction it adds 1 to each, and 0 stands for positions af
 sentence. This package always uses the second form, so that one model does both.
 """
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -93,13 +93,11 @@ class CharacterTable:
                     f"tokens_to_add gives {word!r} the character {character}, but a character is a "
                     f"number from 0 to {PADDING}"
                 )
-        self._rows = self._added_rows()
-
-    def _added_rows(self) -> Dict[str, bytes]:
-        return {
-            word: _row([character], self.max_characters).tobytes()
+        self._added_rows = {
+            word: _row([character], max_characters).tobytes()
             for word, character in self._tokens_to_add.items()
         }
+        self._rows = dict(self._added_rows)
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """
@@ -111,7 +109,7 @@ class CharacterTable:
             spelled = [rows[word] for word in words]
         except KeyError:
             if len(rows) + len(words) > self.max_words:
-                self._rows = rows = self._added_rows()
+                self._rows = rows = dict(self._added_rows)
             for word in words:
                 if word not in rows:
                     rows[word] = word_to_character_ids(word, self.max_characters).tobytes()
