@@ -43,8 +43,7 @@ def _input_gates(
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            gates = product(padded_rows(inputs[start:end]))
-            yield from gates[: end - start].split(sizes)
+            yield from product(padded_rows(inputs[start:end]))[: end - start].split(sizes)
             start, sizes = end, []
 
 
@@ -81,8 +80,8 @@ def run_in_step(
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
     Run layers of one shape, such as those of two directions, step by step together, without a
-    gradient. Only the matrix products are more operations than for one layer. With the precision
-    bfloat16, which is that of the products, memories are float32.
+    gradient. Apart from the matrix products, this needs as many operators as one layer. With the
+    precision bfloat16, which is that of the products, memories are float32.
 
     For each layer the inputs are packed, shape `(n_tokens, input_dim)`, and the states are output
     and memory before the first token, shapes `(n_sequences, projection_dim)` and `(n_sequences,

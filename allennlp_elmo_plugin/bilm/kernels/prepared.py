@@ -37,7 +37,7 @@ class Prepared(Generic[T]):
         self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Hashable = None
     ) -> T:
         """
-        Return the value, which `make` makes from the parameters and which may depend on a key, too.
+        Return the value that `make` makes from the parameters. `key` is what else it depends on.
         """
         signature = key, checksums(parameters)
         kept = self._kept
@@ -56,9 +56,8 @@ def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
     Return a checksum of each parameter's numbers, with its version, type, shape and device. A call
     of the model reads each parameter once. Those on a GPU cost one synchronisation together.
     """
-    known = checksums_of_call()
-    if known is None:
-        known = {}
+    of_call = checksums_of_call()
+    known = {} if of_call is None else of_call
     pending: List[torch.Tensor] = []
     with lasting_tensors():
         for parameter in parameters:
@@ -73,7 +72,7 @@ def checksums(parameters: Sequence[torch.Tensor]) -> Tuple[Hashable, ...]:
     return tuple(
         (
             known[id(each)][1],
-            # torch counts no versions in inference mode: only the checksum notices a change.
+            # Inference tensors have no versions: only the checksum notices a change.
             0 if each.is_inference() else each._version,
             each.dtype,
             each.shape,

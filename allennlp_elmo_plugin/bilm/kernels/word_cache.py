@@ -62,8 +62,8 @@ class _Table(Guarded):
 
 class WordCache:
     """
-    Vectors of words, kept from batch to batch, of at most `max_words` words beside those of the
-    last call. When there are too many, the cache forgets all that were not told to `stay`. Frequent
+    Keeps the vectors of words from batch to batch, of at most `max_words` words besides those of
+    the last call. When there are too many, it forgets all that were not told to `stay`. Frequent
     words are soon back.
     """
 
