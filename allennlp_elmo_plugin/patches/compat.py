@@ -57,11 +57,10 @@ def apply() -> None:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """
-    Return whether a GPU ran out of memory. torch 1.12 has no class for this error, and a CUDA
-    library that fails to get its workspace raises another one.
+    Return whether a GPU ran out of memory, by the message: torch 1.12 has no class for this error,
+    and a CUDA library that fails to get its workspace raises another one.
     """
-    texts = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return any(text in str(error) for text in texts)
+    return any(text in str(error) for text in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
 
 
 def clip_grad_norm_(

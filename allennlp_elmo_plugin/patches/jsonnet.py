@@ -68,10 +68,8 @@ def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **k
     variables = ext_vars or {}
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
-    functions = {
+    kwargs["native_callbacks"] = {
         "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
-    return _original_evaluate_file(
-        filename, ext_vars=variables, native_callbacks=functions, **kwargs
-    )
+    return _original_evaluate_file(filename, ext_vars=variables, **kwargs)
