@@ -20,7 +20,8 @@ import torch
 
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm, batch_to_ids
+from allennlp_elmo_plugin.modules.elmo import batch_to_ids
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 
 WAYS = [("carried", 64), ("carried", 1), ("settled", 64), ("zero", 64)]
 """Initial states and batch sizes."""
@@ -67,7 +68,7 @@ def batches(sentences: List[List[str]], batch_size: int) -> Iterator[List[List[s
         yield sentences[start : start + batch_size]
 
 
-def top_layers(bilm: _ElmoBiLm, batch: List[List[str]]) -> torch.Tensor:
+def top_layers(bilm: ElmoBiLm, batch: List[List[str]]) -> torch.Tensor:
     """
     Shape `(batch_size, timesteps + 2, 2 * dim)`, sentence boundaries included.
     """
@@ -76,7 +77,7 @@ def top_layers(bilm: _ElmoBiLm, batch: List[List[str]]) -> torch.Tensor:
 
 
 def score(
-    bilm: _ElmoBiLm,
+    bilm: ElmoBiLm,
     softmax: Softmax,
     ids: Dict[str, int],
     sentences: List[List[str]],
@@ -106,7 +107,7 @@ def perplexity(*scores: torch.Tensor) -> float:
     return math.exp(-sum(each.mean().item() for each in scores) / len(scores))
 
 
-def changes(bilm: _ElmoBiLm, sentences: List[List[str]]) -> Tuple[float, float]:
+def changes(bilm: ElmoBiLm, sentences: List[List[str]]) -> Tuple[float, float]:
     """
     How far the top vectors of the same sentences, embedded again after others, are from those of
     before: the mean of the relative distances of all words, and of the first words.
@@ -138,7 +139,7 @@ def main() -> None:
     print(f"{'':22}perplexity             of the first {N_FIRST} words    change of vectors")
     print(f"{'':22}both  forward backward  forward backward    all words  first words")
     for initial_state, batch_size in WAYS:
-        bilm = _ElmoBiLm(str(arguments.elmo), None, initial_state=initial_state)
+        bilm = ElmoBiLm(str(arguments.elmo), None, initial_state=initial_state)
         bilm.eval()
         forward, backward = score(bilm, softmax, ids, sentences, batch_size)
         figures = [

@@ -16,7 +16,7 @@ from typing import List, Tuple
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from scripts.compare_initial_states import (
     batches,
     perplexity,
@@ -30,9 +30,9 @@ def layers(elmo: str, precision: str, sentences: List[List[str]]) -> List[torch.
     """
     For each layer shape `(n_words, 2 * dim)`.
     """
-    bilm = _ElmoBiLm(elmo, None, initial_state="settled", precision=precision).eval()
+    bilm = ElmoBiLm(elmo, None, initial_state="settled", precision=precision).eval()
     with torch.no_grad():
-        outputs = [bilm.run_words(batch) for batch in batches(sentences, 64)]
+        outputs = [bilm.run_sentences(batch) for batch in batches(sentences, 64)]
     return [
         torch.cat([output.unpack(layer)[output.packing.mask()] for output in outputs])
         for layer in range(bilm.num_layers)
@@ -59,7 +59,7 @@ def main() -> None:
     print("| precision | perplexity | relative error of layers 0, 1, 2 | lowest cosine of a word |")
     print("|---|---|---|---|")
     for precision in PRECISIONS:
-        bilm = _ElmoBiLm(str(args.elmo), None, initial_state="settled", precision=precision).eval()
+        bilm = ElmoBiLm(str(args.elmo), None, initial_state="settled", precision=precision).eval()
         forward, backward = score(bilm, softmax, ids, sentences, 64)
         figures = [
             errors(*pair) for pair in zip(layers(str(args.elmo), precision, sentences), expected)

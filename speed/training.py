@@ -19,7 +19,7 @@ from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.modules.elmo import _add_boundary_characters
+from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
 from speed.report import Row
 from speed.timing import take_turns
 from speed.workload import Corpus
@@ -79,15 +79,14 @@ class OurTraining(torch.nn.Module):
         )
 
     def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
-        tokens, lengths = _add_boundary_characters(batch.character_ids)
+        tokens, lengths = add_boundary_characters(batch.character_ids)
         output = self.bilm(tokens, lengths)
+        packing = output.packing
+        targets, targets_reverse = (packing.pack(targets) for targets in batch[1:])
+        packed = {"forward": targets, "backward": targets_reverse[packing.reversal]}
         losses = [
-            self.softmax.loss(
-                output.layers[direction][-1],
-                output.packing.pack(targets, backward=direction == "backward"),
-                samples,
-            )
-            for direction, targets in zip(("forward", "backward"), batch[1:])
+            self.softmax.loss(output.layers[direction][-1], targets, samples)
+            for direction, targets in packed.items()
         ]
         return (losses[0] + losses[1]) / 2
 

@@ -17,9 +17,9 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
 from allennlp_elmo_plugin.benchmark.cached_bilm import keep_vectors
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.modules import ElmoMultiTokenEmbedder, ElmoTokenEmbedder
-from allennlp_elmo_plugin.modules import elmo as elmo_module
+from allennlp_elmo_plugin.modules import ElmoMultiTokenEmbedder, ElmoTokenEmbedder, elmo_bilm
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import write_random_elmo
@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settled state is found soon, and not quite settled."""
-    monkeypatch.setattr(elmo_module, "_SETTLED_PASSES", 3)
+    monkeypatch.setattr(elmo_bilm, "_SETTLED_PASSES", 3)
 
 
 def arrays_of(value: Any) -> Any:
@@ -105,7 +105,7 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
             [embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")],
             list(embedder.embed_sentences(SENTENCES, batch_size=3)),
         ]
-        embedder._window_steps = 3
+        embedder._segment_steps = 3
         return [*whole, embedder.embed_batch(SENTENCES)]
 
     check_on_gpu(embed)
@@ -124,14 +124,14 @@ def test_out_of_memory(
 ) -> None:
     expected = ElmoEmbedder(*files, initial_state=initial_state)
     embedder = ElmoEmbedder(*files, 0, initial_state=initial_state)
-    run_layers = embedder.elmo_bilm.run_layers
+    run_vectors = embedder.elmo_bilm.run_vectors
 
-    def run_layers_with_little_memory(vectors: Any, packings: Any, *args: Any) -> Any:
-        if len(packings["forward"].batch_sizes) > n_steps:
+    def run_with_little_memory(vectors: Any, packing: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(packing.batch_sizes) > n_steps:
             raise pretend_gpu.out_of_memory()
-        return run_layers(vectors, packings, *args)
+        return run_vectors(vectors, packing, *args, **kwargs)
 
-    monkeypatch.setattr(embedder.elmo_bilm, "run_layers", run_layers_with_little_memory)
+    monkeypatch.setattr(embedder.elmo_bilm, "run_vectors", run_with_little_memory)
     for batch in (SENTENCES, SENTENCES[:2]):
         assert_close(embedder.embed_batch(batch), expected.embed_batch(batch))
 
@@ -460,7 +460,7 @@ def test_second_gpu(files: Files) -> None:
         before = gpu.n_allocations(0)
         embedder = ElmoEmbedder(*files, 1)
         embedder.embed_batch(SENTENCES)
-        embedder._window_steps = 3
+        embedder._segment_steps = 3
         embedder.embed_batch(SENTENCES)
         elmo = _elmo(files, requires_grad=True, vocab_to_cache=WORDS).to("cuda:1")
         list(_train(elmo, torch.device("cuda:1")))
@@ -525,13 +525,13 @@ def test_capture_of_the_layers(
 ) -> None:
     device = pretend_gpu.device
     lstm = BiLstm(BiLmOptions.from_file(files[0])).to(device).requires_grad_(requires_grad)
-    lstm.stateful = stateful
+    carried = CarriedState() if stateful else FixedState()
     packing = PackedBatch([3, 5, 0, 2], 5, device)
     vectors = torch.randn(packing.n_tokens, 8).to(device)
     inputs = {"forward": vectors, "backward": vectors.index_select(0, packing.reversal)}
     packings = dict.fromkeys(inputs, packing)
-    lstm(inputs, packings)  # so that there is a state
+    lstm(inputs, packings, carried)  # so that there is a state
     with pretend_gpu.capturing():
-        outputs = lstm(inputs, packings)
+        outputs = lstm(inputs, packings, carried)
         if requires_grad:
             sum(layers[-1].sum() for layers in outputs.values()).backward()

@@ -1,9 +1,14 @@
-from typing import Dict, List, Optional, Tuple, Union
+"""
+A frozen language model for task benchmarks, which computes each sentence once.
+"""
+
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.modules.elmo import Elmo, _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo import Elmo
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
 Vectors = Dict[bytes, torch.Tensor]
 """Layers of sentences, shape `(num_layers, timesteps + 2, dim)`, by their characters."""
@@ -15,20 +20,19 @@ VectorsOfModels = Dict[Tuple[str, ...], Vectors]
 class CachedBiLm(torch.nn.Module):
     """
     A frozen biLM that computes the layers of each sentence once. It stands in for the biLM of an
-    `Elmo`, whose scalar mix and dropout go on being trained.
-
-    The biLM is no part of this module: its weights are in no checkpoint of the task model.
+    `Elmo`, whose scalar mix and dropout are still trained. The biLM is no part of this module: its
+    weights are in no checkpoint of the task model.
 
     # Parameters
 
-    bilm : `_ElmoBiLm`
+    bilm : `ElmoBiLm`
         Its `initial_state` is not "carried", so that the vectors of a sentence depend on nothing
         else.
     vectors : `Dict[bytes, torch.Tensor]`
         What has been computed so far; several modules with the same weights may share it.
     """
 
-    def __init__(self, bilm: _ElmoBiLm, vectors: Vectors) -> None:
+    def __init__(self, bilm: ElmoBiLm, vectors: Vectors) -> None:
         super().__init__()
         if bilm.initial_state == "carried":
             raise ConfigurationError(
@@ -45,37 +49,25 @@ class CachedBiLm(torch.nn.Module):
     @torch.no_grad()
     def forward(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
-    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+    ) -> PaddedLayers:
         """
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, 50)`.
-        word_inputs : `torch.Tensor`, optional
-            Not used.
-
-        # Returns
-
-        `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
-            As of `_ElmoBiLm`: `activations` and `mask`.
+        See `ElmoBiLm.forward`; `word_inputs` are not used.
         """
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [row[:length].tobytes() for row, length in zip(rows, lengths)]
         self._compute(inputs, keys, lengths)
-        found = [self._vectors[key] for key in keys]
         shape = (self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
         layers = torch.zeros(shape)
-        for row, vectors in enumerate(found):
-            layers[:, row, : vectors.size(1)] = vectors
+        for row, key in enumerate(keys):
+            layers[:, row, : lengths[row] + 2] = self._vectors[key]
         mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
-        return {
-            "activations": list(layers.to(inputs.device)),
-            "mask": mask.to(inputs.device),
-        }
+        return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 
     def _compute(self, inputs: torch.Tensor, keys: List[bytes], lengths: List[int]) -> None:
-        """Adds what is missing to the vectors."""
+        """
+        Add what is missing to the vectors.
+        """
         missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
         if missing:
             bilm = self._bilm[0].to(inputs.device)
@@ -89,12 +81,11 @@ class CachedBiLm(torch.nn.Module):
 
 def keep_vectors(model: torch.nn.Module, vectors: VectorsOfModels) -> None:
     """
-    Puts a `CachedBiLm` in the place of each frozen biLM of a model. Those with the same weights and
+    Put a `CachedBiLm` in the place of each frozen biLM of a model. Those with the same weights and
     settings share their vectors.
     """
     for module in list(model.modules()):
-        if isinstance(module, Elmo) and isinstance(module._elmo_lstm, _ElmoBiLm):
-            bilm = module._elmo_lstm
-            if not any(parameter.requires_grad for parameter in bilm.parameters()):
-                shared = vectors.setdefault(tuple(bilm.fingerprint().values()), {})
-                module._elmo_lstm = CachedBiLm(bilm, shared)
+        if isinstance(module, Elmo) and isinstance(module.bilm, ElmoBiLm):
+            if not any(parameter.requires_grad for parameter in module.bilm.parameters()):
+                shared = vectors.setdefault(tuple(module.bilm.fingerprint().values()), {})
+                module.replace_bilm(CachedBiLm(module.bilm, shared))

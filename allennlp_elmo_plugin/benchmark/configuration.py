@@ -16,7 +16,7 @@ from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import (
     OPTIONS_NAME,
     WEIGHTS_NAME,
@@ -158,7 +158,7 @@ class Configuration:
                     f"--configs {self._folder}: {kind_of(task)}_elmo.jsonnet has no ELMo in it"
                 )
             for files in (elmos | _elmo_files(params)) - loaded:
-                _ElmoBiLm(*files)
+                ElmoBiLm(*files)
                 loaded.add(files)
             reader = params.pop("dataset_reader")
             other_reader = params.pop("validation_dataset_reader", reader.duplicate())

@@ -1,9 +1,12 @@
-import copy
+"""
+The LSTM layers of both directions of the language model.
+"""
+
 from typing import Dict, List, Optional, Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
+from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -35,7 +38,7 @@ class BiLstm(torch.nn.Module):
         self.directions = options.directions
         self.use_skip_connections = options.use_skip_connections
         self.dropout = torch.nn.Dropout(options.dropout)
-        # Whether calls go on from the state the last one left, and that state. See `reset_states`.
+        # Whether calls of the biLM start from the state that the last one left, and that state.
         self.stateful = False
         self.carried = CarriedState()
         for layer in range(options.n_layers):
@@ -77,7 +80,7 @@ class BiLstm(torch.nn.Module):
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
         """
-        Forgets the state that a `stateful` module carries from call to call.
+        Forget the carried states.
 
         # Parameters
 
@@ -90,7 +93,7 @@ class BiLstm(torch.nn.Module):
         self,
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
-        carried: Optional[CarriedState] = None,
+        carried: CarriedState = ZERO_STATE,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         # Parameters
@@ -100,71 +103,52 @@ class BiLstm(torch.nn.Module):
             packed in its order.
         packings : `Dict[str, PackedBatch]`
             For each direction the index of its batch.
-        carried : `CarriedState`, optional (default = `None`)
-            Where to start, and where to leave the state in the end. Without it, sequences start
-            from zero, or from this module's own carried state if it is `stateful`.
+        carried : `CarriedState`, optional (default = zeros)
+            Where to start, and where to leave the state in the end.
 
         # Returns
 
         `Dict[str, List[torch.Tensor]]`
             For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
-        # As of all attributes, `DataParallel` forgets what a replica writes to its states.
-        is_replica = getattr(self, "_is_replica", False)
-        if carried is None and self.stateful:
-            carried = copy.copy(self.carried) if is_replica else self.carried
-        if carried is None or isinstance(carried, FixedState):
-            return self._run(inputs, packings, carried)
-        with carried.lock:
-            # A call that fails leaves the states as they were.
-            states = copy.copy(carried)
-            outputs = self._run(inputs, packings, states)
-            carried.take_over(states)
-        return outputs
+        with carried.update() as states:
+            first = packings[self.directions[0]]
+            if (
+                first.n_tokens
+                and all(packing is first for packing in packings.values())
+                and self.has_plain_parts
+                and not needs_grad(*inputs.values(), *self.weights)
+            ):
+                return self._run_in_step(inputs, first, states)
+            return {
+                key: self._run(key, inputs[key], packings[key], states) for key in self.directions
+            }
 
     def _run(
-        self,
-        inputs: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
-        carried: Optional[CarriedState],
-    ) -> Dict[str, List[torch.Tensor]]:
+        self, direction: str, vectors: torch.Tensor, packing: PackedBatch, carried: CarriedState
+    ) -> List[torch.Tensor]:
         """
-        `forward` from the states of `carried`, or from zero.
+        Run the layers of one direction.
         """
-        first = packings[self.directions[0]]
-        if (
-            first.n_tokens
-            and all(packing is first for packing in packings.values())
-            and self.has_plain_parts
-            and not needs_grad(*inputs.values(), *self.weights)
-        ):
-            return self._run_in_step(inputs, first, carried)
-        outputs: Dict[str, List[torch.Tensor]] = {}
-        for direction in self.directions:
-            vectors, packing = inputs[direction], packings[direction]
-            if packing.n_tokens == 0:
-                outputs[direction] = [vectors] * self.n_layers
-                continue
-            outputs[direction] = []
-            for index in range(self.n_layers):
-                vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
-                key = direction, index
-                state = self._read_state(key, vectors, packing, carried)
-                output, state = self.layer(*key)(vectors, packing, state)
-                if carried is not None:
-                    carried.write(key, packing, state)
-                vectors = self._connect(index, vectors, output)
-                outputs[direction].append(vectors)
+        if packing.n_tokens == 0:
+            return [vectors] * self.n_layers
+        outputs = []
+        for index in range(self.n_layers):
+            vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
+            key = direction, index
+            state = self._read_state(key, vectors, packing, carried)
+            output, state = self.layer(*key)(vectors, packing, state)
+            carried.write(key, packing, state)
+            vectors = self._connect(index, vectors, output)
+            outputs.append(vectors)
         return outputs
 
     def _run_in_step(
-        self,
-        inputs: Dict[str, torch.Tensor],
-        packing: PackedBatch,
-        carried: Optional[CarriedState],
+        self, inputs: Dict[str, torch.Tensor], packing: PackedBatch, carried: CarriedState
     ) -> Dict[str, List[torch.Tensor]]:
         """
-        `forward` where no gradient is needed and both directions read the same sentences.
+        Run both directions at the same time, where they read the same sentences and no gradient is
+        needed.
         """
         vectors = list(inputs.values())
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
@@ -177,9 +161,7 @@ class BiLstm(torch.nn.Module):
             lstms = [self.layer(*key) for key in keys]
             results = run_in_step(lstms, vectors, packing.batch_sizes, states)
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
-                if carried is not None:
-                    state = output[packing.last], memory
-                    carried.write(key, packing, state)
+                carried.write(key, packing, (output[packing.last], memory))
                 vectors[i] = self._connect(index, vectors[i], output)
                 outputs[key[0]].append(vectors[i])
         return outputs
@@ -189,11 +171,11 @@ class BiLstm(torch.nn.Module):
         key: Tuple[str, int],
         vectors: torch.Tensor,
         packing: PackedBatch,
-        carried: Optional[CarriedState],
+        carried: CarriedState,
     ) -> LstmState:
         zero = self.layer(*key).zero_state(packing.order.size(0), vectors)
-        return zero if carried is None else carried.read(key, packing, zero)
+        return carried.read(key, packing, zero)
 
     def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        # The skip connection takes the input as the layer saw it, dropout included.
+        # The skip connection adds the input as the layer saw it, dropout included.
         return output + vectors if self.use_skip_connections and index > 0 else output

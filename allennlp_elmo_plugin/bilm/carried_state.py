@@ -1,4 +1,10 @@
-from typing import Any, Dict, Hashable, Optional
+"""
+The LSTM states that sentences start from, and that a batch leaves for the next.
+"""
+
+import copy
+from contextlib import contextmanager
+from typing import Any, Dict, Hashable, Iterator, Optional
 
 import torch
 
@@ -19,15 +25,33 @@ class CarriedState(Guarded):
     """
 
     def __init__(self) -> None:
-        # A call holds `lock` from the first state it reads to the last it writes, so that calls of
-        # several threads run one after the other.
         super().__init__()
         # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
         self._states: Dict[Hashable, LstmState] = {}
 
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**super().__getstate__(), "_states": dict(self._states)}
+
+    @contextmanager
+    def update(self) -> Iterator["CarriedState"]:
+        """
+        Yield a copy that takes the place of these states at the end, unless there is an error.
+        Calls of several threads run one after the other.
+        """
+        with self.lock:
+            states = copy.copy(self)
+            yield states
+            self._states = states._states
+
+    def for_segments(self, batch_size: int) -> "CarriedState":
+        """
+        Return the state for a batch that several calls run, each from where the last one ended.
+        """
+        return self
+
     def reset(self, mask: Optional[torch.Tensor] = None) -> None:
         """
-        Starts again from zero: all rows, or those in `mask`, shape `(n_rows,)`.
+        Start again from zero: all rows, or those in `mask`, shape `(n_rows,)`.
         """
         with self.lock:
             if mask is None:
@@ -44,14 +68,14 @@ class CarriedState(Guarded):
 
     def state_dict(self) -> Dict[Hashable, LstmState]:
         """
-        The states by their keys, on the CPU: outputs, shape `(n_rows, projection_dim)`, and
-        memories, shape `(n_rows, dim)`.
+        Return the states by (direction, layer), on the CPU: outputs, shape `(n_rows,
+        projection_dim)`, and memories, shape `(n_rows, dim)`.
         """
         return {key: (state[0].cpu(), state[1].cpu()) for key, state in self._states.items()}
 
     def load_state_dict(self, states: Dict[Hashable, LstmState]) -> None:
         """
-        Takes over what `state_dict` gave, whatever the device of the model.
+        Restore what `state_dict` returned, whatever the device of the model.
         """
         self._states = dict(states)
 
@@ -62,25 +86,18 @@ class CarriedState(Guarded):
         """
         return torch.cat([each[index] for state in self._states.values() for each in state])
 
-    def take_over(self, other: "CarriedState") -> None:
-        """
-        Go on from the states of `other`, which is not used any more.
-        """
-        self._states = other._states
-
-    def __getstate__(self) -> Dict[str, Any]:
-        return {**super().__getstate__(), "_states": dict(self._states)}
-
     def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
         """
+        Return what the rows of a batch that have a token start from.
+
         # Parameters
 
         key : `Hashable`
-            Which layer of which direction.
+            Direction and layer.
         packing : `PackedBatch`
-            The index of the batch, whose rows that have a token are read.
+            The index of the batch.
         zero : `Tuple[torch.Tensor, torch.Tensor]`
-            What rows seen for the first time get; shapes `(n_sequences, projection_dim)` and
+            Zeros of the shapes, type and device of the result: `(n_sequences, projection_dim)` and
             `(n_sequences, dim)`.
         """
         if key not in self._states:
@@ -120,21 +137,31 @@ class FixedState(CarriedState):
 
     # Parameters
 
-    carried : `CarriedState`
+    carried : `CarriedState`, optional (default = zeros)
         Its first row is the state.
     """
 
-    def __init__(self, carried: CarriedState) -> None:
+    def __init__(self, carried: Optional[CarriedState] = None) -> None:
         super().__init__()
-        self._states = {
-            key: (state[0][:1].clone(), state[1][:1].clone())
-            for key, state in carried._states.items()
-        }
+        for key, (output, memory) in ({} if carried is None else carried._states).items():
+            self._states[key] = output[:1].clone(), memory[:1].clone()
+
+    @contextmanager
+    def update(self) -> Iterator[CarriedState]:
+        """
+        Yield this state. No call waits for another.
+        """
+        yield self
+
+    def for_segments(self, batch_size: int) -> CarriedState:
+        carried = CarriedState()
+        for key, (output, memory) in self._states.items():
+            carried._states[key] = output.expand(batch_size, -1), memory.expand(batch_size, -1)
+        return carried
 
     def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
-        """
-        See `CarriedState.read`; the shapes are those of `zero`.
-        """
+        if key not in self._states:
+            return zero
         output, memory = self._states[key]
         return output.to(zero[0]).expand_as(zero[0]), memory.to(zero[1]).expand_as(zero[1])
 
@@ -142,3 +169,6 @@ class FixedState(CarriedState):
         """
         Do nothing.
         """
+
+
+ZERO_STATE = FixedState()

@@ -1,9 +1,14 @@
-from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+"""
+The bidirectional language model of ELMo as one module of torch.
+"""
+
+import copy
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
@@ -18,9 +23,9 @@ Lengths = Union[Sequence[int], torch.Tensor]
 
 class BiLmOutput(NamedTuple):
     """
-    What a biLM makes of a batch: for each direction (`"forward"`, `"backward"`) the token vectors
-    and the output of every LSTM layer, each `(n_tokens, projection_dim)` and packed in the
-    direction's order, and for each direction the `PackedBatch` that says which is which.
+    The layers of a batch: for each direction (`"forward"`, `"backward"`) the token vectors and the
+    output of every LSTM layer, each `(n_tokens, projection_dim)`, and the `PackedBatch` that tells
+    where each token belongs.
     """
 
     layers: Dict[str, List[torch.Tensor]]
@@ -55,18 +60,15 @@ class BiLmOutput(NamedTuple):
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
-class BiLm(torch.nn.Module):
+class BiLmNetwork(torch.nn.Module):
     """
-    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
-    encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
-    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
+    The layers of a biLM, without a `forward`, in which `BiLm` and AllenNLP's `ElmoBiLm` differ.
 
-    ```python
-    bilm = BiLm(BiLmOptions.from_file("options.json"))
-    read_weights("weights.hdf5", bilm)
-    output = bilm(character_ids)         # with the sentence boundaries in place
-    top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
-    ```
+    `BiLm.forward`, `run_words` and `run_vectors` run the layers from the tokens' ids, words or
+    vectors. Sentence boundaries are tokens like others. The backward direction reads the sentences
+    from their ends, unless it gets a text of its own (`*_reverse`), in the order in which it reads
+    it: training has a stream for each direction. Sentences start from the state `carried`, by
+    default that of `start()`, and leave it updated.
 
     Submodules and parameters have the names and shapes of AllenNLP's `_ElmoBiLm`.
 
@@ -75,12 +77,12 @@ class BiLm(torch.nn.Module):
     options : `BiLmOptions`
         What the model is made of.
     forget_bias : `float`, optional (default = `1.0`)
-        Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters have it in
-        them, as AllenNLP's have.
+        Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters include it, as
+        AllenNLP's do.
     token_layer : `CharacterEncoder`, optional (default = a new one)
         In place of the one that the options describe.
     device : `str`, optional (default = torch's default device)
-        Where the parameters are. On `"meta"` they have no memory and no values yet, and no random
+        Where the parameters are. On `"meta"` they have no memory and no values, and no random
         numbers are drawn: `load` of `saved_variables` gives them both.
     """
 
@@ -101,14 +103,13 @@ class BiLm(torch.nn.Module):
             self._token_embedder = CharacterEncoder(
                 options.char_cnn, options.projection_dim, options.project_characters, device
             )
-        else:
-            if options.n_tokens_vocab is None:
-                raise ValueError(
-                    'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its '
-                    "options"
-                )
+        elif options.n_tokens_vocab is not None:
             self._token_embedder = TokenEmbedding(
                 options.n_tokens_vocab, options.projection_dim, device
+            )
+        else:
+            raise ValueError(
+                'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its options'
             )
         self._elmo_lstm = BiLstm(options, forget_bias, device)
         # See `set_precision`.
@@ -127,101 +128,6 @@ class BiLm(torch.nn.Module):
     def get_output_dim(self) -> int:
         return len(self.options.directions) * self.options.projection_dim
 
-    @model_call
-    def forward(
-        self,
-        tokens: torch.Tensor,
-        lengths: Optional[Lengths] = None,
-        tokens_reverse: Optional[torch.Tensor] = None,
-        lengths_reverse: Optional[Lengths] = None,
-        carried: Optional[CarriedState] = None,
-    ) -> BiLmOutput:
-        """
-        # Parameters
-
-        tokens : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
-            embedding vocabulary ids, shape `(batch_size, timesteps)`. Sentence boundaries are
-            tokens like others.
-        lengths : `Sequence[int]` or `torch.Tensor`, optional (default = all of `timesteps`)
-            Tokens in each row, shape `(batch_size,)`; the rest is padding. From a tensor on a GPU
-            they have to be copied.
-        tokens_reverse, lengths_reverse : `torch.Tensor`, optional (default = `None`)
-            What the backward direction reads, in the order in which it reads it: training gives
-            each direction a stream of its own. Without it, the backward direction reads `tokens`
-            from the end.
-        carried : `CarriedState`, optional (default = `None`)
-            The LSTM states to start from and to update; see `BiLstm.forward`.
-        """
-        packing = _packing(tokens, lengths)
-        packed = packing.pack(tokens)  # (n_tokens, ...)
-        if tokens_reverse is None or not self.options.bidirectional:
-            return self.run_tokens(self.embed_tokens(packed), packing, carried)
-        packings = {"forward": packing, "backward": _packing(tokens_reverse, lengths_reverse)}
-        # One call, so that a word that both directions read is computed once.
-        vectors = self.embed_tokens(torch.cat([packed, packings["backward"].pack(tokens_reverse)]))
-        split = vectors.split([each.n_tokens for each in packings.values()])
-        return self.run_layers(dict(zip(packings, split)), packings, carried)
-
-    @model_call
-    def forward_words(
-        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
-    ) -> BiLmOutput:
-        """
-        `forward` for words as they are written, of a model that reads characters. No character ids
-        are made for words whose vectors are kept (`CharacterEncoder.max_cached_words`).
-
-        # Parameters
-
-        sentences : `Sequence[Sequence[str]]`
-            Words; sentence boundaries are words like others.
-        """
-        assert isinstance(self.token_layer, CharacterEncoder)
-        lengths = [len(sentence) for sentence in sentences]
-        device = self.token_layer.weights[0].device
-        packing = PackedBatch(lengths, max(lengths, default=0), device)
-        # Longest sentence first, as in `packing`.
-        ordered = sorted(sentences, key=len, reverse=True)
-        words = [
-            sentence[step]
-            for step, size in enumerate(packing.batch_sizes)
-            for sentence in ordered[:size]
-        ]
-        return self.run_tokens(self.token_layer.embed_words(words), packing, carried)
-
-    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
-        """
-        Return the vectors of tokens, shape `(n_tokens, projection_dim)`, without context.
-
-        # Parameters
-
-        tokens : `torch.Tensor`
-            Any tokens in any order, of the shape that the token layer takes.
-        """
-        return self.token_layer(tokens)
-
-    @model_call
-    def run_tokens(
-        self,
-        vectors: torch.Tensor,
-        packing: PackedBatch,
-        carried: Optional[CarriedState] = None,
-    ) -> BiLmOutput:
-        """
-        `forward` from token vectors on, where both directions read the same text.
-
-        # Parameters
-
-        vectors : `torch.Tensor`
-            Shape `(n_tokens, projection_dim)`, packed for the forward direction.
-        packing : `PackedBatch`
-            The index of the batch.
-        """
-        packed = {"forward": vectors}
-        if self.options.bidirectional:
-            packed["backward"] = vectors.index_select(0, packing.reversal)
-        return self.run_layers(packed, dict.fromkeys(packed, packing), carried)
-
     def set_precision(self, precision: str) -> None:
         """
         # Parameters
@@ -238,24 +144,121 @@ class BiLm(torch.nn.Module):
             if isinstance(module, (CharacterEncoder, Linear, ProjectedLstm)):
                 module.precision = precision
 
-    def run_layers(
+    def start(self) -> CarriedState:
+        """
+        Return the state that sentences start from unless a call is given another: what the last
+        call left if the LSTM is `stateful`, else zeros.
+        """
+        if not self.lstm.stateful:
+            return ZERO_STATE
+        # `DataParallel` forgets what a replica writes to its attributes.
+        is_replica = getattr(self.lstm, "_is_replica", False)
+        return copy.copy(self.lstm.carried) if is_replica else self.lstm.carried
+
+    @model_call
+    def run_words(
         self,
-        vectors: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
+        sentences: Sequence[Sequence[str]],
+        sentences_reverse: Optional[Sequence[Sequence[str]]] = None,
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
-        `forward` from token vectors on.
+        Run a model of characters over words. No character ids are made for words whose vectors are
+        cached (`CharacterEncoder.max_cached_words`).
+        """
+        vectors, packing = self._embed_words(sentences)
+        if sentences_reverse is None:
+            return self.run_vectors(vectors, packing, carried=carried)
+        return self.run_vectors(vectors, packing, *self._embed_words(sentences_reverse), carried)
+
+    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
+        assert isinstance(self.token_layer, CharacterEncoder)
+        lengths = [len(sentence) for sentence in sentences]
+        device = self.token_layer.weights[0].device
+        packing = PackedBatch(lengths, max(lengths, default=0), device)
+        # Longest sentence first, as in `packing`.
+        ordered = sorted(sentences, key=len, reverse=True)
+        words = [
+            sentence[step]
+            for step, size in enumerate(packing.batch_sizes)
+            for sentence in ordered[:size]
+        ]
+        return self.token_layer.embed_words(words), packing
+
+    @model_call
+    def run_vectors(
+        self,
+        vectors: torch.Tensor,
+        packing: PackedBatch,
+        vectors_reverse: Optional[torch.Tensor] = None,
+        packing_reverse: Optional[PackedBatch] = None,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        Run the LSTM layers.
 
         # Parameters
 
-        vectors : `Dict[str, torch.Tensor]`
-            For each direction shape `(n_tokens, projection_dim)`, packed in its order.
-        packings : `Dict[str, PackedBatch]`
-            For each direction.
+        vectors, vectors_reverse : `torch.Tensor`
+            Vectors of tokens, shape `(n_tokens, projection_dim)`, packed.
+        packing, packing_reverse : `PackedBatch`
+            The index of the batch.
         """
-        outputs = self._elmo_lstm(vectors, packings, carried)
-        return BiLmOutput({key: [vectors[key], *outputs[key]] for key in vectors}, packings)
+        inputs, packings = {"forward": vectors}, {"forward": packing}
+        if self.options.bidirectional:
+            if vectors_reverse is None or packing_reverse is None:
+                vectors_reverse = vectors.index_select(0, packing.reversal)
+                packing_reverse = packing
+            inputs["backward"], packings["backward"] = vectors_reverse, packing_reverse
+        outputs = self._elmo_lstm(inputs, packings, self.start() if carried is None else carried)
+        return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
+
+
+class BiLm(BiLmNetwork):
+    """
+    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
+    encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
+    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
+
+    ```python
+    bilm = BiLm(BiLmOptions.from_file("options.json"))
+    read_weights("weights.hdf5", bilm)
+    output = bilm(character_ids)         # with the sentence boundaries in place
+    top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
+    ```
+
+    See `BiLmNetwork` for the parameters.
+    """
+
+    @model_call
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        lengths: Optional[Lengths] = None,
+        tokens_reverse: Optional[torch.Tensor] = None,
+        lengths_reverse: Optional[Lengths] = None,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        # Parameters
+
+        tokens, tokens_reverse : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
+            embedding vocabulary ids, shape `(batch_size, timesteps)`.
+        lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
+            Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
+            padding. From a tensor on a GPU they have to be copied.
+        carried : `CarriedState`, optional (default = `start()`)
+        """
+        packing = _packing(tokens, lengths)
+        packed = packing.pack(tokens)  # (n_tokens, ...)
+        if tokens_reverse is None or not self.options.bidirectional:
+            return self.run_vectors(self.token_layer(packed), packing, carried=carried)
+        packing_reverse = _packing(tokens_reverse, lengths_reverse)
+        # One call, so that a word that both directions read is computed once.
+        vectors = self.token_layer(torch.cat([packed, packing_reverse.pack(tokens_reverse)]))
+        forward, backward = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
+        return self.run_vectors(forward, packing, backward, packing_reverse, carried)
 
 
 def _packing(tokens: torch.Tensor, lengths: Optional[Lengths]) -> PackedBatch:

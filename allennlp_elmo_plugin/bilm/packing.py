@@ -1,3 +1,7 @@
+"""
+The index by which a batch is computed without its padding.
+"""
+
 from typing import List, Sequence
 
 import numpy as np
@@ -6,13 +10,11 @@ import torch
 
 class PackedBatch:
     """
-    The one index of a batch of sequences of different lengths: which token stands where once the
-    padding is left out.
+    Where each token of a batch of sequences stands once the padding is left out.
 
-    Packed order is time-major with the longest sequence first, as in torch's `PackedSequence`:
-    first the first token of every sequence, then the second tokens of those that have one, and so
-    on. The backward direction reads each sequence from its end, so both directions share
-    `batch_sizes`, and only the place a packed row came from differs.
+    Packed order is that of torch's `PackedSequence`: the first token of every sequence, the longest
+    first, then the second tokens of those that have one, and so on. The backward direction reads
+    each sequence from its end, so both directions share `batch_sizes`.
 
     # Parameters
 
@@ -21,7 +23,7 @@ class PackedBatch:
     timesteps : `int`
         Length of the padded time axis, at least the longest sequence's.
     device : `torch.device`, optional (default = the CPU)
-        Where the indices are to live.
+        Where the indices are.
     """
 
     def __init__(
@@ -68,25 +70,15 @@ class PackedBatch:
     def n_tokens(self) -> int:
         return self.row.size(0)
 
-    def pack(self, tokens: torch.Tensor, backward: bool = False) -> torch.Tensor:
+    def pack(self, tokens: torch.Tensor) -> torch.Tensor:
         """
-        # Parameters
-
-        tokens : `torch.Tensor`
-            Shape `(batch_size, timesteps, ...)`.
-        backward : `bool`, optional (default = `False`)
-            Whether to read each sequence from its end.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(n_tokens, ...)`.
+        From shape `(batch_size, timesteps, ...)` to `(n_tokens, ...)`, for the forward direction.
         """
-        return tokens[self.row, self.backward_step if backward else self.forward_step]
+        return tokens[self.row, self.forward_step]
 
     def unpack(self, packed: Sequence[torch.Tensor], strip: int = 0) -> torch.Tensor:
         """
-        Sets the packed vectors of the directions side by side, back in their places.
+        Put the packed vectors of the directions side by side, back in their places.
 
         # Parameters
 
@@ -119,10 +111,7 @@ class PackedBatch:
 
     def mask(self, strip: int = 0) -> torch.Tensor:
         """
-        # Returns
-
-        `torch.BoolTensor`
-            Shape `(batch_size, max(timesteps - 2 * strip, 0))`: where `unpack` has a token.
+        Return where `unpack` has a token, shape `(batch_size, max(timesteps - 2 * strip, 0))`.
         """
         timesteps = max(self.timesteps - 2 * strip, 0)
         steps = torch.arange(timesteps, device=self.lengths.device)

@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     check_output,
     has_checkpoint,
 )
-from allennlp_elmo_plugin.modules.elmo import INITIAL_STATES
+from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,

@@ -1,3 +1,7 @@
+"""
+AllenNLP's indexer `elmo_characters`, with less work for each word.
+"""
+
 from collections.abc import Sequence as AbstractSequence
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -14,13 +18,8 @@ from allennlp_elmo_plugin.registration import register_anew
 
 class CharacterIds(AbstractSequence):
     """
-    An array of character ids that AllenNLP can handle as the list of lists that it expects: it has
-    a length and equals such a list.
-
-    # Parameters
-
-    array : `np.ndarray`
-        Shape (words, max_characters).
+    An array of character ids, shape `(words, max_characters)`, that AllenNLP can handle as the list
+    of lists that it expects: it has a length and equals such a list.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -43,12 +42,7 @@ class CharacterIds(AbstractSequence):
 
 class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
     """
-    Words as lists of character ids, by AllenNLP's name; each word is spelled only once.
-
-    # Parameters
-
-    tokens_to_add : `Dict[str, int]`, optional (default = `None`)
-        Words that are one special character, with the id of that character.
+    AllenNLP's mapper from words to character ids. It spells each word only once.
     """
 
     def __init__(self, tokens_to_add: Dict[str, int] = None) -> None:  # type: ignore[assignment]
@@ -56,20 +50,11 @@ class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
         self._table = CharacterTable(self.max_word_length, self.tokens_to_add)
 
     def convert_word_to_char_ids(self, word: str) -> List[int]:
-        """
-        # Returns
-
-        `List[int]`
-            50 ids from 1 to 261.
-        """
         return self._table.lookup([word])[0].tolist()
 
     def convert_words_to_char_ids(self, words: Sequence[str]) -> np.ndarray:
         """
-        # Returns
-
-        `np.ndarray`
-            int16, shape (len(words), 50), ids from 1 to 261.
+        Return an int16 array, shape `(len(words), 50)`, of ids from 1 to 261.
         """
         return self._table.lookup(words)
 
@@ -83,19 +68,19 @@ class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
 @register_anew(TokenIndexer, "elmo_characters")
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
-    Tokens as character ids for ELMo. It takes the place of AllenNLP's indexer of the same names
-    and gives the same tensors, but a word that was seen before costs one dictionary access, not
-    50 steps of Python, and the ids of a field are one array, not a list a word.
+    Tokens as character ids for ELMo. Registered as `elmo_characters`, in the place of AllenNLP's
+    indexer, whose tensors it makes; but a word that was seen before costs one dictionary access in
+    place of 50 steps of Python, and the ids of a field are one array in place of a list a word.
 
     # Parameters
 
     namespace : `str`, optional (default = `"elmo_characters"`)
         Not used: characters need no vocabulary.
     tokens_to_add : `Dict[str, int]`, optional (default = `None`)
-        Words that are one special character, with the id of that character, below 261. A model
-        that was not trained with it had better not use the character for anything else.
+        Words that are one special character, with the id of that character, below 261. If the model
+        was not trained with it, choose one that does not occur in the text, such as 1 to 32.
     token_min_padding_length : `int`, optional (default = `0`)
-        The tensor of a field has at least so many tokens.
+        The least number of tokens in the tensor of a field.
     namespace_to_cache : `str`, optional (default = `None`)
         The namespace of the vocabulary that counts the words as they are. Their ids in it come with
         the characters, for an `elmo_token_embedder` with the same `namespace_to_cache`.
@@ -117,12 +102,6 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
             counter[self._namespace_to_cache][token.ensure_text()] += 1
 
     def get_empty_token_list(self) -> IndexedTokenList:
-        """
-        # Returns
-
-        `Dict[str, List[Any]]`
-            What `tokens_to_indices` gives, without a token.
-        """
         empty: IndexedTokenList = {"elmo_tokens": []}
         if self._namespace_to_cache is not None:
             empty["word_inputs"] = []
@@ -130,11 +109,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
 
     def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> Dict[str, Any]:
         """
-        # Returns
-
-        `Dict[str, Any]`
-            `elmo_tokens`, `CharacterIds` with one item of 50 ids a token; with `namespace_to_cache`
-            also `word_inputs`, a list of ids: -1 for a word that the vocabulary does not have.
+        Return `elmo_tokens`, `CharacterIds` with 50 ids a token; with `namespace_to_cache` also
+        `word_inputs`, a list of ids: -1 for a word that is not in the vocabulary.
         """
         words = [token.ensure_text() for token in tokens]
         indices: Dict[str, Any] = {
@@ -150,11 +126,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
     ) -> Dict[str, torch.Tensor]:
         """
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            `elmo_tokens`: int64, shape (padding length, 50), 0 where padded. With
-            `namespace_to_cache` also `word_inputs`: int64, shape (padding length,), 0 where padded.
+        Return `elmo_tokens`, shape `(padding length, 50)`; with `namespace_to_cache` also
+        `word_inputs`, shape `(padding length,)`. Both are int64, and 0 where padded.
         """
         ids = tokens["elmo_tokens"]
         # An empty field has a plain list, and others may index fields themselves.

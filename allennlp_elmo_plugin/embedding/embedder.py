@@ -1,7 +1,8 @@
-"""Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
+"""
+Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`.
+"""
 
 import logging
-from contextlib import nullcontext
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
@@ -9,21 +10,14 @@ import torch
 from allennlp.common.checks import ConfigurationError, check_for_gpu
 from allennlp.common.util import lazy_groups_of
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    CharacterTable,
-)
-from allennlp_elmo_plugin.bilm.model import BiLmOutput
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.data.sentence_lines import SentenceLines
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
-from allennlp_elmo_plugin.embedding.long_sentences import run_in_windows
-from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, _ElmoBiLm, check_sentences
-from allennlp_elmo_plugin.modules.elmo_token_embedder import (
-    DEFAULT_OPTIONS_FILE,
-    DEFAULT_WEIGHT_FILE,
-)
+from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
+from allennlp_elmo_plugin.modules.elmo import check_sentences
+from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from allennlp_elmo_plugin.patches.compat import int_to_device, is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -35,12 +29,12 @@ OUTPUT_FORMATS: Dict[str, Callable[[List[torch.Tensor]], List[torch.Tensor]]] = 
     "top": lambda layers: layers[-1:],
     "average": lambda layers: [torch.stack(layers).mean(0)],
 }
-"""What can be had of the layers, a list of tensors of one shape."""
+"""What to compute from the layers, a list of tensors of one shape."""
 
 DEFAULT_INITIAL_STATE = "settled"
 
-_WINDOW_STEPS = 2048
-"""Longer sentences are embedded in windows of so many tokens."""
+_SEGMENT_STEPS = 2048
+"""Longer sentences are embedded in segments of so many tokens."""
 
 
 class ElmoEmbedder:
@@ -55,16 +49,15 @@ class ElmoEmbedder:
     the sentences before it: `initial_state="carried"`. Layer 0 is the one without context (the
     character encoder's output, twice); then follow the LSTM layers, the forward half first.
 
-    Sentences may have any length: over 2048 tokens they are run in windows of time, with the same
-    numbers. If a GPU has too little memory for a batch, the batch is halved until it fits.
+    Sentences may have any length: over 2048 tokens they are run in segments, with the same numbers.
+    If a GPU has too little memory for a batch, the batch is halved until it fits.
 
     # Parameters
 
-    options_file : `str`, optional
-        Options of the language model (JSON): a path or an address.
-    weight_file : `str`, optional
-        Weights of the language model (HDF5): a path or an address. Both files default to the
-        published original model.
+    options_file, weight_file : `str`, optional
+        Options (JSON) and weights (HDF5) of the language model: paths, addresses, a folder or the
+        short name of a published model; see `ElmoFiles.find`. Both default to the published
+        original model.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
@@ -93,9 +86,8 @@ class ElmoEmbedder:
     ) -> None:
         check_for_gpu(cuda_device)
         self.cuda_device = cuda_device
-        self._device = int_to_device(cuda_device)
         words = list(dict.fromkeys(vocab_to_cache or []))
-        self.elmo_bilm = _ElmoBiLm(
+        self.elmo_bilm = ElmoBiLm(
             options_file,
             weight_file,
             initial_state=initial_state,
@@ -104,14 +96,12 @@ class ElmoEmbedder:
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         self.elmo_bilm.eval()
-        self.elmo_bilm.to(self._device)
+        self.elmo_bilm.to(int_to_device(cuda_device))
         if words:
             words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
-            self.elmo_bilm.token_layer.keep_words(words)  # type: ignore[operator]
-        # As many characters a word as the model was trained with, 50 or not.
-        self._table = CharacterTable(self.elmo_bilm._max_characters)
+            self.elmo_bilm.token_layer.keep_words(words)
         # Both are halved when a GPU has too little memory.
-        self._window_steps = _WINDOW_STEPS
+        self._segment_steps = _SEGMENT_STEPS
         self._max_batch_tokens: Optional[int] = None
 
     @property
@@ -138,23 +128,15 @@ class ElmoEmbedder:
         """
         check_sentences(batch)
         with torch.no_grad():
-            output = self._run(batch)
+            output = self.elmo_bilm.run_sentences(batch)
             # (batch_size, timesteps, 2 * projection size) each
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
-        # (batch_size, layers, timesteps, 2 * projection size)
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
     def embed_sentence(self, sentence: List[str]) -> Array:
         """
-        # Parameters
-
-        sentence : `List[str]`
-            One tokenised sentence.
-
-        # Returns
-
-        `numpy.ndarray`
-            Its layers, float32 of shape `(layers, tokens, 2 * projection size)`.
+        Return the layers of one tokenised sentence, float32 of shape `(layers, tokens, 2 *
+        projection size)`.
         """
         if isinstance(sentence, str):
             raise ConfigurationError(
@@ -183,35 +165,20 @@ class ElmoEmbedder:
         if output_format == "all":
             shape = (self.elmo_bilm.num_layers, *shape)
         arrays: List[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
-        # Where states are carried, a sentence without tokens has its part in that, too, unless
-        # there are no others.
+        # Carried states depend on sentences without tokens too, unless there are no others.
         carried = self.initial_state == "carried"
         rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
-        # The windows of a long sentence go on from each other's states, whatever other threads do.
-        with self.elmo_bilm.lstm.carried.lock if carried else nullcontext():
-            embedded = self._embed([batch[i] for i in rows], output_format)
-        for i, array in zip(rows, embedded):
-            arrays[i] = array
+        if rows:
+            for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
+                arrays[i] = array
         return arrays
 
     def embed_sentences(
         self, sentences: Iterable[List[str]], batch_size: int = 64
     ) -> Iterator[Array]:
         """
-        Embed any number of sentences lazily, holding one batch at a time.
-
-        # Parameters
-
-        sentences : `Iterable[List[str]]`
-            Tokenised sentences.
-        batch_size : `int`, optional (default = `64`)
-            Number of sentences that the model runs on at once.
-
-        # Returns
-
-        `Iterator[numpy.ndarray]`
-            The layers of each sentence, in order: float32 of shape
-            `(layers, tokens, 2 * projection size)`.
+        Yield the layers of any number of tokenised sentences as `embed_sentence` returns them, in
+        order. Only one batch of `batch_size` sentences at a time is in memory.
         """
         if isinstance(sentences, str):
             check_sentences(sentences)
@@ -242,10 +209,10 @@ class ElmoEmbedder:
         part of a token), a blank line an empty sentence. Every sentence becomes a dataset, whose
         key is the number of its line, from 0: `"0"`, `"1"`, ... The dataset `sentence_to_index` of
         shape `(1,)` holds a JSON object that maps each sentence to its key. A sentence that occurs
-        again is there again; whoever reads JSON into a dictionary gets the last one's key.
+        again is there again; a dictionary read from the JSON has the last key.
 
-        Input and output are streams: memory does not grow with them, but for `sentence_to_index`,
-        whose text is in memory when it is written at the end.
+        Memory does not grow with the text, except for `sentence_to_index`, which is in memory when
+        it is written at the end.
 
         # Parameters
 
@@ -268,14 +235,14 @@ class ElmoEmbedder:
         overwrite : `bool`, optional (default = `False`)
             Replace an existing output file.
         batch_tokens : `int`, optional (default = `4096`)
-            Most tokens, sentence boundaries counted, of a batch of more than one sentence. Without
-            effect where states are carried.
+            Most tokens, sentence boundaries counted, of a batch of more than one sentence. It has
+            no effect where states are carried.
         dtype : `str`, optional (default = `"float32"`)
             `"float32"`, or `"float16"` for half the size.
         compression : `str`, optional (default = `None`)
             `"gzip"` or `"lzf"`.
         resume : `bool`, optional (default = `False`)
-            Go on with what a run with the same arguments has left that did not finish, if any.
+            Continue the file of a run with the same arguments that did not finish, if any.
         num_shards, shard_index : `int`, optional
             Embed one of `num_shards` parts of the text, numbered from 0; `allennlp elmo-merge`
             joins them. Blocks of 1024 lines are dealt to the shards in turn.
@@ -314,16 +281,11 @@ class ElmoEmbedder:
         )
         return corpus_embedder.embed(SentenceLines(input_file), output_file_path, overwrite, resume)
 
-    def _run(self, batch: List[List[str]]) -> BiLmOutput:
-        """The layers of a batch, sentence boundaries included."""
-        return self.elmo_bilm.run_words(batch)
-
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        """`embed_batch`, in as many steps as the memory asks for."""
-        if not batch:
-            return []
+        """
+        Embed a batch in as many steps as the memory requires.
+        """
         # Rows of carried states can't be run one after the other: only time can be cut then.
-        carried = self.elmo_bilm.lstm.carried.state_dict()
         can_split = len(batch) > 1 and self.initial_state != "carried"
         n_tokens = sum(map(len, batch))
         if can_split and self._max_batch_tokens is not None and n_tokens > self._max_batch_tokens:
@@ -332,19 +294,18 @@ class ElmoEmbedder:
             with torch.no_grad():
                 return self._embed_at_once(batch, output_format)
         except RuntimeError as error:
-            if not is_out_of_memory(error) or not (can_split or self._window_steps > 1):
+            if not is_out_of_memory(error) or not (can_split or self._segment_steps > 1):
                 raise
             message = str(error).splitlines()[0]
         # Out of the handler, whose traceback would keep the tensors alive.
         torch.cuda.empty_cache()
-        self.elmo_bilm.lstm.carried.load_state_dict(carried)
         if can_split:
             self._max_batch_tokens = n_tokens // 2
             logger.warning("%s: batches have at most %d tokens now", message, n_tokens // 2)
             return self._embed_halves(batch, output_format)
         longest = max(map(len, batch)) + 2
-        self._window_steps = max(min(self._window_steps, longest) // 2, 1)
-        logger.warning("%s: sentences are cut at %d tokens now", message, self._window_steps)
+        self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
+        logger.warning("%s: sentences are cut at %d tokens now", message, self._segment_steps)
         return self._embed(batch, output_format)
 
     def _embed_halves(self, batch: List[List[str]], output_format: str) -> List[Array]:
@@ -354,55 +315,23 @@ class ElmoEmbedder:
             *self._embed(batch[half:], output_format),
         ]
 
+    @model_call
     def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:
         select = OUTPUT_FORMATS[output_format]
-        if max(map(len, batch)) + 2 > self._window_steps:
-            selected = self._embed_in_windows(batch, select)
-        else:
-            output = self._run(batch)
-            # For each layer the two directions, (n_tokens, projection size) each
-            layers = zip(*(select(layers) for layers in output.layers.values()))
-            # (batch_size, layers, timesteps, 2 * projection size)
-            unpacked = torch.stack([output.packing.unpack(each, strip=1) for each in layers], dim=1)
-            selected = [
-                row[:, : len(sentence)] for row, sentence in zip(unpacked.cpu().numpy(), batch)
-            ]
+        # Carried states change at the end, and so not at all if the memory is too small. No other
+        # thread changes them between two segments.
+        with self.elmo_bilm.start().update() as states:
+            if max(map(len, batch)) + 2 > self._segment_steps:
+                selected = embed_in_segments(
+                    self.elmo_bilm, batch, states, self._segment_steps, select
+                )
+            else:
+                output = self.elmo_bilm.run_sentences(batch, states)
+                # For each layer the two directions, (n_tokens, projection size) each
+                layers = zip(*(select(layers) for layers in output.layers.values()))
+                unpacked = [output.packing.unpack(each, strip=1) for each in layers]
+                # (batch_size, layers, timesteps, 2 * projection size)
+                rows = torch.stack(unpacked, dim=1).cpu().numpy()
+                selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
         # Copies, so that one sentence does not keep the whole batch in memory.
         return [(row if output_format == "all" else row[0]).copy() for row in selected]
-
-    def _embed_in_windows(
-        self,
-        batch: List[List[str]],
-        select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
-    ) -> List[Array]:
-        bilm = self.elmo_bilm
-        sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
-        lengths = torch.tensor([len(words) for words in sentences])  # (batch_size,)
-        state = CarriedState()
-        if self.initial_state == "carried":
-            state = bilm.lstm.carried
-        elif self.initial_state == "settled":
-            state.load_state_dict(
-                {
-                    key: (output.repeat(len(batch), 1), memory.repeat(len(batch), 1))
-                    for key, (output, memory) in bilm.settled_state().state_dict().items()
-                }
-            )
-        arrays: List[Array] = []
-        dim = bilm.options.projection_dim
-        for window in run_in_windows(bilm, sentences, self._table, state, self._window_steps):
-            for i, (direction, layers) in enumerate(window.output.layers.items()):
-                # (layers, n_tokens, projection size)
-                vectors = torch.stack(select(layers)).cpu().numpy()
-                if not arrays:
-                    arrays = [
-                        numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
-                        for words in sentences
-                    ]
-                positions = window.positions(direction, lengths)
-                rows, steps = (each.cpu().numpy() for each in positions)  # (n_tokens,) each
-                for row in range(len(batch)):
-                    here = rows == row
-                    array = arrays[row][..., i * dim : (i + 1) * dim]
-                    array[:, steps[here]] = vectors[:, here]
-        return [array[:, 1:-1] for array in arrays]

@@ -1,86 +1,70 @@
-from typing import Iterator, List, NamedTuple, Sequence, Tuple
+"""
+Layers of sentences that are too long to be run at once.
+"""
 
+from typing import Any, Callable, List, Sequence
+
+import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.bilm.model import BiLmNetwork
 
 
-class TimeWindow(NamedTuple):
-    """
-    What a biLM makes of the steps from `start` on, as many as the window is wide. In step i the
-    forward direction reads token i of a sentence, the backward direction token i from the end.
-    """
-
-    start: int
-    output: BiLmOutput
-
-    def positions(self, direction: str, lengths: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        """
-        Where the packed vectors of a direction belong.
-
-        # Parameters
-
-        direction : `str`
-        lengths : `torch.Tensor`
-            Tokens of each sentence, shape `(batch_size,)`, on any device.
-
-        # Returns
-
-        `Tuple[torch.Tensor, torch.Tensor]`
-            The row and the token in it, each of shape `(n_tokens,)`, on the model's device.
-        """
-        packing = self.output.packings[direction]
-        step = self.start + packing.forward_step  # (n_tokens,)
-        if direction == "backward":
-            step = lengths.to(step.device)[packing.row] - 1 - step
-        return packing.row, step
-
-
-def run_in_windows(
-    bilm: BiLm,
-    sentences: Sequence[Sequence[str]],
-    table: CharacterTable,
+def embed_in_segments(
+    bilm: BiLmNetwork,
+    batch: Sequence[Sequence[str]],
     carried: CarriedState,
     width: int,
-) -> Iterator[TimeWindow]:
+    select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
+) -> List[Any]:
     """
-    Runs a biLM over sentences of any length, a window of time after another. Either direction goes
-    on from the state in which it left the window before, so that the numbers are those of one run
-    over everything, while memory is needed for one window only.
+    Run sentences of any length, one segment of time after another. Either direction starts from the
+    state in which it left the segment before, so that the numbers are those of one run, while only
+    one segment at a time is in the model's memory.
 
     # Parameters
 
-    bilm : `BiLm`
+    bilm : `BiLmNetwork`
         A model of characters.
-    sentences : `Sequence[Sequence[str]]`
-        Words, `<S>` and `</S>` among them.
-    table : `CharacterTable`
-        How they are spelled.
+    batch : `Sequence[Sequence[str]]`
+        Tokenised sentences; `<S>` and `</S>` are added here.
     carried : `CarriedState`
-        What the sentences start from; the state after their last words is left there.
+        What the sentences start from; it is updated.
     width : `int`
-        Steps of a window, at least 1.
+        Steps of a segment, at least 1.
+    select : `Callable[[List[torch.Tensor]], List[torch.Tensor]]`
+        What to compute from the layers of a direction, shape `(n_tokens, projection_dim)` each.
+
+    # Returns
+
+    `List[numpy.ndarray]`
+        For each sentence float32 of shape `(n_selected, len(sentence), output_dim)`.
     """
-    device = next(bilm.parameters()).device
-
-    def character_ids(rows: List[Sequence[str]]) -> torch.Tensor:
-        return torch.from_numpy(sentences_to_character_ids(rows, table)).to(device)
-
+    sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
+    reverse = [words[::-1] for words in sentences]
+    carried = carried.for_segments(len(sentences))
+    dim = bilm.options.projection_dim
+    arrays: List[Any] = []
     for start in range(0, max(map(len, sentences)), width):
-        window = [words[start : start + width] for words in sentences]
-        reverse = [
-            words[max(len(words) - start - width, 0) : max(len(words) - start, 0)][::-1]
-            for words in sentences
-        ]
-        lengths = [len(words) for words in window]
-        output = BiLm.forward(
-            bilm,
-            character_ids(window),  # (batch_size, width, max_characters)
-            lengths,
-            character_ids(reverse),
-            lengths,
-            carried,
+        segments, segments_reverse = (
+            [words[start : start + width] for words in each] for each in (sentences, reverse)
         )
-        yield TimeWindow(start, output)
+        output = bilm.run_words(segments, segments_reverse, carried)
+        for i, (direction, layers) in enumerate(output.layers.items()):
+            vectors = torch.stack(select(layers)).cpu().numpy()  # (n_selected, n_tokens, dim)
+            if not arrays:
+                arrays = [
+                    numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
+                    for words in sentences
+                ]
+            packing = output.packings[direction]
+            rows, steps = packing.row.cpu().numpy(), packing.forward_step.cpu().numpy()
+            for row, array in enumerate(arrays):
+                here = rows == row
+                places = start + steps[here]
+                if direction == "backward":
+                    places = array.shape[1] - 1 - places
+                array[:, places, i * dim : (i + 1) * dim] = vectors[:, here]
+    return [array[:, 1:-1] for array in arrays]

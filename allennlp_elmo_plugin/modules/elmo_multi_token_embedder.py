@@ -3,7 +3,8 @@ from typing import Optional
 import torch
 from allennlp.modules.token_embedders import TokenEmbedder
 
-from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
+from allennlp_elmo_plugin.modules.elmo import Elmo
+from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
 

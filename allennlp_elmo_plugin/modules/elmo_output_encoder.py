@@ -1,3 +1,7 @@
+"""
+ELMo at the output of an encoder.
+"""
+
 from typing import Optional
 
 import torch
@@ -8,17 +12,17 @@ from allennlp.modules import Highway, Seq2SeqEncoder
 class ElmoOutputEncoder(Seq2SeqEncoder):
     """
     An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), in a model
-    that knows nothing of ELMo. The representation comes in as the first features of each token,
-    goes round the encoder, and is set before what the encoder says.
+    that knows nothing of ELMo. The representation is the first features of each token; it bypasses
+    the encoder and is prepended to its output.
 
-    Registered as `elmo_output`. AllenNLP sets embeddings side by side in the alphabetical order of
-    their names, so `"elmo"` has to be the first of them; `elmo_multi_token_embedder` gives two
-    representations, of which the first goes round and the second into the encoder.
+    Registered as `elmo_output`. AllenNLP concatenates embeddings in the alphabetical order of their
+    names, so `"elmo"` has to be the first of them; `elmo_multi_token_embedder` returns two
+    representations, of which the first bypasses the encoder and the second is its input.
 
     # Parameters
 
     encoder : `Seq2SeqEncoder`
-        Gets the other features.
+        Reads the other features.
     elmo_dim : `int`
         Size of the representation.
     num_highway_layers : `int`, optional (default = `0`)
@@ -47,17 +51,7 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
         self, inputs: torch.Tensor, mask: Optional[torch.BoolTensor] = None
     ) -> torch.Tensor:
         """
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Shape `(batch_size, timesteps, input_dim)`.
-        mask : `torch.BoolTensor`, optional (default = `None`)
-            Shape `(batch_size, timesteps)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, timesteps, output_dim)`.
+        From shape `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`.
         """
         elmo, others = inputs.split([self._elmo_dim, inputs.size(-1) - self._elmo_dim], dim=-1)
         if self._highway is not None:

@@ -9,7 +9,8 @@ from allennlp.data import Vocabulary
 # Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
 from allennlp.modules.token_embedders import TokenEmbedder
 
-from allennlp_elmo_plugin.modules.elmo import MAX_CACHED_WORDS, Elmo
+from allennlp_elmo_plugin.modules.elmo import Elmo
+from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from allennlp_elmo_plugin.registration import register_anew
 

@@ -14,6 +14,8 @@ from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
 from allennlp_elmo_plugin.modules import elmo_token_embedder as our_token_embedder
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.names import replace
 from allennlp_elmo_plugin.training import run_folder
@@ -30,8 +32,9 @@ def apply() -> None:
         if original is not ours:
             _redirect_from_params(original, ours)
         replace(original, ours)
-    for name in ("batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder"):
-        replace(getattr(elmo, name), getattr(our_elmo, name))
+    replace(elmo.batch_to_ids, our_elmo.batch_to_ids)
+    replace(elmo._ElmoBiLm, ElmoBiLm)
+    replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder)
     replace(archival.archive_model, our_archival.archive_model)
     replace(archival.load_archive, our_archival.load_archive)
     replace(archival._load_model, our_archival.load_model)

@@ -38,8 +38,8 @@ def test_words_are_their_characters(bilm, max_cached_words):
     for _ in range(2):
         with torch.no_grad():
             assert (run(bilm) - expected).abs().max() < 1e-6
-            assert (layers(bilm.forward_words(SENTENCES)) - expected).abs().max() < 1e-6
-        outputs = layers(bilm.forward_words(SENTENCES))
+            assert (layers(bilm.run_words(SENTENCES)) - expected).abs().max() < 1e-6
+        outputs = layers(bilm.run_words(SENTENCES))
         assert outputs.requires_grad
         assert (outputs - expected).abs().max() < 1e-6
 
@@ -58,9 +58,9 @@ def test_a_precision_for_a_model_of_another_type(bilm, precision, dtype):
 
 
 def test_no_words(bilm):
-    assert layers(bilm.forward_words([])).shape == (3, 0, 0, 128)
+    assert layers(bilm.run_words([])).shape == (3, 0, 0, 128)
     with torch.no_grad():
-        assert layers(bilm.forward_words([[], []])).shape == (3, 2, 0, 128)
+        assert layers(bilm.run_words([[], []])).shape == (3, 2, 0, 128)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -73,7 +73,7 @@ def test_kept_words_follow_the_parameters(bilm, cached):
     expected = run(bilm).detach()
     with torch.no_grad():
         assert (run(bilm) - expected).abs().max() < 1e-5
-        assert (layers(bilm.forward_words(SENTENCES)) - expected).abs().max() < 1e-5
+        assert (layers(bilm.run_words(SENTENCES)) - expected).abs().max() < 1e-5
     assert (before - expected).abs().max() > 1e-3
 
 

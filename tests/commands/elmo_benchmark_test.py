@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.commands import elmo_benchmark
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
 from allennlp_elmo_plugin.files.locks import locked_folder
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
 
@@ -240,13 +240,13 @@ def test_vectors_are_computed_once_and_the_test_set_is_scored(
     elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_sentences = []
-    forward = _ElmoBiLm.forward
+    forward = ElmoBiLm.forward
 
     def counting(self: Any, inputs: Any, *arguments: Any) -> Any:
         n_sentences.append(len(inputs))
         return forward(self, inputs, *arguments)
 
-    monkeypatch.setattr(_ElmoBiLm, "forward", counting)
+    monkeypatch.setattr(ElmoBiLm, "forward", counting)
     (data / "sst5" / "test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
     benchmark(["sst5"], elmo, data, tmp_path / "out", 2, overrides=ONE_EPOCH)
     trees = (data / "sst5" / "train.txt").read_text(encoding="utf-8").split("\n")

@@ -264,7 +264,7 @@ def test_sentences_of_any_length(files, initial_state):
     rng = random.Random(0)
     batch = [[rng.choice("abcdef") for _ in range(n)] for n in (3, 40, 0, 25)]
     whole, cut = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
-    cut._window_steps = 7
+    cut._segment_steps = 7
     for _ in range(2):  # the second time from carried states
         for output_format in ("all", "average", "top"):
             expected = whole.embed_batch(batch, output_format)
@@ -280,18 +280,18 @@ class TestOutOfMemory:
     def small_gpu(self, request, monkeypatch):
         def limit(embedder, max_tokens):
             bilm = embedder.elmo_bilm
-            run_layers = bilm.run_layers
+            run_vectors = bilm.run_vectors
 
-            def refuse(vectors, packings, carried=None):
-                output = run_layers(vectors, packings, carried)  # the state has changed
-                if len(vectors["forward"]) > max_tokens:
+            def refuse(vectors, *args, **kwargs):
+                output = run_vectors(vectors, *args, **kwargs)  # the state has changed
+                if len(vectors) > max_tokens:
                     error = RuntimeError
                     if request.param != "RuntimeError":
                         error = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)
                     raise error("CUDA out of memory. Tried to allocate 2.00 GiB")
                 return output
 
-            monkeypatch.setattr(bilm, "run_layers", refuse)
+            monkeypatch.setattr(bilm, "run_vectors", refuse)
 
         return limit
 
@@ -312,10 +312,12 @@ class TestOutOfMemory:
         embedder = ElmoEmbedder(*files, initial_state="zero")
         small_gpu(embedder, 30)
         embedder.embed_batch([["a"] * 8] * 4)
-        run = embedder._run
+        run = embedder.elmo_bilm.run_sentences
         batches = []
         monkeypatch.setattr(
-            embedder, "_run", lambda batch: batches.append(len(batch)) or run(batch)
+            embedder.elmo_bilm,
+            "run_sentences",
+            lambda batch, *args: batches.append(len(batch)) or run(batch, *args),
         )
         embedder.embed_batch([["a"] * 8] * 4)
         assert batches == [2, 2]
@@ -329,10 +331,10 @@ class TestOutOfMemory:
     def test_other_errors_are_errors(self, files, monkeypatch):
         embedder = ElmoEmbedder(*files)
 
-        def fail(*_):
+        def fail(*_, **__):
             raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-        monkeypatch.setattr(embedder.elmo_bilm, "run_layers", fail)
+        monkeypatch.setattr(embedder.elmo_bilm, "run_vectors", fail)
         with pytest.raises(RuntimeError, match="mat1"):
             embedder.embed_batch([["a"]])
 

@@ -8,7 +8,8 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm, _ElmoCharacterEncoder
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -71,10 +72,10 @@ def test_defaults_are_the_original(downloads: List[str]) -> None:
         lambda *files: Elmo(*files, num_output_representations=1),
         lambda *files: ElmoTokenEmbedder(*files),
         lambda *files: ElmoEmbedder(*files),
-        lambda *files: _ElmoBiLm(*files),
-        lambda *files: _ElmoCharacterEncoder(*files),
+        lambda *files: ElmoBiLm(*files),
+        lambda *files: ElmoCharacterEncoder(*files),
     ],
-    ids=["Elmo", "ElmoTokenEmbedder", "ElmoEmbedder", "_ElmoBiLm", "_ElmoCharacterEncoder"],
+    ids=["Elmo", "ElmoTokenEmbedder", "ElmoEmbedder", "ElmoBiLm", "ElmoCharacterEncoder"],
 )
 def test_all_take_them(downloads: List[str], folder: Path, use: Any) -> None:
     use("small", "small")

@@ -163,15 +163,15 @@ class TestChangesOfParameters:
         elmo = Elmo(*files, 1, requires_grad=True, dropout=0.0, initial_state="settled")
         bilm = elmo._elmo_lstm
         passes = []
-        run_tokens = type(bilm).run_tokens
+        run_vectors = type(bilm).run_vectors
 
         def count(*args, **kwargs):
             passes.append(args[1].size(0) == 2)
-            return run_tokens(bilm, *args[1:], **kwargs)
+            return run_vectors(bilm, *args[1:], **kwargs)
 
         optimizer = torch.optim.SGD(elmo.parameters(), lr=0.001)
         counts = []
-        type(bilm).run_tokens, original = count, run_tokens
+        type(bilm).run_vectors, original = count, run_vectors
         try:
             for _ in range(4):
                 passes.clear()
@@ -179,7 +179,7 @@ class TestChangesOfParameters:
                 counts.append(sum(passes))
                 optimizer.step()
         finally:
-            type(bilm).run_tokens = original
+            type(bilm).run_vectors = original
         assert max(counts[1:]) < counts[0]
         fresh = copy.deepcopy(elmo)
         assert_same(*(e(batch_to_ids(SENTENCES))["elmo_representations"][0] for e in (elmo, fresh)))
@@ -697,11 +697,11 @@ class TestThreads:
         assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
 
     def test_carried_states_of_long_sentences(self, files):
-        """Each sentence is run in windows, between which another thread must not come."""
+        """Each sentence is run in segments, between which another thread must not come."""
 
         def sequence(run):
             embedder = ElmoEmbedder(*files, initial_state="carried")
-            embedder._window_steps = 2
+            embedder._segment_steps = 2
             arrays = run(embedder.embed_batch, [SENTENCES] * 40)
             return torch.stack([torch.from_numpy(each[0]) for each in arrays])
 

@@ -16,16 +16,25 @@ from allennlp_models.classification.models import biattentive_classification_net
 import allennlp_elmo_plugin
 from allennlp_elmo_plugin.data import elmo_indexer
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import drop_in
 from allennlp_elmo_plugin.patches.names import REPLACED
 from tests.support import originals
 from tests.support.testing import write_random_elmo
 
+OURS = {
+    "Elmo": elmo.Elmo,
+    "_ElmoBiLm": ElmoBiLm,
+    "_ElmoCharacterEncoder": ElmoCharacterEncoder,
+}
+"""Our classes by the names that they have in `allennlp.modules.elmo`."""
 
-@pytest.mark.parametrize("name", ["Elmo", "batch_to_ids", "_ElmoBiLm", "_ElmoCharacterEncoder"])
-def test_names(name: str) -> None:
-    assert getattr(allennlp.modules.elmo, name) is getattr(elmo, name)
-    assert getattr(originals.elmo, name) is not getattr(elmo, name)
+
+@pytest.mark.parametrize("name, ours", [*OURS.items(), ("batch_to_ids", elmo.batch_to_ids)])
+def test_names(name: str, ours: Any) -> None:
+    assert getattr(allennlp.modules.elmo, name) is ours
+    assert getattr(originals.elmo, name) is not ours
 
 
 def test_names_elsewhere() -> None:
@@ -113,11 +122,11 @@ def _parameters(function: Any) -> List[inspect.Parameter]:
 
 SIGNATURES = [
     *(
-        (getattr(originals.elmo, class_name), getattr(elmo, class_name), method)
-        for class_name in ("Elmo", "_ElmoBiLm", "_ElmoCharacterEncoder")
+        (getattr(originals.elmo, name), ours, method)
+        for name, ours in OURS.items()
         for method in ("__init__", "forward", "get_output_dim")
     ),
-    (originals.elmo._ElmoBiLm, elmo._ElmoBiLm, "create_cached_cnn_embeddings"),
+    (originals.elmo._ElmoBiLm, ElmoBiLm, "create_cached_cnn_embeddings"),
     *(
         (originals.ElmoTokenEmbedder, ElmoTokenEmbedder, method)
         for method in ("__init__", "forward", "get_output_dim")
@@ -157,10 +166,7 @@ def test_signature_of_batch_to_ids() -> None:
 
 @pytest.mark.parametrize(
     "original, ours",
-    [
-        (getattr(originals.elmo, name), getattr(elmo, name))
-        for name in ("Elmo", "_ElmoBiLm", "_ElmoCharacterEncoder")
-    ],
+    [(getattr(originals.elmo, name), ours) for name, ours in OURS.items()],
 )
 def test_public_attributes_of_instances(tmp_path: Any, original: Any, ours: Any) -> None:
     """What AllenNLP's instances have, ours have too, apart from what is private to its loading."""

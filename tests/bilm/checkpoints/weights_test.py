@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.models.pretrained import read_folder
-from allennlp_elmo_plugin.modules.elmo import _ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_arrays, write_random_elmo
 
@@ -132,7 +132,7 @@ def test_sizes_are_compared_before_there_is_memory_for_them(
             del file[lost]
     monkeypatch.setattr(BiLm, "__init__", lambda *_: pytest.fail("was made"))
     with pytest.raises(ConfigurationError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
-        _ElmoBiLm(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+        ElmoBiLm(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
     with pytest.raises(ValueError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
         read_folder(tmp_path, find_variables(tmp_path))
 

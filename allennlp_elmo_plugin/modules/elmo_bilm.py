@@ -1,0 +1,324 @@
+"""
+AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
+"""
+
+import copy
+import hashlib
+import logging
+from dataclasses import replace
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.token_embedders import Embedding
+
+from allennlp_elmo_plugin.bilm.bilstm import BiLstm
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    CharacterTable,
+    sentences_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.model import BiLmNetwork, BiLmOutput
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.modules.elmo_character_encoder import (
+    ElmoCharacterEncoder,
+    add_boundaries,
+    add_boundary_characters,
+    fit_width,
+)
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+
+logger = logging.getLogger(__name__)
+
+PaddedLayers = Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
+"""
+What AllenNLP's `_ElmoBiLm` returns: `activations`, the token vectors (twice, side by side) and each
+LSTM layer's output, shape `(batch_size, timesteps + 2, n_directions * projection_dim)` each, and
+`mask`, shape `(batch_size, timesteps + 2)`.
+"""
+
+MAX_CACHED_WORDS = 50_000
+"""Default number of words whose vectors are kept from batch to batch."""
+
+# Words whose vectors are computed at a time for `vocab_to_cache`.
+_CACHE_CHUNK = 4096
+
+INITIAL_STATES = ("carried", "settled", "zero")
+"""What a sentence can start from; see `Elmo`."""
+
+# The warm-up for "settled" ends when a pass changes no state by more, or after so many passes.
+_SETTLED_TOLERANCE = 1e-6
+_SETTLED_PASSES = 100
+
+
+class ElmoBiLm(BiLmNetwork):
+    """
+    AllenNLP's `_ElmoBiLm` over our language model: reads the published files, adds the sentence
+    boundaries, carries the LSTM states from batch to batch.
+
+    `forward` has AllenNLP's arguments and result. `run_ids` and `run_sentences` return the same
+    layers packed, as a `BiLmOutput`. All three add the sentence boundaries.
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        options.json and weights.hdf5; see `ElmoFiles.find`.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether the parameters are trained.
+    vocab_to_cache : `List[str]`, optional (default = `None`)
+        See `create_cached_cnn_embeddings`.
+    initial_state, precision, max_cached_words : optional
+        See `Elmo`.
+    """
+
+    def __init__(
+        self,
+        options_file: str,
+        weight_file: Optional[str],
+        requires_grad: bool = False,
+        vocab_to_cache: Optional[List[str]] = None,
+        initial_state: str = "carried",
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
+    ) -> None:
+        if initial_state not in INITIAL_STATES:
+            raise ConfigurationError(
+                f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
+            )
+        if precision == "int8" and requires_grad:
+            raise ConfigurationError(
+                "the precision int8 has no gradient: set requires_grad to false, or precision to "
+                "float32 or bfloat16"
+            )
+        # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
+        # in AllenNLP's state dicts.
+        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+            variables.check(datasets(options))
+            encoder = ElmoCharacterEncoder.without_values(options, requires_grad)
+            super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
+            load(self, datasets(options, self.forget_bias), variables)
+            self.set_precision(precision)
+        encoder.max_cached_words = max_cached_words
+        self._max_characters = encoder.options.max_characters_per_token
+        self.initial_state = initial_state
+        self._elmo_lstm.stateful = initial_state == "carried"
+        self._settled: Prepared[FixedState] = Prepared()
+        # Where the search for it starts in training.
+        self._last_settled: Optional[CarriedState] = None
+        self._requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+        self._word_embedding: Optional[Embedding] = None
+        self._bos_embedding: Optional[torch.Tensor] = None
+        self._eos_embedding: Optional[torch.Tensor] = None
+        if vocab_to_cache:
+            if requires_grad:
+                logger.warning(
+                    "vocab_to_cache keeps the vectors of its words as they are now, while "
+                    "requires_grad goes on training the character encoder."
+                )
+            self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    @property
+    def token_layer(self) -> Any:
+        return self._token_embedder
+
+    @property
+    def has_plain_encoder(self) -> bool:
+        """
+        Whether the encoder is the one that was made here, without hooks, also on its parts: then
+        words may be given to it one by one, and their vectors may be kept.
+        """
+        encoder = self.token_layer
+        return is_plain(encoder, ElmoCharacterEncoder) and encoder.has_plain_parts
+
+    def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
+        """
+        Compute the vectors of `tokens` once; index i of `word_inputs` then means `tokens[i]`. Index
+        0 is padding.
+        """
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
+        with torch.no_grad():
+            chunks = [
+                self.token_layer.embed_words(words[start : start + _CACHE_CHUNK])
+                for start in range(0, len(words), _CACHE_CHUNK)
+            ]
+        vectors = torch.cat(chunks)  # (len(tokens) + 2, projection_dim)
+        self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
+        self._word_embedding = Embedding(
+            embedding_dim=vectors.size(1),
+            num_embeddings=len(tokens),
+            weight=vectors[2:].clone(),  # type: ignore[arg-type]
+            trainable=self._requires_grad,
+            padding_index=0,
+        )
+        # In AllenNLP's order, in which optimizers number the parameters.
+        self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
+
+    def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
+        """
+        Return what `forward` reads for these words.
+        """
+        ids = sentences_to_character_ids(sentences, CharacterTable(self._max_characters))
+        return torch.from_numpy(ids).to(next(self.parameters()).device)
+
+    def forward(
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> PaddedLayers:
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, 50)`.
+        word_inputs : `torch.Tensor`, optional (default = `None`)
+            Indices of cached words, shape `(batch_size, timesteps)`.
+        """
+        return padded_layers(self.run_ids(inputs, word_inputs))
+
+    @model_call
+    def run_ids(
+        self,
+        inputs: torch.Tensor,
+        word_inputs: Optional[torch.Tensor] = None,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        Run the layers as `forward` does, and return them packed.
+        """
+        cached = self._cached_vectors(inputs, word_inputs)
+        if cached is not None:
+            return self.run_vectors(*cached, carried=carried)
+        inputs = fit_width(inputs, self._max_characters)
+        if self.has_plain_encoder:
+            bounded, lengths = add_boundary_characters(inputs)
+            packing = PackedBatch(lengths, bounded.size(1), inputs.device)
+            vectors = self.token_layer.embed_tokens(packing.pack(bounded))
+        else:
+            output = self._token_embedder(inputs)
+            packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
+            vectors = packing.pack(output["token_embedding"])
+        return self.run_vectors(vectors, packing, carried=carried)
+
+    def _cached_vectors(
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
+    ) -> Optional[Tuple[torch.Tensor, PackedBatch]]:
+        """
+        Return the vectors of words that are all in `vocab_to_cache`. As in AllenNLP, another word
+        sends the batch to the characters.
+        """
+        if self._word_embedding is None or word_inputs is None:
+            return None
+        if word_inputs.dim() != 2:
+            raise ConfigurationError(
+                f"got word_inputs of shape {tuple(word_inputs.shape)}, but their shape is "
+                "(batch_size, timesteps)"
+            )
+        n_cached = self._word_embedding.num_embeddings
+        if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
+            lengths = (word_inputs > 0).sum(1)  # (batch_size,)
+            vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
+            assert self._bos_embedding is not None and self._eos_embedding is not None
+            boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
+            vectors = add_boundaries(vectors, lengths, *boundaries)
+            packing = PackedBatch((lengths + 2).tolist(), vectors.size(1), vectors.device)
+            return packing.pack(vectors), packing
+        if inputs.shape[:-1] != word_inputs.shape:
+            raise ConfigurationError(
+                f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
+                f"vocab_to_cache has {n_cached} words; other words are computed from their "
+                f"characters, for which inputs of shape {tuple(inputs.shape)} are not those of "
+                f"word_inputs of shape {tuple(word_inputs.shape)}"
+            )
+        return None
+
+    @model_call
+    def run_sentences(
+        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
+    ) -> BiLmOutput:
+        """
+        Run the layers as `forward` does, from words, and return them packed.
+        """
+        if not self.has_plain_encoder:
+            return self.run_ids(self.character_ids(sentences), carried=carried)
+        return self.run_words(
+            [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences],
+            carried=carried,
+        )
+
+    def start(self) -> CarriedState:
+        """
+        Return the state that sentences start from unless a call is given another: the settled state
+        if that is the `initial_state`; else what the last call left if the LSTM is `stateful`,
+        which `"carried"` makes it; else zeros.
+        """
+        return self.settled_state() if self.initial_state == "settled" else super().start()
+
+    @model_call
+    def settled_state(self) -> FixedState:
+        """
+        Return the state for `initial_state` `"settled"`: what is left, in either direction, when
+        the sentence without a word, `<S> </S>`, is read again and again from zero until no state
+        changes by more than 1e-6, at most 100 times. It is found once, and again when a parameter
+        has changed. In training, where that is at each step, the search starts from the last such
+        state in place of zero: it ends after a few times, at the same numbers but for rounding.
+        """
+        lstm = self.lstm
+        if not (self.has_plain_encoder and is_plain(lstm, BiLstm) and lstm.has_plain_parts):
+            return self._settle(is_training=False)
+        weights = [*self.token_layer.weights, *lstm.weights]
+        is_training = self.training and needs_grad(*weights)
+        if not is_training:
+            self._last_settled = None
+        key = self.precision, is_training
+        return self._settled.get(weights, lambda: self._settle(is_training), key)
+
+    def _settle(self, is_training: bool) -> FixedState:
+        if self.has_plain_encoder:
+            vectors = self.token_layer.embed_words([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD])
+        else:
+            vectors = self._token_embedder(self.character_ids([[]]))["token_embedding"][0]
+        # Shape of vectors: (2, projection_dim)
+        packing = PackedBatch([2], 2, vectors.device)
+        state = CarriedState()
+        if is_training and self._last_settled is not None:
+            state = copy.copy(self._last_settled)
+        previous = None
+        for _ in range(_SETTLED_PASSES):
+            self.run_vectors(vectors, packing, carried=state)
+            values = state.row(0)
+            if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
+                break
+            previous = values
+        if is_training:
+            self._last_settled = state
+        return FixedState(state)
+
+    def fingerprint(self) -> Dict[str, str]:
+        """
+        Return what the layers of a sentence depend on: a digest of the model, and the settings.
+        """
+        digest = hashlib.sha256(repr(self.options).encode("utf-8"))
+        for module in (self.token_layer, self.lstm):
+            for name, parameter in sorted(module.named_parameters()):
+                digest.update(name.encode("utf-8"))
+                digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
+        return {
+            "model": digest.hexdigest(),
+            "initial_state": self.initial_state,
+            "precision": self.precision,
+        }
+
+
+def padded_layers(output: BiLmOutput) -> PaddedLayers:
+    """
+    Return layers as AllenNLP's `_ElmoBiLm` does.
+    """
+    return {
+        "activations": [output.unpack(layer) for layer in range(output.n_layers)],
+        "mask": output.packing.mask(),
+    }

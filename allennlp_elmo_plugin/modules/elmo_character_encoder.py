@@ -1,0 +1,202 @@
+"""
+AllenNLP's `_ElmoCharacterEncoder`, and what checks and completes the character ids that ELMo reads.
+"""
+
+from dataclasses import replace
+from typing import Dict, List, Optional, Tuple
+
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE,
+    BEGIN_WORD,
+    END_SENTENCE,
+    END_WORD,
+    MAX_CHARACTERS_PER_TOKEN,
+    N_CHARACTERS,
+    PADDING,
+)
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+
+
+class ElmoCharacterEncoder(CharacterEncoder):
+    """
+    AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
+    sentences to token vectors, sentence boundaries added.
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        options.json and weights.hdf5; see `ElmoFiles.find`.
+    requires_grad : `bool`, optional (default = `False`)
+        Whether the parameters are trained.
+    """
+
+    def __init__(
+        self, options_file: str, weight_file: Optional[str], requires_grad: bool = False
+    ) -> None:
+        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+            encoder_only = replace(options, n_layers=0)
+            variables.check(datasets(encoder_only), parts=("char_embed", "CNN"))
+            self._make(options, requires_grad)
+            modules = torch.nn.ModuleDict({"_token_embedder": self})
+            load(modules, datasets(encoder_only), variables)
+
+    @classmethod
+    def without_values(cls, options: BiLmOptions, requires_grad: bool) -> "ElmoCharacterEncoder":
+        """
+        Return an encoder whose parameters have no memory yet, for a model that loads them.
+        """
+        encoder = cls.__new__(cls)
+        encoder._make(options, requires_grad)
+        return encoder
+
+    def _make(self, options: BiLmOptions, requires_grad: bool) -> None:
+        if options.char_cnn is None:
+            raise ValueError(
+                'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
+                "gives character ids"
+            )
+        dim, project = options.projection_dim, options.project_characters
+        super().__init__(options.char_cnn, dim, project, "meta")
+        self.requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+
+    def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
+        """
+        # Parameters
+
+        inputs : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, 50)`.
+
+        # Returns
+
+        `Dict[str, torch.Tensor]`
+            `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
+            `(batch_size, timesteps + 2)`.
+        """
+        inputs = fit_width(inputs, self.options.max_characters_per_token)
+        bounded, lengths = add_boundary_characters(inputs)
+        batch_size, timesteps = bounded.shape[:2]
+        vectors = self.embed_tokens(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
+        return {
+            "token_embedding": vectors.view(batch_size, timesteps, -1),
+            "mask": PackedBatch(lengths, timesteps, inputs.device).mask(),
+        }
+
+
+def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
+    """
+    Check character ids, and cut words to as many characters as a model was trained with: the result
+    has the ids of the words at that width.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Character ids, shape `(batch_size, timesteps, width)`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(batch_size, timesteps, max_characters)`.
+
+    # Raises
+
+    `ConfigurationError`
+        The type or the shape is not that of character ids for such a model.
+    """
+    if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
+        raise ConfigurationError(
+            f"got a tensor of {inputs.dtype} and shape {tuple(inputs.shape)}, but it takes the "
+            f"character ids of a batch, whole numbers of shape (batch_size, timesteps, "
+            f"{max_characters}), as batch_to_ids and elmo_characters give them"
+        )
+    width = inputs.size(-1)
+    if width < max_characters:
+        raise ConfigurationError(
+            f"The model reads words of {max_characters} characters (max_characters_per_token), but "
+            f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
+            "ids with `sentences_to_character_ids(sentences, CharacterTable("
+            f"{max_characters}))` of allennlp_elmo_plugin.bilm.characters, or use ElmoEmbedder"
+        )
+    if width == max_characters:
+        return inputs
+    if width != MAX_CHARACTERS_PER_TOKEN:
+        raise ConfigurationError(
+            f"got words of {width} characters, but the model reads {max_characters} "
+            f"(max_characters_per_token), or the first of {MAX_CHARACTERS_PER_TOKEN}: are these "
+            "the ids of another model?"
+        )
+    cut = inputs[..., :max_characters].clone()
+    last = cut[..., -1]  # (batch_size, timesteps)
+    last.masked_fill_((last != 0) & (last != PADDING + 1), END_WORD + 1)
+    return cut
+
+
+def add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:
+    """
+    Check character ids and set sentence boundaries around every sentence.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Character ids, shape `(batch_size, timesteps, max_characters)`.
+
+    # Returns
+
+    `Tuple[torch.Tensor, List[int]]`
+        The sentences, shape `(batch_size, timesteps + 2, max_characters)`, and their lengths,
+        boundaries counted.
+
+    # Raises
+
+    `ConfigurationError`
+        An id is not one of a character.
+    """
+    lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
+    extremes = torch.stack(torch.aminmax(inputs)) if inputs.numel() else lengths.new_zeros(2)
+    # All that the host has to know, in one transfer.
+    *counts, low, high = torch.cat([lengths, extremes]).tolist()
+    if low < 0 or high >= N_CHARACTERS:
+        raise ConfigurationError(
+            f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+            f"{N_CHARACTERS - 1}: are these word ids?"
+        )
+    boundaries = []  # (max_characters,) each
+    for character in (BEGIN_SENTENCE, END_SENTENCE):
+        ids = inputs.new_full((inputs.size(-1),), PADDING + 1)
+        for place, value in enumerate((BEGIN_WORD, character, END_WORD)):
+            ids[place : place + 1] = value + 1  # of a slice, this fills without a copy
+        boundaries.append(ids)
+    return add_boundaries(inputs, lengths, *boundaries), [count + 2 for count in counts]
+
+
+def add_boundaries(
+    tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
+) -> torch.Tensor:
+    """
+    Set `begin` and `end` around every sentence, also around one without a token: AllenNLP runs the
+    LSTMs over such rows too.
+
+    # Parameters
+
+    tokens, lengths : `torch.Tensor`
+        Shapes `(batch_size, timesteps, dim)` and `(batch_size,)`.
+    begin, end : `torch.Tensor`
+        Shape `(dim,)`.
+
+    # Returns
+
+    `torch.Tensor`
+        Shape `(batch_size, timesteps + 2, dim)`.
+    """
+    bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
+    bounded[:, 0] = begin
+    place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
+    return bounded.scatter(1, place, end.expand_as(place))

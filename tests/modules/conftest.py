@@ -1,0 +1,1 @@
+from tests.support.elmo_pairs import elmo_pair, files_of  # noqa: F401

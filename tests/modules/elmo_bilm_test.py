@@ -1,0 +1,240 @@
+"""
+`ElmoBiLm` against AllenNLP's and bilm-tf's language model.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import List
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.modules import elmo as ours
+from allennlp_elmo_plugin.modules.elmo import batch_to_ids
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from tests.support.elmo_pairs import (
+    CACHED_WORDS,
+    POSITIONS,
+    SIZES,
+    TEXT,
+    Pair,
+    assert_close,
+    assert_same,
+    assert_same_gradients,
+    assert_same_layers,
+    assert_same_state_dict,
+    bilms,
+    cached_ids,
+    random_ids,
+)
+from tests.support.originals import elmo as original
+from tests.support.testing import write_random_elmo
+
+REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
+
+
+class TestBiLm:
+    @pytest.mark.parametrize("size", SIZES)
+    def test_equals_the_original(self, files_of, size):
+        pair = bilms(*files_of(size))
+        assert pair.ours.num_layers == pair.original.num_layers
+        assert pair.ours.get_output_dim() == pair.original.get_output_dim()
+        for ids in (TEXT, random_ids(3, 9, 1, 5, 0)):
+            assert_same_layers(pair.ours(ids), pair.original(ids))
+
+    @pytest.mark.parametrize("sizes", [{"filters": [(1, 3), (3, 5)]}, {"lstm_dim": 8}])
+    def test_projections_to_the_same_size(self, tmp_path, sizes):
+        """bilm-tf has no projection where sizes agree; AllenNLP always reads one."""
+        files = write_random_elmo(tmp_path, projection_dim=8, **sizes)
+        pair = bilms(*files)
+        assert_same_layers(pair.ours(TEXT), pair.original(TEXT))
+        assert_same_state_dict(pair)
+
+    def test_clips_bind(self, files_of, tmp_path):
+        """Without the clips the numbers are others: the tests above see that they are applied."""
+        options = json.loads(Path(files_of("clips")[0]).read_text(encoding="utf-8"))
+        layers = []
+        for clip in (None, "cell_clip", "proj_clip"):
+            changed = copy.deepcopy(options)
+            if clip is not None:
+                changed["lstm"][clip] = 10.0
+            path = tmp_path / f"{clip}.json"
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            layers.append(ElmoBiLm(str(path), files_of("clips")[1])(TEXT)["activations"][-1])
+        assert (layers[0] - layers[1]).abs().max() > 1e-2
+        assert (layers[0] - layers[2]).abs().max() > 1e-2
+
+    def test_equals_bilm_tf(self):
+        """Numbers of the original trainer's `BidirectionalLanguageModel`."""
+        expected = np.load(REFERENCE / "inference.npz")
+        checkpoint = REFERENCE / "checkpoint"
+        bilm = ElmoBiLm(
+            str(checkpoint / "options_inference.json"), str(checkpoint / "weights.hdf5")
+        )
+        sentences = json.loads(str(expected["meta/sentences"]))
+        # bilm-tf's ids have the boundaries in them.
+        ids = torch.from_numpy(expected["char_ids"])
+        words = batch_to_ids(sentences)
+        for row, sentence in enumerate(sentences):
+            n = len(sentence)
+            assert torch.equal(words[row, :n], ids[row, 1 : n + 1])
+        for call, rows in (("call1", 4), ("call2", 4), ("call3", 2)):
+            output = bilm(words[:rows])
+            mask = torch.from_numpy(expected[f"{call}/mask"])
+            assert torch.equal(output["mask"][:, 2:][:, : mask.shape[1]], mask)
+            # (rows, layers, timesteps, dim)
+            layers = torch.stack(output["activations"], dim=1)[:, :, 1:-1]
+            layers = layers[:, :, : mask.shape[1]] * mask[:, None, :, None]
+            lm_embeddings = torch.from_numpy(expected[f"{call}/lm_embeddings"])
+            assert_close(layers, lm_embeddings * mask[:, None, :, None])
+
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_state_dict(self, files_of, requires_grad):
+        arguments = {"requires_grad": requires_grad}
+        pair = bilms(*files_of(), **arguments)
+        assert_same_state_dict(pair)
+
+
+def _naive_layers(weight_file: str, vectors: np.ndarray, n_layers: int) -> np.ndarray:
+    """The LSTM layers of a sentence, as the published layout has them, without skip connections."""
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    layers: List[List[np.ndarray]] = [[] for _ in range(n_layers)]
+    with h5py.File(weight_file, "r") as file:
+        for direction in range(2):
+            inputs = vectors if direction == 0 else vectors[::-1]
+            for layer in range(n_layers):
+                group = file[f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"]
+                state = np.zeros(group["W_P_0"].shape[1])
+                cell = np.zeros(group["W_P_0"].shape[0])
+                outputs = []
+                for vector in inputs:
+                    gates = np.concatenate([vector, state]) @ group["W_0"][...] + group["B"][...]
+                    i, j, f, o = np.split(gates, 4)
+                    cell = np.clip(sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(j), -3, 3)
+                    state = np.clip((sigmoid(o) * np.tanh(cell)) @ group["W_P_0"][...], -3, 3)
+                    outputs.append(state)
+                inputs = np.stack(outputs)
+                layers[layer].append(inputs if direction == 0 else inputs[::-1])
+    return np.stack([np.concatenate(each, 1) for each in layers])
+
+
+@pytest.mark.parametrize("key", ["missing", "false"])
+def test_without_skip_connections(key, files_of, tmp_path):
+    """AllenNLP's classes refuse such models; bilm-tf's default is to have none."""
+    options_file, weight_file = files_of("three layers")
+    options = json.loads(Path(options_file).read_text(encoding="utf-8"))
+    options["lstm"]["use_skip_connections"] = False
+    if key == "missing":
+        del options["lstm"]["use_skip_connections"]
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(options), encoding="utf-8")
+    with pytest.raises((ConfigurationError, KeyError)):
+        original._ElmoBiLm(str(path), weight_file)
+    model = ElmoBiLm(str(path), weight_file)
+    with torch.no_grad():
+        found = model(batch_to_ids([["Three", "naïve", "tokens"]]))["activations"]
+    vectors = found[0][0, :, : found[0].size(-1) // 2].double().numpy()
+    expected = _naive_layers(weight_file, vectors, 3)
+    assert len(found) == 4
+    for layer, values in zip(found[1:], expected):
+        np.testing.assert_allclose(layer[0], values, atol=1e-5)
+
+
+class TestCachedWords:
+    def pair(self, elmo_pair, size="plain", **arguments) -> Pair:
+        return elmo_pair(size, vocab_to_cache=CACHED_WORDS, **arguments)
+
+    @pytest.mark.parametrize("size", ["plain", "wide filters", "clips"])
+    @pytest.mark.parametrize("arguments", [{}, {"representations": 2, "do_layer_norm": True}])
+    def test_equals_the_original(self, elmo_pair, size, arguments):
+        pair = self.pair(elmo_pair, size, **arguments)
+        for _ in range(2):
+            assert_same(pair, cached_ids(), POSITIONS)
+
+    def test_equals_characters(self, elmo_pair):
+        pair = self.pair(elmo_pair)
+        with_cache = pair.ours(cached_ids(), POSITIONS)
+        pair.ours._elmo_lstm._elmo_lstm.reset_states()
+        without = pair.ours(cached_ids())
+        assert torch.equal(with_cache["mask"], without["mask"])
+        assert_close(with_cache["elmo_representations"][0], without["elmo_representations"][0])
+
+    def test_3d_word_inputs(self, elmo_pair):
+        pair = self.pair(elmo_pair)
+        positions = torch.stack([POSITIONS, POSITIONS.flip(0)])
+        ids = torch.stack([cached_ids(), cached_ids().flip(0)])
+        assert_same(pair, ids, positions)
+
+    def test_characters_without_word_inputs(self, elmo_pair):
+        assert_same(self.pair(elmo_pair), cached_ids())
+
+    @pytest.mark.parametrize("position", [len(CACHED_WORDS), 1000, -1])
+    def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair, position):
+        pair = self.pair(elmo_pair)
+        positions = POSITIONS.clone()
+        positions[0, 1] = position
+        ids = random_ids(4, 1, 2)
+        assert_same(pair, ids, positions)
+        assert_same(pair, ids.view(3, 1, 4, 50), positions.view(3, 1, 4))
+
+    def test_no_timestep(self, elmo_pair):
+        ids, positions = (torch.zeros(*shape, dtype=torch.long) for shape in ((2, 0, 50), (2, 0)))
+        assert_same(self.pair(elmo_pair), ids, positions)
+
+    def test_word_inputs_without_a_cache_are_ignored(self, elmo_pair, caplog):
+        assert_same(elmo_pair(), cached_ids(), POSITIONS)
+        loggers = {record.name for record in caplog.records if record.levelname == "WARNING"}
+        assert loggers == {module.__name__ for module in (ours, original)}
+
+    def test_more_words_than_one_batch_of_them(self, elmo_pair):
+        words = ["@@PADDING@@", *(f"word{i}" for i in range(1100))]
+        pair = elmo_pair(vocab_to_cache=words)
+        positions = torch.tensor([[1, 500, 1023, 1024, 1025, 1100]])
+        ids = original.batch_to_ids([[words[i] for i in positions[0]]])
+        assert_same(pair, ids, positions)
+        weights = (e._elmo_lstm._word_embedding.weight for e in pair)
+        assert_close(*weights)
+
+    @pytest.mark.parametrize("requires_grad", [False, True])
+    def test_state_dict(self, elmo_pair, requires_grad):
+        pair = self.pair(elmo_pair, requires_grad=requires_grad)
+        assert_same_state_dict(pair)
+        name = "_elmo_lstm._word_embedding.weight"
+        assert dict(pair.ours.named_parameters())[name].requires_grad is requires_grad
+
+    def test_gradients(self, elmo_pair):
+        pair = self.pair(elmo_pair, requires_grad=True)
+        for elmo in pair:
+            elmo(cached_ids(), POSITIONS)["elmo_representations"][0].pow(2).sum().backward()
+        assert_same_gradients(pair)
+
+    def test_cache_made_later(self, elmo_pair):
+        pair = elmo_pair()
+        for elmo in pair:
+            elmo._elmo_lstm.create_cached_cnn_embeddings(CACHED_WORDS)
+            elmo._has_cached_vocab = True
+        assert_same(pair, cached_ids(), POSITIONS)
+        for name in ("_bos_embedding", "_eos_embedding"):
+            assert_close(*(getattr(elmo._elmo_lstm, name) for elmo in pair))
+
+    def test_word_ids_beyond_the_cache_without_characters(self, elmo_pair):
+        """With characters AllenNLP computes those, and so do ours."""
+        elmo = elmo_pair(vocab_to_cache=CACHED_WORDS).ours
+        positions = POSITIONS
+        expected = elmo(cached_ids(), positions)["elmo_representations"][0]
+        elmo._elmo_lstm._elmo_lstm.reset_states()
+        # Where all words are in the cache, what stands in for the characters is not read.
+        assert_close(elmo(positions, positions)["elmo_representations"][0], expected)
+        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+            elmo(positions, positions + 100 * (positions == 7))
+        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+            elmo(cached_ids()[:2], positions + 100 * (positions == 7))
+        with pytest.raises(ConfigurationError, match=r"shape \(4,\)"):
+            elmo(cached_ids(), positions[0])
