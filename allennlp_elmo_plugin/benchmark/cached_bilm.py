@@ -2,7 +2,7 @@
 A frozen language model for task benchmarks, which computes each sentence once.
 """
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -56,27 +56,21 @@ class CachedBiLm(torch.nn.Module):
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [row[:length].tobytes() for row, length in zip(rows, lengths)]
-        self._compute(inputs, keys, lengths)
-        shape = (self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
-        layers = torch.zeros(shape)
-        for row, key in enumerate(keys):
-            layers[:, row, : lengths[row] + 2] = self._vectors[key]
-        mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
-        return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
-
-    def _compute(self, inputs: torch.Tensor, keys: List[bytes], lengths: List[int]) -> None:
-        """
-        Add what is missing to the vectors.
-        """
         missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
         if missing:
             bilm = self._bilm[0].to(inputs.device)
             longest = max(max(lengths[row] for row in missing.values()), 1)
             output = bilm(inputs[list(missing.values()), :longest])
             # Shape: (num_layers, len(missing), longest + 2, dim)
-            layers = torch.stack(output["activations"]).cpu()
+            computed = torch.stack(output["activations"]).cpu()
             for position, (key, row) in enumerate(missing.items()):
-                self._vectors[key] = layers[:, position, : lengths[row] + 2].clone()
+                self._vectors[key] = computed[:, position, : lengths[row] + 2].clone()
+        shape = (self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
+        layers = torch.zeros(shape)
+        for row, key in enumerate(keys):
+            layers[:, row, : lengths[row] + 2] = self._vectors[key]
+        mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
+        return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 
 
 def keep_vectors(model: torch.nn.Module, vectors: VectorsOfModels) -> None:

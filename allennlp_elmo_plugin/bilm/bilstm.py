@@ -2,13 +2,13 @@
 The LSTM layers of both directions of the language model.
 """
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
-from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -16,18 +16,8 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 class BiLstm(torch.nn.Module):
     """
     The LSTM layers of both directions of a biLM. The directions share nothing: each has its own
-    layers, inputs and state.
-
-    Layers are named `forward_layer_k` and `backward_layer_k`, as in AllenNLP's `ElmoLstm`.
-
-    # Parameters
-
-    options : `BiLmOptions`
-        What the layers are made of.
-    forget_bias : `float`, optional (default = `1.0`)
-        See `ProjectedLstm`.
-    device : `str`, optional
-        See `BiLm`.
+    layers, inputs and state. Layers are named `forward_layer_k` and `backward_layer_k`, as in
+    AllenNLP's `ElmoLstm`. See `BiLmNetwork` for the parameters.
     """
 
     def __init__(
@@ -80,12 +70,7 @@ class BiLstm(torch.nn.Module):
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
         """
-        Forget the carried states.
-
-        # Parameters
-
-        mask : `torch.Tensor`, optional (default = `None`)
-            Shape `(n_rows,)`: which rows to forget, of as many as there are; all by default.
+        Forget the carried states; see `CarriedState.reset`.
         """
         self.carried.reset(mask)
 
@@ -99,8 +84,8 @@ class BiLstm(torch.nn.Module):
         # Parameters
 
         inputs : `Dict[str, torch.Tensor]`
-            For each direction the token vectors it reads, shape `(n_tokens, projection_dim)`,
-            packed in its order.
+            For each direction the token vectors it reads, packed, shape `(n_tokens,
+            projection_dim)`.
         packings : `Dict[str, PackedBatch]`
             For each direction the index of its batch.
         carried : `CarriedState`, optional (default = zeros)
@@ -136,8 +121,9 @@ class BiLstm(torch.nn.Module):
         for index in range(self.n_layers):
             vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
             key = direction, index
-            state = self._read_state(key, vectors, packing, carried)
-            output, state = self.layer(*key)(vectors, packing, state)
+            lstm = self.layer(*key)
+            zero = lstm.zero_state(packing.order.size(0), vectors)
+            output, state = lstm(vectors, packing, carried.read(key, packing, zero))
             carried.write(key, packing, state)
             vectors = self._connect(index, vectors, output)
             outputs.append(vectors)
@@ -155,26 +141,17 @@ class BiLstm(torch.nn.Module):
         for index in range(self.n_layers):
             vectors = [self.dropout(each) for each in vectors]
             keys = [(direction, index) for direction in inputs]
-            states = [
-                self._read_state(key, each, packing, carried) for key, each in zip(keys, vectors)
-            ]
             lstms = [self.layer(*key) for key in keys]
+            zeros = [
+                lstm.zero_state(packing.order.size(0), each) for lstm, each in zip(lstms, vectors)
+            ]
+            states = [carried.read(key, packing, zero) for key, zero in zip(keys, zeros)]
             results = run_in_step(lstms, vectors, packing.batch_sizes, states)
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
                 carried.write(key, packing, (output[packing.last], memory))
                 vectors[i] = self._connect(index, vectors[i], output)
                 outputs[key[0]].append(vectors[i])
         return outputs
-
-    def _read_state(
-        self,
-        key: Tuple[str, int],
-        vectors: torch.Tensor,
-        packing: PackedBatch,
-        carried: CarriedState,
-    ) -> LstmState:
-        zero = self.layer(*key).zero_state(packing.order.size(0), vectors)
-        return carried.read(key, packing, zero)
 
     def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         # The skip connection adds the input as the layer saw it, dropout included.

@@ -35,8 +35,8 @@ class CarriedState(Guarded):
     @contextmanager
     def update(self) -> Iterator["CarriedState"]:
         """
-        Yield a copy that takes the place of these states at the end, unless there is an error.
-        Calls of several threads run one after the other.
+        Yield a copy that replaces these states at the end, unless there is an error. Other threads
+        wait.
         """
         with self.lock:
             states = copy.copy(self)
@@ -81,24 +81,14 @@ class CarriedState(Guarded):
 
     def row(self, index: int) -> torch.Tensor:
         """
-        Return all outputs and memories of a row, shape `(n_layers * n_directions * (projection_dim
-        + dim),)`.
+        Return all outputs and memories of a row, one after the other.
         """
         return torch.cat([each[index] for state in self._states.values() for each in state])
 
     def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
         """
-        Return what the rows of a batch that have a token start from.
-
-        # Parameters
-
-        key : `Hashable`
-            Direction and layer.
-        packing : `PackedBatch`
-            The index of the batch.
-        zero : `Tuple[torch.Tensor, torch.Tensor]`
-            Zeros of the shapes, type and device of the result: `(n_sequences, projection_dim)` and
-            `(n_sequences, dim)`.
+        Return the state of (direction, layer) for the batch's rows that have a token, of the
+        shapes, type and device of `zero`: `(n_sequences, projection_dim)`, `(n_sequences, dim)`.
         """
         if key not in self._states:
             return zero
@@ -117,7 +107,7 @@ class CarriedState(Guarded):
 
     def write(self, key: Hashable, packing: PackedBatch, state: LstmState) -> None:
         """
-        Keep `state`, that of the batch's rows that have a token.
+        Keep the state of the batch's rows that have a token.
         """
         kept = self._states.get(key)
         n_known = 0 if kept is None else kept[0].size(0)

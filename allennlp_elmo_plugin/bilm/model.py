@@ -44,25 +44,15 @@ class BiLmOutput(NamedTuple):
 
     def unpack(self, layer: int, strip: int = 0) -> torch.Tensor:
         """
-        # Parameters
-
-        layer : `int`
-            0 for the token vectors, then the LSTM layers.
-        strip : `int`, optional (default = `0`)
-            Tokens to leave out at either end of every sentence: 1 for its boundaries.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, timesteps - 2 * strip, n_directions * projection_dim)`, in the order
-            of the text, zero where there is no token.
+        Return a layer (0 for the token vectors, then the LSTM layers) in the order of the text; see
+        `PackedBatch.unpack`.
         """
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
 class BiLmNetwork(torch.nn.Module):
     """
-    The layers of a biLM, without a `forward`, in which `BiLm` and AllenNLP's `ElmoBiLm` differ.
+    The layers of a biLM, without a `forward`, which differs between `BiLm` and `ElmoBiLm`.
 
     `BiLm.forward`, `run_words` and `run_vectors` run the layers from the tokens' ids, words or
     vectors. Sentence boundaries are tokens like others. The backward direction reads the sentences
@@ -130,12 +120,9 @@ class BiLmNetwork(torch.nn.Module):
 
     def set_precision(self, precision: str) -> None:
         """
-        # Parameters
-
-        precision : `str`
-            The numbers that matrix products are computed with: "float32"; "bfloat16", also where a
-            gradient is needed; or "int8", for inference of few sentences at a time. Parameters and
-            the state of the LSTMs are float32 whatever the precision.
+        Set the numbers that matrix products are computed with: "float32"; "bfloat16", also where a
+        gradient is needed; or "int8", for inference of few sentences at a time. Parameters and the
+        state of the LSTMs are float32 whatever the precision.
         """
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
@@ -195,14 +182,7 @@ class BiLmNetwork(torch.nn.Module):
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
-        Run the LSTM layers.
-
-        # Parameters
-
-        vectors, vectors_reverse : `torch.Tensor`
-            Vectors of tokens, shape `(n_tokens, projection_dim)`, packed.
-        packing, packing_reverse : `PackedBatch`
-            The index of the batch.
+        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`.
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:

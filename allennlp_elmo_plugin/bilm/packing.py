@@ -78,13 +78,12 @@ class PackedBatch:
 
     def unpack(self, packed: Sequence[torch.Tensor], strip: int = 0) -> torch.Tensor:
         """
-        Put the packed vectors of the directions side by side, back in their places.
+        Concatenate the packed vectors of the directions, each back in its place.
 
         # Parameters
 
         packed : `Sequence[torch.Tensor]`
-            For the forward and, if there is one, the backward direction, in its packed order:
-            shape `(n_tokens, dim)` each.
+            For the forward and, if there is one, the backward direction: shape `(n_tokens, dim)`.
         strip : `int`, optional (default = `0`)
             Tokens to leave out at either end of every sequence: 1 for sentence boundaries.
 

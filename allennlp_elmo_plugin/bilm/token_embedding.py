@@ -13,13 +13,6 @@ class TokenEmbedding(torch.nn.Module):
     """
     A token's vector by its vocabulary id: bilm-tf's token layer for options without `char_cnn`.
     Its gradient is sparse: only rows of the batch's tokens have one.
-
-    # Parameters
-
-    n_tokens_vocab, output_dim : `int`
-        Words of the vocabulary, size of a vector.
-    device : `str`, optional
-        See `BiLmNetwork`.
     """
 
     def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:

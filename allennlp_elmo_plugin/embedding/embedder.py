@@ -68,11 +68,6 @@ class ElmoEmbedder:
         docs/reproducibility.md for what they cost.
     precision : `str`, optional (default = `"float32"`)
         What the matrix products are computed in: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
-
-    # Raises
-
-    `ConfigurationError`
-        When the files do not describe a language model, or the GPU is not there.
     """
 
     def __init__(
@@ -114,17 +109,9 @@ class ElmoEmbedder:
 
     def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        # Parameters
-
-        batch : `List[List[str]]`
-            Tokenised sentences, at least one of them not empty.
-
-        # Returns
-
-        `Tuple[torch.Tensor, torch.Tensor]`
-            The layers, shape `(batch_size, layers, timesteps, 2 * projection size)`, and the mask
-            of the tokens, shape `(batch_size, timesteps)`; without gradients, on the embedder's
-            device.
+        Return the layers of tokenised sentences, shape `(batch_size, layers, timesteps, 2 *
+        projection size)`, and the mask of their tokens, shape `(batch_size, timesteps)`; without
+        gradients, on the embedder's device. At least one sentence is not empty.
         """
         check_sentences(batch)
         with torch.no_grad():
@@ -147,18 +134,9 @@ class ElmoEmbedder:
 
     def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
         """
-        # Parameters
-
-        batch : `List[List[str]]`
-            Tokenised sentences; any of them may be empty.
-        output_format : `str`, optional (default = `"all"`)
-            `"all"` layers, or the `"top"` layer or the layers' `"average"`, without the dimension
-            of layers.
-
-        # Returns
-
-        `List[numpy.ndarray]`
-            The layers of each sentence, float32 of shape `(layers, tokens, 2 * projection size)`.
+        Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
+        projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
+        `"average"`. Any sentence may be empty.
         """
         check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())

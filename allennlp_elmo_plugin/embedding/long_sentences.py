@@ -20,20 +20,14 @@ def embed_in_segments(
     select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
 ) -> List[Any]:
     """
-    Run sentences of any length, one segment of time after another. Either direction starts from the
-    state in which it left the segment before, so that the numbers are those of one run, while only
-    one segment at a time is in the model's memory.
+    Return layers of tokenised sentences of any length, which a model of characters runs in segments
+    of `width` steps. Each direction starts a segment from the state that it left in the last one,
+    so that the numbers are those of one run, but only one segment is in the model's memory.
 
     # Parameters
 
-    bilm : `BiLmNetwork`
-        A model of characters.
-    batch : `Sequence[Sequence[str]]`
-        Tokenised sentences; `<S>` and `</S>` are added here.
     carried : `CarriedState`
         What the sentences start from; it is updated.
-    width : `int`
-        Steps of a segment, at least 1.
     select : `Callable[[List[torch.Tensor]], List[torch.Tensor]]`
         What to compute from the layers of a direction, shape `(n_tokens, projection_dim)` each.
 

@@ -240,17 +240,8 @@ class Elmo(torch.nn.Module, FromParams):
 
 def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
     """
-    Return the character ids of tokenised sentences, as `Elmo` reads them.
-
-    # Parameters
-
-    batch : `List[List[str]]`
-        Sentences, each a list of tokens.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(len(batch), longest sentence, 50)`, zero where there is no token.
+    Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
+    longest sentence, 50)`, zero where there is no token.
 
     # Raises
 

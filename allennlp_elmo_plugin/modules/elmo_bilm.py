@@ -59,11 +59,9 @@ _SETTLED_PASSES = 100
 
 class ElmoBiLm(BiLmNetwork):
     """
-    AllenNLP's `_ElmoBiLm` over our language model: reads the published files, adds the sentence
-    boundaries, carries the LSTM states from batch to batch.
-
-    `forward` has AllenNLP's arguments and result. `run_ids` and `run_sentences` return the same
-    layers packed, as a `BiLmOutput`. All three add the sentence boundaries.
+    AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
+    and `run_sentences` return the layers of `forward` packed, as a `BiLmOutput`. All three add the
+    sentence boundaries.
 
     # Parameters
 
@@ -171,12 +169,8 @@ class ElmoBiLm(BiLmNetwork):
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> PaddedLayers:
         """
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, 50)`.
-        word_inputs : `torch.Tensor`, optional (default = `None`)
-            Indices of cached words, shape `(batch_size, timesteps)`.
+        Run the layers over character ids, shape `(batch_size, timesteps, 50)`, or where all words
+        are cached over their indices `word_inputs`, shape `(batch_size, timesteps)`.
         """
         return padded_layers(self.run_ids(inputs, word_inputs))
 

@@ -28,14 +28,7 @@ from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 class ElmoCharacterEncoder(CharacterEncoder):
     """
     AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
-    sentences to token vectors, sentence boundaries added.
-
-    # Parameters
-
-    options_file, weight_file : `str`
-        options.json and weights.hdf5; see `ElmoFiles.find`.
-    requires_grad : `bool`, optional (default = `False`)
-        Whether the parameters are trained.
+    sentences to token vectors, sentence boundaries added. See `ElmoBiLm` for the parameters.
     """
 
     def __init__(
@@ -70,16 +63,8 @@ class ElmoCharacterEncoder(CharacterEncoder):
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
         """
-        # Parameters
-
-        inputs : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, 50)`.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
-            `(batch_size, timesteps + 2)`.
+        Return `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
+        `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
         """
         inputs = fit_width(inputs, self.options.max_characters_per_token)
         bounded, lengths = add_boundary_characters(inputs)
@@ -93,23 +78,9 @@ class ElmoCharacterEncoder(CharacterEncoder):
 
 def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     """
-    Check character ids, and cut words to as many characters as a model was trained with: the result
-    has the ids of the words at that width.
-
-    # Parameters
-
-    inputs : `torch.Tensor`
-        Character ids, shape `(batch_size, timesteps, width)`.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(batch_size, timesteps, max_characters)`.
-
-    # Raises
-
-    `ConfigurationError`
-        The type or the shape is not that of character ids for such a model.
+    Check the type and shape of character ids, `(batch_size, timesteps, width)`, and cut words to as
+    many characters as a model was trained with. The result has the ids of the words at that width,
+    shape `(batch_size, timesteps, max_characters)`.
     """
     if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
         raise ConfigurationError(
@@ -141,23 +112,9 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
 
 def add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:
     """
-    Check character ids and set sentence boundaries around every sentence.
-
-    # Parameters
-
-    inputs : `torch.Tensor`
-        Character ids, shape `(batch_size, timesteps, max_characters)`.
-
-    # Returns
-
-    `Tuple[torch.Tensor, List[int]]`
-        The sentences, shape `(batch_size, timesteps + 2, max_characters)`, and their lengths,
-        boundaries counted.
-
-    # Raises
-
-    `ConfigurationError`
-        An id is not one of a character.
+    Check the values of character ids, shape `(batch_size, timesteps, max_characters)`. Return them
+    with sentence boundaries, shape `(batch_size, timesteps + 2, max_characters)`, and the lengths
+    of the sentences, boundaries counted.
     """
     lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
     extremes = torch.stack(torch.aminmax(inputs)) if inputs.numel() else lengths.new_zeros(2)
@@ -181,20 +138,9 @@ def add_boundaries(
     tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
 ) -> torch.Tensor:
     """
-    Set `begin` and `end` around every sentence, also around one without a token: AllenNLP runs the
-    LSTMs over such rows too.
-
-    # Parameters
-
-    tokens, lengths : `torch.Tensor`
-        Shapes `(batch_size, timesteps, dim)` and `(batch_size,)`.
-    begin, end : `torch.Tensor`
-        Shape `(dim,)`.
-
-    # Returns
-
-    `torch.Tensor`
-        Shape `(batch_size, timesteps + 2, dim)`.
+    Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
+    `(batch_size, timesteps, dim)`; also around one without a token, since AllenNLP runs the LSTMs
+    over such rows too.
     """
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
     bounded[:, 0] = begin
