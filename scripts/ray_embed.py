@@ -18,11 +18,13 @@ import argparse
 import os
 from typing import Any, Dict, List, Optional
 
+from allennlp.common.checks import ConfigurationError
+
 from allennlp_elmo_plugin.commands.elmo_merge import merge
-from allennlp_elmo_plugin.data.sentence_lines import open_lines
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES, check_output
+from allennlp_elmo_plugin.files.text_lines import open_lines
 
 
 class ShardEmbedder:
@@ -49,7 +51,7 @@ class ShardEmbedder:
         shard = int(row["id"])
         corpus_embedder = CorpusEmbedder(self._embedder, shard_index=shard, **self._options)
         path = shard_path(self._folder, shard)
-        with open_lines(self._text) as lines:
+        with open_lines(self._text, ConfigurationError) as lines:
             summary = corpus_embedder.embed(lines, path, resume=True)
         return {"path": path, "sentences": summary["sentences"]}
 

@@ -1,6 +1,5 @@
 """Checks of the data of tasks before anything is trained, which name file and line."""
 
-import codecs
 import json
 import shutil
 from collections import Counter
@@ -10,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 from allennlp.common.checks import ConfigurationError
 from nltk import Tree
 
-from allennlp_elmo_plugin.data.sentence_lines import starts_as_gzip
+from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
 Check = Callable[[str], Optional[str]]
 """Says what is wrong with a line, or nothing."""
@@ -29,27 +28,24 @@ def _check_lines(
     """`blank` says the same at a blank line and at the end."""
     _refuse_folder(path)
     empty = True
-    number = 0
-    with path.open("rb") as lines:
-        if starts_as_gzip(lines):
+    with open_lines(path, ConfigurationError) as text:
+        # AllenNLP's readers of these files know neither.
+        if text.is_gzip:
             raise ConfigurationError(f"{path}: it is compressed (gzip); unpack it")
-        for number, raw in enumerate(lines, start=1):
-            if number == 1 and raw.startswith(codecs.BOM_UTF8):
+        for raw in iter(text.read_line, b""):
+            if text.number == 1 and without_mark(raw) != raw:
                 raise ConfigurationError(
                     f"{path}, line 1: it begins with a byte order mark; save it without"
                 )
-            try:
-                line = raw.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise ConfigurationError(f"{path}, line {number}: not UTF-8 ({error})") from error
+            line = text.decode(raw).strip()
             problem = check(line) if line else blank and blank()
             if problem:
                 found = f": {line[:80]!r}" if line else ""
-                raise ConfigurationError(f"{path}, line {number}: {problem}{found}")
+                raise ConfigurationError(f"{path}, line {text.number}: {problem}{found}")
             empty = empty and not line
     problem = blank and blank()
     if problem:
-        raise ConfigurationError(f"{path}, line {number}: {problem}")
+        raise ConfigurationError(f"{path}, line {text.number}: {problem}")
     if empty:
         raise ConfigurationError(f"{path}: there is nothing in it")
 

@@ -2,12 +2,13 @@
 The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
 """
 
-import codecs
 import os
 import reprlib
 from typing import Dict, List, Sequence, Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
+from allennlp_elmo_plugin.files.text_lines import TextLines, without_mark
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 UNKNOWN_WORD = "<UNK>"
@@ -15,14 +16,11 @@ SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 IGNORED_WORD = "!!!MAXTERMID"
 """A line that bilm-tf skips."""
 
-# A file without line feeds would be one word.
-_MAX_LINE_BYTES = 2**16
-
 
 def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> List[str]:
     """
-    Read a vocabulary file of bilm-tf. Only a line feed ends a line, and only ASCII white space
-    around a word is removed, so that words with other spaces in them keep their ids.
+    Read a vocabulary file of bilm-tf, a text as `files/text_lines.py` reads it. Only the first
+    line may start with a byte order mark: in later ones it is part of the word.
 
     # Parameters
 
@@ -38,29 +36,24 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
     # Raises
 
     `ValueError`
-        Names the file and the line: undecodable bytes, an empty line, one of more than 64 KB, a
-        word that is there twice, or `<S>`, `</S>`, `<UNK>` missing.
+        Names the file and the line: an empty line, a word that is there twice, or `<S>`, `</S>`,
+        `<UNK>` missing.
     """
     source = source or os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{source}: not a file; give a vocabulary file, one word a line")
     words: Dict[str, int] = {}
     with open(path, "rb") as file:
-        lines = iter(lambda: file.readline(_MAX_LINE_BYTES + 1), b"")
-        for number, line in enumerate(lines, start=1):
-            if len(line) > _MAX_LINE_BYTES:
+        text = TextLines(file, source)
+        limit = allowance(os.path.getsize(path))
+        for line in iter(text.read_line, b""):
+            number = text.number
+            if text.offset > limit:
                 raise ValueError(
-                    f"{source}, line {number}: has more than {_MAX_LINE_BYTES:,} bytes; a "
-                    "vocabulary has one word a line"
+                    f"{source}: unpacks to more than {MAX_EXPANSION} times its size, which no "
+                    "vocabulary does; don't use it"
                 )
-            if number == 1 and line.startswith(codecs.BOM_UTF8):
-                line = line[len(codecs.BOM_UTF8) :]
-            try:
-                word = line.strip().decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{source}, line {number}: not UTF-8 ({error}); convert the file"
-                ) from None
+            word = text.decode((without_mark(line) if number == 1 else line).strip())
             if word == IGNORED_WORD:
                 continue
             if not word:
@@ -81,9 +74,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
 
 
 def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Sequence[str]) -> None:
-    """
-    Writes `words` one a line, whole or not at all.
-    """
+    """Write `words` one a line, whole or not at all."""
     with (
         whole_file(path) as staged,
         open(staged, "w", encoding="utf-8", newline="\n") as file,

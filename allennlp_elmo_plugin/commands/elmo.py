@@ -15,7 +15,6 @@ from allennlp.common.checks import ConfigurationError, check_for_gpu
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.data.sentence_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import (
@@ -24,6 +23,7 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     check_output,
     has_checkpoint,
 )
+from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (
@@ -223,7 +223,7 @@ def elmo_command(args: argparse.Namespace) -> None:
     _check_device(args.cuda_device)
     _check_inputs_stay(args)
     words = _read_words(args.vocab_path) if args.vocab_path is not None else None
-    with open_lines(args.input_file) as lines:
+    with open_lines(args.input_file, ConfigurationError) as lines:
         embedder = ElmoEmbedder(
             args.options_file,
             args.weight_file,
@@ -291,7 +291,7 @@ def _check_inputs_stay(args: argparse.Namespace) -> None:
 
 def _read_words(path: str) -> List[str]:
     words = []
-    with open_lines(path) as lines:
+    with open_lines(path, ConfigurationError) as lines:
         for line in lines:
             if len(line.words) != 1:
                 raise ConfigurationError(

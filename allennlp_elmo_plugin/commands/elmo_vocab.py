@@ -14,10 +14,8 @@ writes
 """
 
 import argparse
-import codecs
 import logging
 import os
-import re
 import reprlib
 from collections import Counter
 from pathlib import Path
@@ -34,13 +32,14 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, undecodable
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, undecodable
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 from allennlp_elmo_plugin.progress import progress_bar
 
 logger = logging.getLogger(__name__)
@@ -49,8 +48,6 @@ COUNTS_FILE = "counts.tsv"
 _OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)
 
 _BLOCK_BYTES = 2**20
-# At the start of a line, where the dataset reader leaves it out, too.
-_BYTE_ORDER_MARK = re.compile(b"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
 @Subcommand.register("elmo-vocab")
@@ -66,7 +63,7 @@ class ElmoVocab(Command):
             "files",
             nargs="+",
             metavar="FILES",
-            help="tokenised text, one sentence a line, plain or .gz: files, folders or globs",
+            help="tokenised text, one sentence a line, plain or gzip: files, folders or globs",
         )
         subparser.add_argument("-o", "--output", required=True, metavar="DIR", help="new folder")
         subparser.add_argument(
@@ -189,16 +186,15 @@ def count_words(
     total = sum(file.stat().st_size for file in files)
     with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
         for file in files:
-            number = 1
-            for lines in read_blocks(file, _BLOCK_BYTES, progress.update):
-                block = b"".join(lines)
-                if encoding_errors == "strict":
-                    _check_encoding(file, number, lines, block)
-                if codecs.BOM_UTF8 in block:
-                    block = _BYTE_ORDER_MARK.sub(b"", block)
-                raw_counts.update(block.split())
-                number += len(lines)
-            n_sentences += number - 1
+            n_bytes_before = progress.n
+            with open_lines(file, ConfigurationError) as text:
+                while lines := text.read_block(_BLOCK_BYTES):
+                    block = b"".join(map(without_mark, lines))
+                    if encoding_errors == "strict":
+                        _check_encoding(file, text.number - len(lines), lines, block)
+                    raw_counts.update(block.split())
+                    progress.update(n_bytes_before + text.position - progress.n)
+                n_sentences += text.number
     counts: Dict[str, int] = {}
     for raw, count in raw_counts.items():
         word = raw.decode("utf-8", encoding_errors)
@@ -206,11 +202,11 @@ def count_words(
     return counts, n_sentences
 
 
-def _check_encoding(file: Path, first_number: int, lines: List[bytes], block: bytes) -> None:
+def _check_encoding(file: Path, n_before: int, lines: List[bytes], block: bytes) -> None:
     try:
         block.decode("utf-8")
     except UnicodeDecodeError:
-        for number, line in enumerate(lines, start=first_number):
+        for number, line in enumerate(lines, start=n_before + 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:

@@ -1,40 +1,36 @@
 """
-Corpora: one tokenised sentence a line, in one file or many, plain or gzip.
+Corpora to train on: one tokenised sentence a line, in one file or many, read in order or shuffled,
+from the start or from the place of a checkpoint.
 """
 
-import codecs
 import glob
-import gzip
-import io
 import os
 import random
 import zlib
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.files.text_lines import not_utf8, open_lines, split_words
 
 PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
 BLOCK_BYTES = 64 * 2**20
-"""Lines are shuffled within blocks of this size: a usual shard, and it fits into any memory."""
+"""Lines are shuffled within blocks of this size, which fit into any memory."""
 
 UNSHUFFLED_BLOCK_BYTES = 2**20
 
-MAX_LINE_BYTES = 64 * 2**20
-"""A longer line is refused: a small compressed file can hold one that fills the memory."""
-
-_GZIP = b"\x1f\x8b"
-
 PUT_BACK = (
-    "A recovered run goes on where it was in the text: put the files back as they were, or start "
+    "A recovered run continues at its place in the text: put the files back as they were, or start "
     "a new run in another folder"
 )
 
 
 def find_files(paths: PathOrPaths) -> List[Path]:
     """
-    The files of a corpus.
+    Find the files of a corpus.
 
     # Parameters
 
@@ -60,7 +56,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
             found = [f for f in sorted(Path(name).iterdir()) if f.is_file() and f.name[0] != "."]
             if not found:
                 raise ConfigurationError(
-                    f"The folder {name} has no files; give a folder that holds the shards of a "
+                    f"The folder {name} has no files; give a folder that holds the files of a "
                     f"corpus, or a glob such as {os.path.join(glob.escape(name), '**', '*.txt')}"
                 )
         elif glob.has_magic(name):
@@ -72,7 +68,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
         else:
             raise ConfigurationError(
                 f"{name} does not exist (looked from {os.getcwd()}); give a file, a folder or a "
-                "glob of text files, plain or .gz"
+                "glob of text files"
             )
         files += found
     files = list(dict.fromkeys(files))
@@ -82,99 +78,12 @@ def find_files(paths: PathOrPaths) -> List[Path]:
     return files
 
 
-def read_blocks(
-    file: Path,
-    block_bytes: int,
-    on_read: Optional[Callable[[int], object]] = None,
-    offset: int = 0,
-    first_line: int = 1,
-) -> Iterator[List[bytes]]:
-    """
-    Reads about `block_bytes` of whole lines at a time. Only a line feed ends a line.
-
-    # Parameters
-
-    file : `Path`
-        Decompressed if its name ends in .gz.
-    block_bytes : `int`
-    on_read : `Callable[[int], object]`, optional (default = `None`)
-        Called with the number of bytes that each block took in the file as it is stored, for a
-        progress bar.
-    offset : `int`, optional (default = `0`)
-        The byte of the text to start from, the first of a line. What lies before it is not read,
-        unless the file is compressed.
-    first_line : `int`, optional (default = `1`)
-        The number of the line at `offset`, for errors.
-
-    # Raises
-
-    `ConfigurationError`
-        The file can't be read, or a line has more than `MAX_LINE_BYTES`.
-    """
-    with open(file, "rb") as raw:
-        _check_name(file, raw.peek(len(_GZIP)))
-        stream: IO[bytes] = raw
-        if file.suffix == ".gz":
-            stream = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
-        position = 0
-        while True:
-            try:
-                if offset:
-                    stream.seek(offset)
-                    offset = 0
-                block = stream.read(block_bytes)
-                block += stream.readline(MAX_LINE_BYTES + 1)
-            except (OSError, EOFError, zlib.error) as error:
-                raise ConfigurationError(f"Can't read {file}: {error}") from error
-            if on_read is not None:
-                on_read(raw.tell() - position)
-                position = raw.tell()
-            lines = io.BytesIO(block).readlines()
-            if not lines:
-                return
-            for number, line in enumerate(lines, start=first_line):
-                if len(line) > MAX_LINE_BYTES:
-                    raise ConfigurationError(
-                        f"{file}, line {number}: is longer than {MAX_LINE_BYTES:,} bytes; is this "
-                        "a text? Write one sentence a line"
-                    )
-            first_line += len(lines)
-            yield lines
-
-
-def _check_name(file: Path, start: bytes) -> None:
-    is_gzip = start.startswith(_GZIP)
-    if is_gzip and file.suffix != ".gz":
-        raise ConfigurationError(
-            f"Can't read {file}: it is compressed by gzip, but its name does not end in .gz; "
-            f"rename it to {file.name}.gz"
-        )
-    if start and not is_gzip and file.suffix == ".gz":
-        raise ConfigurationError(
-            f"Can't read {file}: its name ends in .gz, but it is not compressed by gzip; rename it "
-            f"to {file.stem}"
-        )
-
-
 def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> ConfigurationError:
-    """The error for a line that is not UTF-8."""
-    byte = error.object[error.start]
+    """Return the error for a line that is not UTF-8."""
     return ConfigurationError(
-        f"{file}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the "
-        'file, or have such bytes read as U+FFFD (encoding_errors "replace" in a configuration, '
-        "--encoding-errors replace on the command line)"
+        f"{not_utf8(str(file), number, error)}, or read such bytes as U+FFFD (encoding_errors "
+        '"replace" in a configuration, --encoding-errors replace on the command line)'
     )
-
-
-def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
-    """
-    The words of a line: what ASCII white space separates. Other spaces (no-break, ideographic,
-    ...) are parts of words. A byte-order mark at the start of the line is not.
-    """
-    if line.startswith(codecs.BOM_UTF8):
-        line = line[len(codecs.BOM_UTF8) :]
-    words = b" ".join(line.split()).decode("utf-8", encoding_errors)
-    return words.split(" ") if words else []
 
 
 class SentenceStream(Iterator[List[str]]):
@@ -182,9 +91,9 @@ class SentenceStream(Iterator[List[str]]):
     The sentences of a corpus, one after another: the words of each line. An empty line is a
     sentence without words.
 
-    `state_dict` tells where the stream is, and a stream of the same arguments goes on from there
-    without reading what lies before: only the block of the file that it is in is read again (and a
-    compressed file is decompressed up to it).
+    `state_dict` returns the place in the corpus, and a stream of the same arguments can continue
+    there without reading the text before it: it reads only the current block of the file again
+    (and decompresses a compressed file up to that block).
 
     # Parameters
 
@@ -209,10 +118,14 @@ class SentenceStream(Iterator[List[str]]):
         self._seed: Optional[int] = None
         if shuffle is not None:
             shuffle.shuffle(self._files)
-            # Each block has an order of its own, so that it can be had without those before.
+            # Every block has a seed of its own, so that its order doesn't depend on those before.
             self._seed = shuffle.getrandbits(64)
-        self._blocks = self._read_blocks()
-        self._block = _Block(0, 0, 1, [])
+        self._start({"file": 0, "offset": 0, "line": 1, "checksum": 0})
+
+    def _start(self, place: Dict[str, int]) -> None:
+        self._place = place
+        self._blocks = self._read_blocks(place)
+        self._lines: List[bytes] = []
         self._order: Sequence[int] = []
         self._n_read = 0
 
@@ -222,60 +135,59 @@ class SentenceStream(Iterator[List[str]]):
         i = self._order[self._n_read]
         self._n_read += 1
         try:
-            return split_words(self._block.lines[i], self._encoding_errors)
+            return split_words(self._lines[i], self._encoding_errors)
         except UnicodeDecodeError as error:
-            file = self._files[self._block.file]
-            raise undecodable(file, self._block.first_line + i, error) from None
+            file = self._files[self._place["file"]]
+            raise undecodable(file, self._place["line"] + i, error) from None
 
     def _next_block(self) -> None:
-        self._block = next(self._blocks)
+        self._place, self._lines = next(self._blocks)
         self._n_read = 0
-        self._order = range(len(self._block.lines))
+        self._order = range(len(self._lines))
         if self._seed is not None:
             self._order = list(self._order)
-            block_seed = f"{self._seed} {self._block.file} {self._block.offset}"
+            block_seed = f"{self._seed} {self._place['file']} {self._place['offset']}"
             random.Random(block_seed).shuffle(self._order)
 
-    def _read_blocks(self, file: int = 0, offset: int = 0, line: int = 1) -> Iterator["_Block"]:
+    def _read_blocks(self, start: Dict[str, int]) -> Iterator[Tuple[Dict[str, int], List[bytes]]]:
+        """Yield blocks of lines, each with the place where it starts and its checksum."""
         block_bytes = UNSHUFFLED_BLOCK_BYTES if self._seed is None else BLOCK_BYTES
-        for i in range(file, len(self._files)):
-            for lines in read_blocks(self._files[i], block_bytes, offset=offset, first_line=line):
-                yield _Block(i, offset, line, lines)
-                offset += sum(map(len, lines))
-                line += len(lines)
-            offset, line = 0, 1
+        for i in range(start["file"], len(self._files)):
+            with open_lines(self._files[i], ConfigurationError) as text:
+                if i == start["file"]:
+                    text.seek(start["offset"], start["line"] - 1)
+                while True:
+                    place = {"file": i, "offset": text.offset, "line": text.number + 1}
+                    lines = text.read_block(block_bytes)
+                    if not lines:
+                        break
+                    checksum = 0
+                    for line in lines:
+                        checksum = zlib.crc32(line, checksum)
+                    yield {**place, "checksum": checksum}, lines
 
     def state_dict(self) -> Dict[str, int]:
         """
-        Where the stream is: the file (in the order in which they are read), the block by its first
-        byte and line, its checksum, and how many of its lines have been given.
+        Return the place in the corpus: the file (in the order in which they are read), the first
+        byte and line of the block, its checksum, and how many of its lines have been read.
         """
-        return {
-            "file": self._block.file,
-            "offset": self._block.offset,
-            "line": self._block.first_line,
-            "checksum": self._block.checksum,
-            "n_read": self._n_read,
-        }
+        return {**self._place, "n_read": self._n_read}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """
-        Goes on where another stream of the same arguments was.
+        Continue where another stream of the same arguments was.
 
         # Raises
 
         `ConfigurationError`
             The text there has changed.
         """
-        self._blocks = self._read_blocks(state["file"], state["offset"], state["line"])
-        self._block, self._order, self._n_read = _Block(0, 0, 1, []), [], 0
+        self._start({**state, "checksum": 0})
         if state["n_read"] == 0:
             return
-        try:
+        with suppress(StopIteration):  # The file may end before.
             self._next_block()
-        except StopIteration:
-            pass  # the file ends before
-        if self._block.checksum != state["checksum"]:
+        if self._place["checksum"] != state["checksum"]:
             raise ConfigurationError(
                 f"{self._files[state['file']]} has changed since the checkpoint was saved: it had "
                 f"other text from line {state['line']} on. {PUT_BACK}"
@@ -283,49 +195,16 @@ class SentenceStream(Iterator[List[str]]):
         self._n_read = state["n_read"]
 
 
-class _Block:
-    """
-    Lines of a file that are read together.
-    """
-
-    def __init__(self, file: int, offset: int, first_line: int, lines: List[bytes]) -> None:
-        self.file = file
-        self.offset = offset
-        self.first_line = first_line
-        self.lines = lines
-        self.checksum = 0
-        for line in lines:
-            self.checksum = zlib.crc32(line, self.checksum)
-
-
-def read_sentences(
-    files: Iterable[Path],
-    *,
-    encoding_errors: str = "strict",
-    shuffle: Optional[random.Random] = None,
-) -> SentenceStream:
-    """
-    A `SentenceStream`; the parameters are its.
-    """
-    return SentenceStream(files, encoding_errors=encoding_errors, shuffle=shuffle)
-
-
 FileDescription = Dict[str, List[int]]
-"""By the name of each file of a corpus: its size, what changes with its content, its checksum."""
+"""By the name of each file of a corpus: its size, times of change, inode and checksum."""
 
 
 def describe_files(
     files: Iterable[Path], known: Optional[FileDescription] = None
 ) -> FileDescription:
     """
-    Describe files for `check_files`.
-
-    # Parameters
-
-    files : `Iterable[Path]`
-    known : `Dict[str, List[int]]`, optional (default = `None`)
-        An earlier description. A file that has the size, times and inode of then has not been
-        written to, and is not read again.
+    Describe files for `check_files`. Files whose size, times and inode are those in an earlier
+    description, `known`, are not read again.
     """
     known = known or {}
     described = {}
@@ -338,24 +217,18 @@ def describe_files(
 
 
 def _checksum(file: Path) -> int:
-    """Of the bytes of a file as it is stored."""
+    """Return the checksum of a file as it is stored."""
     checksum = 0
     with open(file, "rb") as stored:
-        while True:
-            block = stored.read(UNSHUFFLED_BLOCK_BYTES)
-            if not block:
-                return checksum
+        while block := stored.read(UNSHUFFLED_BLOCK_BYTES):
             checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def check_files(described: FileDescription, files: Iterable[Path]) -> FileDescription:
     """
-    Check that a corpus consists of the files that `describe_files` saw, each with the same bytes.
-
-    # Returns
-
-    `Dict[str, List[int]]`
-        The description of the files as they are now.
+    Check that a corpus consists of the files that `describe_files` saw, each with the same bytes,
+    and describe them as they are now.
 
     # Raises
 

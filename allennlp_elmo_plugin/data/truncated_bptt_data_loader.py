@@ -1,3 +1,7 @@
+"""
+The data loader of the language model's training, which can continue in the middle of a pass.
+"""
+
 import multiprocessing
 import os
 import threading
@@ -16,8 +20,8 @@ from allennlp_elmo_plugin.data.text import (
     describe_files,
     find_files,
 )
-from allennlp_elmo_plugin.data.text_position import TextPosition
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.windows import TextPosition
 
 _BATCHES_IN_MEMORY = 8
 
@@ -26,25 +30,22 @@ _BATCHES_IN_MEMORY = 8
 class TruncatedBpttDataLoader(MultiProcessDataLoader):
     """
     AllenNLP's data loader with the only settings that are right for the dataset reader
-    "truncated_bptt_lm": the reader's batch size, in order, lazily. And it has a length, so that
-    the trainer's progress bar shows how long an epoch takes.
-
-    The length is that of the last full pass; before the first one it is counted or, for large
+    "truncated_bptt_lm": the reader's batch size, in order, lazily. Its length, for the trainer's
+    progress bar, is that of the last full pass; before the first one it is counted or, for large
     corpora, estimated (`TruncatedBpttLmReader.count_batches`).
 
-    `state_dict` and `load_state_dict` let a recovered run go on in the middle of a pass without
-    reading what it has read before (`allennlp_elmo_plugin.training.ResumableTrainer`). It goes on
-    only if every file of the text has the bytes that it had when the pass began; a file with the
-    size, times and inode of then is not read for that.
+    With `state_dict` and `load_state_dict`, a recovered run continues in the middle of a pass
+    without reading the text before (`allennlp_elmo_plugin.training.ResumableTrainer`), if every
+    file has the bytes that it had when the pass began (`describe_files`).
 
-    The loader counts its own passes, so that two of them can share a reader and a text.
+    The loader counts its passes itself, so that two loaders can share a reader and a text.
 
     # Parameters
 
     reader : `TruncatedBpttLmReader`
     data_path : `DatasetReaderInput`
     batches_per_epoch : `int`, optional (default = `None`)
-        Make an epoch this many batches instead of a pass; the next epoch goes on from there.
+        Make an epoch this many batches instead of a pass; the next epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 to read in another process, while this one trains.
     start_method : `str`, optional (default = `"fork"`)
@@ -83,7 +84,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             max_instances_in_memory=_BATCHES_IN_MEMORY * reader.batch_size,
             start_method=start_method,
             cuda_device=cuda_device,
-            quiet=True,  # it would show instances, beside the trainer's bar that shows batches
+            quiet=True,  # Its bar would show instances, beside the trainer's of batches.
         )
         self.reader: TruncatedBpttLmReader
         self.data_path: DatasetReaderInput
@@ -93,9 +94,9 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._epoch = 0
         # Where the text is after the last batch; `None` between two passes.
         self._position: Optional[TextPosition] = None
-        # Where the next pass goes on for that of another loader.
+        # Where the next pass continues that of another loader.
         self._start: Optional[TextPosition] = None
-        # Batches given in this epoch, and how many of them by the loader that this one goes on for.
+        # Batches of this epoch so far, and how many of them another loader made.
         self._n_given = 0
         self._n_given_before = 0
         self._files: FileDescription = {}
@@ -122,7 +123,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
                 self._n_given += 1
                 yield batch
                 if self._n_given == limit:
-                    self._batch_generator = batches  # the next epoch goes on from there
+                    self._batch_generator = batches  # The next epoch continues there.
                     break
             if limit is None:
                 break
@@ -148,7 +149,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     def _instances_to_batches(
         self, instance_iterator: Iterable[Instance], move_to_device: bool
     ) -> Iterator[Any]:
-        """Each batch with the position after it. A worker is ahead of what is trained on."""
+        """Yield each batch with the position after it: a worker is ahead of the training."""
         position = None
 
         def watched() -> Iterator[Instance]:
@@ -168,14 +169,14 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
 
     def state_dict(self) -> Dict[str, Any]:
         """
-        Where the loader is after the batch that it gave last, however far it has read ahead. Plain
-        Python values.
+        Return the place after the batch that was yielded last, however far the loader has read
+        ahead, as plain Python values.
         """
         if not self._files:
             self._files = describe_files(find_files(self.data_path))
         return {
             "epoch": self._epoch,
-            "position": None if self._position is None else self._position.to_dict(),
+            "position": None if self._position is None else self._position._asdict(),
             "n_given": self._n_given,
             "n_batches": self._n_batches,
             "files": self._files,
@@ -183,8 +184,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """
-        Goes on where another loader, of the same arguments and text, was: the next iteration gives
-        the rest of its epoch.
+        Continue where another loader, of the same arguments and text, was: the next iteration
+        yields the rest of its epoch.
 
         # Raises
 
@@ -194,9 +195,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._files = check_files(state["files"], find_files(self.data_path))
         self._batch_generator = None
         self._epoch = state["epoch"]
-        self._position = None
-        if state["position"] is not None:
-            self._position = TextPosition(**state["position"])
+        position = state["position"]
+        self._position = None if position is None else TextPosition(**position)
         self._start = self._position
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]

@@ -1,6 +1,11 @@
+"""
+The dataset reader of the language model's training: rows of windows of text as instances.
+"""
+
 import itertools
 import os
 import random
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
@@ -10,10 +15,10 @@ from allennlp.data.instance import Instance
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_blocks, read_sentences
-from allennlp_elmo_plugin.data.text_position import TextPosition
+from allennlp_elmo_plugin.data.text import PathOrPaths, SentenceStream, find_files
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
-from allennlp_elmo_plugin.data.windows import Window, WindowStream, count_windows, windows
+from allennlp_elmo_plugin.data.windows import TextPosition, Window, WindowStream, count_windows
+from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
@@ -27,41 +32,41 @@ class TruncatedBpttLmReader(DatasetReader):
     """
     Reads text for a language model that is trained by truncated back-propagation through time, as
     bilm-tf does (`allennlp_elmo_plugin.data.windows`). The text has one tokenised sentence a line,
-    its words separated by ASCII white space; the data path is a file, a folder of shards or a
-    glob, plain or gzip.
+    its words separated by ASCII white space; the data path is a file, a folder or a glob. Files may
+    be compressed by gzip, whatever their names.
 
     An instance is one row of a batch: rows 0 to `batch_size - 1` of the first window, then those
-    of the next. So a data loader has to keep the order and take `batch_size` instances a batch:
-    "truncated_bptt" does, and so does AllenNLP's own, told the same `batch_size`. The model checks
+    of the next. The data loader must keep this order and make batches of `batch_size` instances:
+    "truncated_bptt" does, and so does AllenNLP's own with the same `batch_size`. The model checks
     it by the field `window`.
 
     One pass over the text is an epoch. The reader counts its passes over each path and shuffles
-    each anew, by `seed` and the number of the pass alone; `set_epoch` sets that number. Each window
-    comes with its `TextPosition`, in the field `window` of its last row; `set_position` lets the
-    next pass go on from there, without reading what lies before.
+    each anew, by `seed` and the number of the pass alone. The last row of each window has the
+    `TextPosition` after it, in the field `window`; after `set_position`, the next pass starts there
+    without reading the text before it.
 
     In distributed training `batch_size` is that of one process. The processes share one set of
-    rows, and each reads its part of them. Reading takes far less time than training, so that more
-    than one worker of a data loader would have nothing to do; they are refused.
+    rows, and each reads its part of them. Reading is much faster than training, so more than one
+    worker of a data loader is refused.
 
     # Parameters
 
     batch_size : `int`
-        The number of rows, each a stream of sentences of its own.
+        The number of rows, each a stream of sentences.
     num_steps : `int`, optional (default = `20`)
         The number of words in a row of a window: gradients go no further back.
     max_characters_per_token : `int`, optional (default = `50`)
-        As in the options of the model. `None` for a model with token embeddings: `tokens` are then
+        As in the options of the model. `None` for a model with token embeddings: `tokens` are
         vocabulary ids.
     bidirectional : `bool`, optional (default = `True`)
         Whether to make the stream of the backward direction, too.
     shuffle_sentences : `bool`, optional (default = `False`)
-        Take the shards in random order and the sentences of a shard in random order (within
-        blocks of 64 MB, so that memory stays bounded), drawn for each direction on its own. If
-        `False`, the text is read as it is, shards sorted by name.
+        Read the files in random order and the sentences of a file in random order (within blocks
+        of 64 MB, so that memory stays bounded), drawn for each direction separately. If `False`,
+        the text is read as it is, files sorted by name.
     drop_last : `bool`, optional (default = `True`)
-        At the end of a pass, drop the batch that can't be filled any more, as bilm-tf does. Set it
-        to `False` for evaluation: every word then counts once, and rows that end early are padded.
+        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. Set it to
+        `False` for evaluation: every word then counts once, and rows that end early are padded.
     seed : `int`, optional (default = `0`)
     encoding_errors : `str`, optional (default = `"strict"`)
         What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
@@ -124,42 +129,37 @@ class TruncatedBpttLmReader(DatasetReader):
         self._positions.pop(_key(file_path), None)
 
     def set_position(self, file_path: PathOrPaths, position: TextPosition) -> None:
-        """Let the next pass over `file_path` go on from `position`, of a reader like this one."""
+        """Start the next pass over `file_path` at `position`, of a reader like this one."""
         self._epochs[_key(file_path)] = position.epoch
         self._positions[_key(file_path)] = position
 
     def count_batches(self, file_path: PathOrPaths) -> int:
         """
-        The number of batches in a pass over `file_path`. Exact for files of up to 256 MB together
-        that are read in their order; otherwise an estimate: shuffled sentences fill the last
-        batches differently, and of a larger corpus only the beginnings of some files are counted.
+        Return the number of batches in a pass over `file_path`. It is exact for files of up to
+        256 MB together that are read in order; otherwise an estimate: shuffled sentences fill the
+        last batches differently, and of a larger corpus only the starts of some files are counted.
         """
         files = [file for file in find_files(file_path) if file.stat().st_size]
         n_bytes = sum(file.stat().st_size for file in files)
         if n_bytes <= _EXACT_COUNT_BYTES:
-            lengths = (
-                len(line.split())
-                for file in files
-                for lines in read_blocks(file, _SAMPLE_BYTES)
-                for line in lines
-            )
             n_batches = count_windows(
-                lengths, self._n_rows, self.num_steps, drop_last=self.drop_last
+                _sentence_lengths(files), self._n_rows, self.num_steps, drop_last=self.drop_last
             )
         else:
-            n_pairs = 0
-            n_read: List[int] = []
+            n_pairs = n_read = 0
             for file in files[:: max(1, len(files) // 16)]:
-                lines = next(read_blocks(file, _SAMPLE_BYTES, n_read.append), [])
-                n_pairs += sum(len(line.split()) + 1 for line in lines)
-            n_batches = n_bytes * n_pairs // (sum(n_read) * self._n_rows * self.num_steps)
+                with open_lines(file, ConfigurationError) as text:
+                    lines = text.read_block(_SAMPLE_BYTES)
+                    n_pairs += sum(len(line.split()) + 1 for line in lines)
+                    n_read += text.position
+            n_batches = n_bytes * n_pairs // (n_read * self._n_rows * self.num_steps)
         if self.max_instances is not None:
             n_batches = min(n_batches, self.max_instances // self._n_rows)
         return n_batches
 
     @property
     def _n_rows(self) -> int:
-        """The rows of all processes together."""
+        """The number of rows of all processes together."""
         info = self.get_distributed_info()
         return self.batch_size * (info.world_size if info else 1)
 
@@ -209,23 +209,19 @@ class TruncatedBpttLmReader(DatasetReader):
             shuffle = None
             if self.shuffle_sentences:
                 shuffle = random.Random(f"{self.seed} {epoch} {direction}")
-            sentences = read_sentences(files, encoding_errors=self.encoding_errors, shuffle=shuffle)
-            stream = windows(
-                sentences,
-                self._n_rows,
-                self.num_steps,
-                reverse=direction == "backward",
-                drop_last=self.drop_last,
+            streams.append(
+                WindowStream(
+                    SentenceStream(files, encoding_errors=self.encoding_errors, shuffle=shuffle),
+                    self._n_rows,
+                    self.num_steps,
+                    reverse=direction == "backward",
+                    drop_last=self.drop_last,
+                )
             )
-            streams.append(stream)
         return streams
 
     def _raise_too_small(self, file_path: PathOrPaths) -> None:
-        files = find_files(file_path)
-        lengths = [
-            len(sentence)
-            for sentence in read_sentences(files, encoding_errors=self.encoding_errors)
-        ]
+        lengths = list(_sentence_lengths(find_files(file_path)))
         if not lengths:
             raise ConfigurationError(f"There is no text to read in {file_path}")
         raise ConfigurationError(
@@ -251,7 +247,7 @@ class TruncatedBpttLmReader(DatasetReader):
         inputs_reverse, targets_reverse : `List[str]`, optional
             The same for the backward direction's stream.
         window : `WindowField`, optional
-            Where the row belongs. By default a batch of one row.
+            The place of the row. By default a batch of one row.
 
         # Returns
 
@@ -279,6 +275,13 @@ class TruncatedBpttLmReader(DatasetReader):
         return VocabularyIdsField(
             words, LM_NAMESPACE, padding_value=IGNORED_TARGET, num_steps=self.num_steps
         )
+
+
+def _sentence_lengths(files: List[Path]) -> Iterator[int]:
+    for file in files:
+        with open_lines(file, ConfigurationError) as text:
+            while lines := text.read_block(_SAMPLE_BYTES):
+                yield from (len(without_mark(line).split()) for line in lines)
 
 
 def _key(file_path: PathOrPaths) -> str:

@@ -1,9 +1,8 @@
 """
 Sentences cut into windows for truncated back-propagation through time.
 
-A batch has a number of rows; each row is an endless stream of sentences of its own, and every
-batch continues the rows of the one before it, so that a model can carry its state from batch to
-batch. The rows are filled as bilm-tf fills them.
+Every row of a batch reads a stream of sentences, and the next batch continues its rows, so that a
+model can carry its state from batch to batch. The rows are filled as bilm-tf fills them.
 """
 
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
@@ -20,17 +19,28 @@ class Window(NamedTuple):
     targets: List[List[str]]
 
 
+class TextPosition(NamedTuple):
+    """
+    The place in a pass over a corpus after a window: the number of the pass, how many of its
+    windows have been read, and the `WindowStream.state_dict` of each direction.
+    """
+
+    epoch: int
+    n_windows: int
+    streams: List[Dict[str, Any]]
+
+
 class WindowStream(Iterator[Window]):
     """
-    Fills the rows one after another: a row takes its current sentence on from where the last
-    window stopped, then the next sentence of the common stream, until it holds `num_steps` pairs
-    of an input and a target. A sentence of n words gives n + 1 pairs, an empty one a single pair.
+    The windows of a text. Rows are filled one after another: a row continues its sentence where the
+    last window stopped, then reads the next sentence of the common stream, until it holds
+    `num_steps` pairs of an input and a target. A sentence of n words has n + 1 pairs.
 
     # Parameters
 
     sentences : `Iterable[Sequence[str]]`
-        Tokenised sentences without boundary marks. Read lazily. An iterator with a `state_dict` of
-        its own (`allennlp_elmo_plugin.data.text.SentenceStream`) if this one's is asked for.
+        Tokenised sentences without boundary marks, read lazily: a
+        `allennlp_elmo_plugin.data.text.SentenceStream` if `state_dict` will be called.
     batch_size : `int`
         The number of rows.
     num_steps : `int`
@@ -39,8 +49,8 @@ class WindowStream(Iterator[Window]):
         Read each sentence from its end, as the backward direction does: `</S> wn .. w1 <S>`.
     drop_last : `bool`, optional (default = `True`)
         What to do when there are no sentences left to fill a row. `True`: stop, and drop the
-        unfinished batch with what the other rows still hold (bilm-tf). `False`: go on until every
-        pair of the text has been given once; rows are then shorter than `num_steps`, or empty.
+        unfinished batch with what the other rows still hold (bilm-tf). `False`: continue until
+        every pair has been read once; rows are then shorter than `num_steps`, or empty.
     """
 
     def __init__(
@@ -90,42 +100,22 @@ class WindowStream(Iterator[Window]):
 
     def state_dict(self) -> Dict[str, Any]:
         """
-        Where the stream is after the last window: of each row what is left of its sentence, and
-        the state of `sentences`. Plain Python values.
+        Return the rest of each row's sentence and the state of `sentences`, as plain Python values.
         """
         rows = [words[start:] for words, start in zip(self._current, self._positions)]
         return {"rows": rows, "sentences": self._sentences.state_dict()}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """
-        Goes on where another stream of the same arguments was.
-        """
+        """Continue where another stream of the same arguments was."""
         self._current = list(state["rows"])
         self._positions = [0] * len(self._current)
         self._sentences.load_state_dict(state["sentences"])
 
 
-def windows(
-    sentences: Iterable[Sequence[str]],
-    batch_size: int,
-    num_steps: int,
-    *,
-    reverse: bool = False,
-    drop_last: bool = True,
-) -> WindowStream:
-    """
-    A `WindowStream`, an iterator of windows of `batch_size` rows; the parameters are its.
-    """
-    return WindowStream(sentences, batch_size, num_steps, reverse=reverse, drop_last=drop_last)
-
-
 def count_windows(
     lengths: Iterable[int], batch_size: int, num_steps: int, *, drop_last: bool = True
 ) -> int:
-    """
-    The number of windows that `windows` makes of sentences with these numbers of words, without
-    the words.
-    """
+    """Return the number of windows that `WindowStream` makes of sentences of these lengths."""
     stream = iter(lengths)
     pairs_left = [0] * batch_size
     count = 0
@@ -149,8 +139,8 @@ def count_windows(
 
 def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     """
-    Checks that a data loader has kept the rows of a batch together and in order. A model that
-    carries its state from batch to batch learns nonsense otherwise, and would not notice.
+    Check that a data loader has kept the rows of a batch together and in order, without which a
+    model that carries its state from batch to batch learns nonsense.
 
     # Parameters
 
@@ -169,7 +159,7 @@ def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     # Raises
 
     `ValueError`
-        Says which settings of the data loader give the right order.
+        The message names the settings of the data loader that keep the order.
     """
     rows = window.tolist()
     number, _, batch_size = rows[0]

@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.data.sentence_lines import SentenceLine, SentenceLines
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.progress import progress_bar
 
 SHARD_LINES = 1024
@@ -131,12 +131,12 @@ class CorpusEmbedder:
         }
 
     def embed(
-        self, lines: SentenceLines, path: str, overwrite: bool = False, resume: bool = False
+        self, lines: TextLines, path: str, overwrite: bool = False, resume: bool = False
     ) -> Dict[str, Any]:
         """
         # Parameters
 
-        lines : `SentenceLines`
+        lines : `TextLines`
             The text, from its start.
         path : `str`
             The output.
@@ -189,7 +189,7 @@ class CorpusEmbedder:
             file.finish(progress)
         return {**settings, **progress}
 
-    def _start(self, lines: SentenceLines, file: LayersFile) -> Dict[str, Any]:
+    def _start(self, lines: TextLines, file: LayersFile) -> Dict[str, Any]:
         """Goes to where the file ends: the text, and the language model's states."""
         bilm = self._embedder.elmo_bilm
         if bilm.initial_state == "settled":
@@ -207,7 +207,7 @@ class CorpusEmbedder:
     def _forget_words(self) -> None:
         self._embedder.elmo_bilm.token_layer.forget_words()
 
-    def _check_text(self, lines: SentenceLines, progress: Dict[str, Any]) -> None:
+    def _check_text(self, lines: TextLines, progress: Dict[str, Any]) -> None:
         lines.skip(progress["lines"])
         if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
             raise ConfigurationError(
@@ -229,7 +229,7 @@ class CorpusEmbedder:
         torch.save(tensors, buffer)
         return base64.b64encode(buffer.getvalue()).decode("ascii")
 
-    def _windows(self, lines: SentenceLines) -> Iterator[List[SentenceLine]]:
+    def _windows(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
         """What is embedded and written at a time."""
         window: List[SentenceLine] = []
         n_tokens = 0
@@ -239,7 +239,7 @@ class CorpusEmbedder:
             if n_others:
                 lines.skip((block + n_others) * SHARD_LINES)
             number = lines.number
-            line = lines.read()
+            line = lines.read_sentence()
             if line is None:
                 break
             window.append(line)

@@ -12,9 +12,9 @@ from allennlp.common.util import lazy_groups_of
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.data.sentence_lines import SentenceLines
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
+from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
@@ -257,7 +257,8 @@ class ElmoEmbedder:
             num_shards,
             shard_index,
         )
-        return corpus_embedder.embed(SentenceLines(input_file), output_file_path, overwrite, resume)
+        lines = TextLines(input_file, error=ConfigurationError)
+        return corpus_embedder.embed(lines, output_file_path, overwrite, resume)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
         """

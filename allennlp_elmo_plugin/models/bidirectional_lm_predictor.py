@@ -16,8 +16,8 @@ from allennlp_elmo_plugin.bilm.characters import (
     sentences_to_character_ids,
 )
 from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
-from allennlp_elmo_plugin.data.text import split_words
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.files.text_lines import split_words
 
 
 @Predictor.register("bidirectional_lm")

@@ -1,8 +1,10 @@
+import gzip
 import os
 
 import pytest
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
+from allennlp_elmo_plugin.files import hdf5_file, text_lines
 
 
 def test_round_trip_of_awkward_words(tmp_path):
@@ -25,10 +27,9 @@ def test_windows_line_ends_and_the_line_that_bilm_tf_skips(tmp_path):
         (b"", "special words <S>, </S>, <UNK> are missing"),
         (b"<S>\n</S>\n<UNK>\nthe\nof\nthe\n", "line 6: 'the' is there twice, first in line 4"),
         (b"<S>\n</S>\n<UNK>\n \nthe\n", "line 4: is empty"),
-        (b"<S>\n</S>\n<UNK>\n\xff\n", "line 4: not UTF-8"),
-        (b"<S>\n</S>\n<UNK>\n\xed\xa0\x80\n", "line 4: not UTF-8"),
-        (b"<S>\n</S>\n<UNK>\n" + b"x" * 10**7, "line 4: has more than 65,536 bytes"),
-        (bytes(10**7), "line 1: has more than 65,536 bytes"),
+        (b"<S>\n</S>\n<UNK>\n\xff\n", "line 4: byte 0xff is not UTF-8"),
+        (b"<S>\n</S>\n<UNK>\n\xed\xa0\x80\n", "line 4: byte 0xed is not UTF-8"),
+        (bytes(10**7), "special words <S>, </S>, <UNK> are missing"),
         (b"<S>\n\x1b[31m\n\x1b[31m\n", "line 3: .* is there twice"),
         (b"<S>\n" + b"x" * 9999 + b"\n" + b"x" * 9999, "line 3: .{,60} is there twice"),
     ],
@@ -45,6 +46,26 @@ def test_byte_order_mark(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"\xef\xbb\xbf<S>\n</S>\n<UNK>\n\xef\xbb\xbfx\n")
     assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", "\ufeffx"]
+
+
+def test_gzip(tmp_path, monkeypatch):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf<S>\n</S>\n<UNK>\nx\n"))
+    assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", "x"]
+    monkeypatch.setattr(hdf5_file, "ALWAYS_ALLOWED", 2**20)
+    words = b"".join(b"%s%d\n" % (b"x" * 9999, i) for i in range(300))
+    path.write_bytes(gzip.compress(words, 9))
+    with pytest.raises(ValueError, match="vocab.txt: unpacks to more than 100 times its size"):
+        read_vocabulary_file(path)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_long_lines_are_refused(tmp_path, monkeypatch, compress):
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", 65536)
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(compress(b"<S>\n</S>\n<UNK>\n" + b"x" * 10**7))
+    with pytest.raises(ValueError, match="vocab.txt, line 4: is longer than 65,536 bytes"):
+        read_vocabulary_file(path)
 
 
 def test_no_file(tmp_path):

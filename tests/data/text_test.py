@@ -1,13 +1,16 @@
-import functools
 import gzip
+import itertools
+import os
 import random
-import tracemalloc
 
 import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.data import text
-from allennlp_elmo_plugin.data.text import find_files, read_blocks, read_sentences, split_words
+from allennlp_elmo_plugin.data.text import SentenceStream, check_files, describe_files, find_files
+from allennlp_elmo_plugin.data.windows import WindowStream
+from allennlp_elmo_plugin.files.text_lines import TextLines
+from tests.support.corpora import LINES, write_corpus
 
 
 class TestFindFiles:
@@ -52,29 +55,13 @@ class TestFindFiles:
             find_files(corpus / path)
 
 
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        (b"a  b\tc \r\n", ["a", "b", "c"]),
-        (b" \x0b\x0c a\n", ["a"]),
-        (b"\n", []),
-        (
-            "a\xa0b c\u3000d \x85 e\u2028f g\x1ch\n".encode(),
-            ["a\xa0b", "c\u3000d", "\x85"] + ["e\u2028f", "g\x1ch"],
-        ),
-    ],
-)
-def test_only_ascii_white_space_separates_words(line, words):
-    assert split_words(line) == words
-
-
-class TestReadSentences:
+class TestSentenceStream:
     def test_plain_and_gzip(self, tmp_path):
         content = "a 東京\n\nb\u2028c \x85\x1d\r d\nlast".encode()
         (tmp_path / "a.txt").write_bytes(content)
         (tmp_path / "b.gz").write_bytes(gzip.compress(content))
         sentences = [["a", "東京"], [], ["b\u2028c", "\x85\x1d", "d"], ["last"]]
-        assert list(read_sentences(find_files(tmp_path))) == sentences * 2
+        assert list(SentenceStream(find_files(tmp_path))) == sentences * 2
 
     @pytest.mark.parametrize("shuffle", [None, random.Random(3)])
     def test_undecodable_bytes_name_file_and_line(self, tmp_path, monkeypatch, shuffle):
@@ -82,29 +69,24 @@ class TestReadSentences:
         file = tmp_path / "a.txt"
         file.write_bytes(b"good\n" * 6 + b"a b\xffc\n" + b"good\n" * 6)
         with pytest.raises(ConfigurationError, match="a.txt, line 7: byte 0xff") as error:
-            list(read_sentences([file], shuffle=shuffle))
+            list(SentenceStream([file], shuffle=shuffle))
         assert "replace" in str(error.value)
-        sentences = read_sentences([file], shuffle=shuffle, encoding_errors="replace")
+        sentences = SentenceStream([file], shuffle=shuffle, encoding_errors="replace")
         assert ["a", "b\ufffdc"] in list(sentences)
 
-    @pytest.mark.parametrize(
-        "content", [b"no gzip", gzip.compress(b"a b\n" * 1000)[:-10]], ids=["other", "truncated"]
-    )
-    def test_broken_gzip(self, tmp_path, content):
+    def test_broken_gzip(self, tmp_path):
         file = tmp_path / "a.gz"
-        file.write_bytes(content)
+        file.write_bytes(gzip.compress(b"a b\n" * 1000)[:-10])
         with pytest.raises(ConfigurationError, match="a.gz"):
-            list(read_sentences([file]))
+            list(SentenceStream([file]))
 
-    def test_names_that_hide_gzip(self, tmp_path):
+    def test_gzip_is_recognised_by_the_content(self, tmp_path):
         (tmp_path / "a.txt").write_bytes(gzip.compress(b"a b\n"))
-        with pytest.raises(ConfigurationError, match="a.txt: it is compressed .* to a.txt.gz$"):
-            list(read_sentences([tmp_path / "a.txt"]))
         (tmp_path / "a.txt.gz").write_bytes(b"a b\n")
-        with pytest.raises(ConfigurationError, match="a.txt.gz: .* not compressed .* to a.txt$"):
-            list(read_sentences([tmp_path / "a.txt.gz"]))
+        for name in ("a.txt", "a.txt.gz"):
+            assert list(SentenceStream([tmp_path / name])) == [["a", "b"]]
         (tmp_path / "empty.gz").touch()
-        assert list(read_sentences([tmp_path / "empty.gz"])) == []
+        assert list(SentenceStream([tmp_path / "empty.gz"])) == []
 
     def test_shuffled_within_blocks_of_a_shard(self, tmp_path, monkeypatch):
         monkeypatch.setattr(text, "BLOCK_BYTES", 50)
@@ -114,7 +96,7 @@ class TestReadSentences:
         files = find_files(tmp_path)
 
         def read(seed):
-            return [words[0] for words in read_sentences(files, shuffle=random.Random(seed))]
+            return [words[0] for words in SentenceStream(files, shuffle=random.Random(seed))]
 
         orders = [read(seed) for seed in range(10)]
         assert all(sorted(order) == lines for order in orders)
@@ -130,61 +112,149 @@ class TestReadSentences:
             assert max(int(line[1:]) for line in order[:13]) == 12
 
 
-def test_progress_counts_stored_bytes(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"a b c\n" * 1000)
-    (tmp_path / "b.gz").write_bytes(gzip.compress(b"a b c\n" * 1000))
-    for file in find_files(tmp_path):
-        steps = []
-        blocks = list(read_blocks(file, 1000, steps.append))
-        assert sum(map(len, blocks)) == 1000
-        assert sum(steps) == file.stat().st_size
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(text, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(text, "UNSHUFFLED_BLOCK_BYTES", 300)
 
 
-class TestLongLines:
-    """A small compressed file can hold a line that fills the memory."""
-
-    def test_are_refused(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(text, "MAX_LINE_BYTES", 100)
-        monkeypatch.setattr(text, "UNSHUFFLED_BLOCK_BYTES", 40)
-        for content in (
-            b"a b\n\n" + b"c " * 60,
-            b"a b\n\n" + b"c" * 100 + b"\n",
-            b"a\n\n" + b"c" * 10**6,
-        ):
-            for name, stored in (("text", content), ("text.gz", gzip.compress(content))):
-                (tmp_path / name).write_bytes(stored)
-                with pytest.raises(
-                    ConfigurationError, match=f"{name}, line 3: is longer than 100 "
-                ):
-                    list(read_sentences([tmp_path / name]))
-
-    @pytest.mark.parametrize("name", ["text", "text.gz"])
-    def test_no_more_is_read(self, tmp_path, name, monkeypatch):
-        monkeypatch.setattr(text, "MAX_LINE_BYTES", 2**20)
-        content = b"a\n" + bytes(2**26)
-        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-        tracemalloc.start()
-        try:
-            with pytest.raises(ConfigurationError, match="line 2: is longer than 1,048,576 bytes"):
-                list(read_sentences([tmp_path / name]))
-            assert tracemalloc.get_traced_memory()[1] < 2**24
-        finally:
-            tracemalloc.stop()
-
-    def test_of_ten_megabytes_are_read(self, tmp_path):
-        words = [f"w{i}" for i in range(1_400_000)]
-        (tmp_path / "text").write_text("a\n" + " ".join(words) + "\nb", encoding="utf-8")
-        assert list(read_sentences([tmp_path / "text"])) == [["a"], words, ["b"]]
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus")
 
 
-@pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_blocks_are_those_of_readlines(tmp_path, name):
-    """Checkpoints have the places of blocks."""
-    random_ = random.Random(0)
-    lines = [b"x" * random_.choice([0, 1, 7, 30, 200]) + b"\r\x0b\n" for _ in range(200)]
-    content = b"".join(lines)[: random_.randrange(5000, 6000)]
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    for block_bytes in (1, 2, 3, 10, 33, 100, 10**6):
-        with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "rb") as file:
-            expected = list(iter(functools.partial(file.readlines, block_bytes), []))
-        assert list(read_blocks(tmp_path / name, block_bytes)) == expected
+def sentences(corpus, shuffled):
+    shuffle = random.Random(5) if shuffled else None
+    return SentenceStream(find_files(corpus), shuffle=shuffle)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("shuffled", [False, True])
+class TestPlaces:
+    """Streams continue where others were."""
+
+    def test_sentences_from_everywhere(self, corpus, shuffled):
+        whole = list(sentences(corpus, shuffled))
+        assert len(whole) == 300
+        stream = sentences(corpus, shuffled)
+        for n_read in range(301):
+            resumed = sentences(corpus, shuffled)
+            resumed.load_state_dict(stream.state_dict())
+            if n_read % 20 == 0 or n_read > 290:
+                assert list(resumed) == whole[n_read:]
+            else:
+                assert list(itertools.islice(resumed, 2)) == whole[n_read : n_read + 2]
+            next(stream, None)
+
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_windows_from_everywhere(self, corpus, shuffled, drop_last):
+        def make():
+            return WindowStream(sentences(corpus, shuffled), 4, 9, drop_last=drop_last)
+
+        whole = list(make())
+        stream = make()
+        for n_read in range(len(whole) + 1):
+            resumed = make()
+            resumed.load_state_dict(stream.state_dict())
+            assert list(itertools.islice(resumed, 3)) == whole[n_read : n_read + 3]
+            next(stream, None)
+
+    def test_nothing_before_is_read(self, corpus, shuffled, monkeypatch):
+        stream = sentences(corpus, shuffled)
+        whole = list(itertools.islice(stream, 290))
+        state = stream.state_dict()
+        expected = list(stream)
+
+        n_bytes, n_split = [], []
+        read_block, split_words = TextLines.read_block, text.split_words
+
+        def count(self, size):
+            before = self.position
+            lines = read_block(self, size)
+            n_bytes.append(self.position - before)
+            return lines
+
+        monkeypatch.setattr(TextLines, "read_block", count)
+        monkeypatch.setattr(
+            text, "split_words", lambda *args: n_split.append(1) or split_words(*args)
+        )
+        resumed = sentences(corpus, shuffled)
+        resumed.load_state_dict(state)
+        assert list(resumed) == expected
+        assert len(n_split) == len(expected) == 300 - len(whole)
+        # No more than the block and the buffer of a file; all is 14 times as much.
+        last = {file.name: file.stat().st_size for file in find_files(corpus)}
+        assert sum(n_bytes) <= max(last.values())
+
+    def test_the_text_before_may_be_gone(self, tmp_path, shuffled):
+        # Bytes that can't be decoded, where the text was that has been read.
+        file = tmp_path / "a.txt"
+        content = "".join(f"{line}\n" for line in LINES).encode()
+        file.write_bytes(content)
+        stream = sentences(tmp_path, shuffled)
+        for _ in range(200):
+            next(stream)
+        state = stream.state_dict()
+        expected = list(stream)
+        assert state["offset"] > 2000
+        file.write_bytes(b"\xff" * state["offset"] + content[state["offset"] :])
+        resumed = sentences(tmp_path, shuffled)
+        resumed.load_state_dict(state)
+        assert list(resumed) == expected
+
+    @pytest.mark.parametrize("change", ["other words", "cut off"])
+    def test_other_text_there(self, tmp_path, shuffled, change):
+        file = tmp_path / "a.txt"
+        file.write_text("".join(f"{line}\n" for line in LINES))
+        stream = sentences(tmp_path, shuffled)
+        for _ in range(200):
+            next(stream)
+        state = stream.state_dict()
+        content = file.read_bytes()
+        tail = b"" if change == "cut off" else content[state["offset"] :].replace(b".", b":")
+        file.write_bytes(content[: state["offset"]] + tail)
+        with pytest.raises(ConfigurationError, match=f"a.txt has.*line {state['line']} on"):
+            sentences(tmp_path, shuffled).load_state_dict(state)
+
+
+def test_checked_files(corpus):
+    described = describe_files(find_files(corpus))
+    check_files(described, find_files(corpus))
+    (corpus / "2.txt").write_text("less")
+    with pytest.raises(ConfigurationError, match="2.txt had .* bytes and now has 4.*put the files"):
+        check_files(described, find_files(corpus))
+    (corpus / "2.txt").unlink()
+    with pytest.raises(ConfigurationError, match="2.txt is not there any more"):
+        check_files(described, find_files(corpus))
+    del described[str(corpus / "2.txt")]
+    (corpus / "4.txt").touch()
+    with pytest.raises(ConfigurationError, match="4.txt is new"):
+        check_files(described, find_files(corpus))
+
+
+def test_files_of_the_same_size(corpus):
+    described = describe_files(find_files(corpus))
+    file = corpus / "2.txt"
+    content, status = file.read_bytes(), file.stat()
+    assert check_files(described, find_files(corpus)) == described
+
+    # A copy with other times: the same text.
+    os.utime(file, (1, 1))
+    again = check_files(described, find_files(corpus))
+    assert again != described
+    assert [again[str(file)][i] for i in (0, -1)] == [described[str(file)][i] for i in (0, -1)]
+
+    # Other text, even with the time of before.
+    file.write_bytes(content[:-3] + b"x" + content[-2:])
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert file.stat().st_size == status.st_size
+    for before in (described, again):
+        with pytest.raises(ConfigurationError, match="2.txt has other text of the same length"):
+            check_files(before, find_files(corpus))
+
+
+def test_unchanged_files_are_not_read_again(corpus, monkeypatch):
+    described = describe_files(find_files(corpus))
+    monkeypatch.setattr(text, "_checksum", None)
+    assert describe_files(find_files(corpus), described) == described
+    assert check_files(described, find_files(corpus)) == described

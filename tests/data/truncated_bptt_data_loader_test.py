@@ -12,9 +12,11 @@ from allennlp.data import DataLoader, DatasetReader, Vocabulary
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
 
+from allennlp_elmo_plugin.data import text
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import check_window_order
+from tests.support.corpora import LINES, write_corpus
 
 WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
 
@@ -207,3 +209,153 @@ def test_trainer_copes_with_a_wrong_estimate(corpus, vocab, monkeypatch, estimat
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     GradientDescentTrainer(model, optimizer, made, num_epochs=2, cuda_device=-1).train()
     assert model.numbers == list(range(exact)) * 2
+
+
+class TestState:
+    """Loaders continue where others were."""
+
+    @pytest.fixture
+    def corpus(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(text, "BLOCK_BYTES", 300)
+        monkeypatch.setattr(text, "UNSHUFFLED_BLOCK_BYTES", 300)
+        return write_corpus(tmp_path / "corpus")
+
+    @pytest.fixture
+    def make(self, corpus):
+        words = ["<S>", "</S>", "<UNK>", *{word for line in LINES for word in line.split()}]
+
+        def make(reader=None, **kwargs):
+            settings = {"shuffle_sentences": True, "max_characters_per_token": None}
+            reader = TruncatedBpttLmReader(4, 9, **{**settings, **(reader or {})})
+            loader = TruncatedBpttDataLoader(reader, str(corpus), **kwargs)
+            vocab = Vocabulary(
+                non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": words}
+            )
+            loader.index_with(vocab)
+            return loader
+
+        return make
+
+    def check(self, batches, others):
+        assert equal(batches, others)
+
+    @pytest.mark.parametrize(
+        "reader", [{}, {"drop_last": False}, {"bidirectional": False}, {"max_instances": 80}]
+    )
+    def test_from_everywhere(self, make, reader):
+        loader = make(reader)
+        expected = [list(loader), list(loader)]
+        loader = make(reader)
+        batches = iter(loader)
+        for n_read in range(len(expected[0]) + 1):
+            if n_read and (n_read % 5 == 0 or n_read + 2 > len(expected[0])):
+                resumed = make(reader)
+                resumed.load_state_dict(loader.state_dict())
+                self.check(list(resumed), expected[0][n_read:])
+                self.check(list(resumed), expected[1])
+                assert len(resumed) == len(expected[1])
+            next(batches, None)
+        self.check(list(loader), expected[1])
+
+    def test_length_is_what_is_left(self, make):
+        loader = make()
+        n_batches = len(list(loader))
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        resumed = make()
+        resumed.load_state_dict(loader.state_dict())
+        assert len(resumed) == n_batches - 5
+        list(resumed)
+        assert abs(len(resumed) - n_batches) <= 1
+
+    def test_a_worker_reads_ahead(self, make):
+        expected = list(make())
+        loader = make(num_workers=1)
+        batches = iter(loader)
+        for _ in range(6):
+            next(batches)
+        state = loader.state_dict()
+        batches.close()
+        assert state["position"]["n_windows"] == 6
+        resumed = make(num_workers=1)
+        resumed.load_state_dict(state)
+        self.check(list(resumed), expected[6:])
+        resumed = make()
+        resumed.load_state_dict(state)
+        self.check(list(resumed), expected[6:])
+
+    def test_epochs_of_some_batches(self, make):
+        loader = make(batches_per_epoch=7)
+        expected = [list(loader) for _ in range(9)]
+        loader = make(batches_per_epoch=7)
+        for epoch in range(8):
+            for n_read, _ in enumerate(loader, 1):
+                if n_read in (3, 7):
+                    resumed = make(batches_per_epoch=7)
+                    resumed.load_state_dict(loader.state_dict())
+                    assert len(resumed) == 7 - n_read
+                    self.check(list(resumed), expected[epoch][n_read:])
+                    assert len(resumed) == 7
+                    self.check(list(resumed), expected[epoch + 1])
+
+    def test_an_abandoned_pass(self, make):
+        expected = make()
+        passes = [list(expected), list(expected)]
+        loader = make()
+        list(itertools.islice(loader, 3))
+        self.check(list(loader), passes[1])
+
+    @pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 7}])
+    def test_two_loaders_of_a_reader_and_a_text(self, make, settings):
+        """As where training and validation have one path: each keeps its own place."""
+        alone, other = make(**settings), make()
+        expected = [list(alone) for _ in range(4)]
+        expected_other = [list(other) for _ in range(4)]
+
+        loader = make(**settings)
+        others = TruncatedBpttDataLoader(loader.reader, loader.data_path)
+        others.index_with(loader._vocab)
+        for epoch in range(3):
+            batches = []
+            for batch in loader:
+                batches.append(batch)
+                if len(batches) == 5:
+                    states = loader.state_dict(), others.state_dict()
+            self.check(batches, expected[epoch])
+            self.check(list(others), expected_other[epoch])
+
+            loader = make(**settings)
+            others = TruncatedBpttDataLoader(loader.reader, loader.data_path)
+            others.index_with(loader._vocab)
+            loader.load_state_dict(states[0])
+            others.load_state_dict(states[1])
+            self.check(list(loader), expected[epoch][5:])
+            self.check(list(others), expected_other[epoch])
+
+    @pytest.mark.parametrize("file", ["0.txt", "2.txt"])
+    def test_other_text_of_the_same_length(self, make, corpus, file):
+        """A file that has been read to its end, and one that is read later."""
+        loader = make({"shuffle_sentences": False})
+        for _ in itertools.islice(loader, 12):
+            pass
+        state = loader.state_dict()
+        assert state["position"]["streams"][0]["sentences"]["file"] == 1
+        content = (corpus / file).read_bytes()
+        (corpus / file).write_bytes(content.replace(b"7", b"8"))
+        with pytest.raises(ConfigurationError, match=f"{file} has other text of the same length"):
+            make({"shuffle_sentences": False}).load_state_dict(state)
+
+    def test_other_text_before_the_first_pass(self, make, corpus):
+        state = make().state_dict()
+        (corpus / "0.txt").write_bytes((corpus / "0.txt").read_bytes().replace(b"7", b"8"))
+        with pytest.raises(ConfigurationError, match="0.txt has other text"):
+            make().load_state_dict(state)
+
+    def test_other_text(self, make, corpus):
+        loader = make()
+        next(iter(loader))
+        state = loader.state_dict()
+        (corpus / "3.txt").write_text("more\n")
+        with pytest.raises(ConfigurationError, match="3.txt is new"):
+            make().load_state_dict(state)

@@ -1,4 +1,6 @@
 import gzip
+import itertools
+import json
 
 import pytest
 from allennlp.common import Params
@@ -8,7 +10,7 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 
 from allennlp_elmo_plugin.data import truncated_bptt_reader as truncated_bptt_lm
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
-from allennlp_elmo_plugin.data.windows import windows
+from allennlp_elmo_plugin.data.windows import TextPosition, WindowStream
 
 SENTENCES = [[f"{i}.{j}" for j in range(i % 7)] for i in range(60)]
 N_PAIRS = sum(len(sentence) + 1 for sentence in SENTENCES)
@@ -46,7 +48,7 @@ def test_in_order(corpus, drop_last):
     reader = TruncatedBpttLmReader(4, num_steps=5, drop_last=drop_last)
     for _ in range(2):  # every pass is the same
         for reverse, names in ((False, ("tokens", "targets")), (True, BACKWARD)):
-            expected = windows(SENTENCES, 4, 5, reverse=reverse, drop_last=drop_last)
+            expected = WindowStream(SENTENCES, 4, 5, reverse=reverse, drop_last=drop_last)
             assert read_windows(reader, corpus, names) == list(map(tuple, expected))
 
 
@@ -241,3 +243,11 @@ class TestBadInput:
     def test_settings(self, settings, message):
         with pytest.raises(ConfigurationError, match=message):
             TruncatedBpttLmReader(**{"batch_size": 4, **settings})
+
+
+def test_position_as_plain_values(corpus):
+    reader = TruncatedBpttLmReader(4, 9)
+    field = [instance["window"] for instance in itertools.islice(reader.read(corpus), 8)][-1]
+    position = field.position
+    assert position.n_windows == 2
+    assert TextPosition(**json.loads(json.dumps(position._asdict()))) == position

@@ -38,7 +38,7 @@ def test_folders_that_are_not_a_language_models(tmp_path):
     (tmp_path / "non_padded_namespaces.txt").write_bytes(b"\xff\n*_tokens\r\n")
     assert read_vocabulary_folder(tmp_path, "folder") == SPECIAL
     (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
-    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: not UTF-8"):
+    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: byte 0xff is not UTF-8"):
         read_vocabulary_folder(tmp_path, "folder")
 
 

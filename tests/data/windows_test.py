@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allennlp_elmo_plugin.data.windows import check_window_order, count_windows, windows
+from allennlp_elmo_plugin.data.windows import WindowStream, check_window_order, count_windows
 
 REFERENCE = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "reference" / "windows.json").read_text("utf-8")
@@ -44,7 +44,7 @@ def test_windows_equal_bilm_tf(case, reverse):
     sentences = [line.split() for line in lines]
     endless = "endless" in case["name"]
     stream = itertools.cycle(sentences) if endless else sentences
-    made = windows(stream, case["batch_size"], case["num_steps"], reverse=reverse)
+    made = WindowStream(stream, case["batch_size"], case["num_steps"], reverse=reverse)
     batches = list(itertools.islice(made, len(case["batches"]) if endless else None))
 
     known = set(REFERENCE["vocab"])
@@ -61,7 +61,7 @@ def test_windows_equal_bilm_tf(case, reverse):
 def test_without_drop_last_every_pair_comes_once(seed, reverse):
     sentences = random_sentences(seed)
     batch_size, num_steps = 1 + seed % 4, 1 + seed % 7
-    made = list(windows(sentences, batch_size, num_steps, reverse=reverse, drop_last=False))
+    made = list(WindowStream(sentences, batch_size, num_steps, reverse=reverse, drop_last=False))
     pairs = []
     for window in made:
         assert len(window.inputs) == len(window.targets) == batch_size
@@ -70,12 +70,12 @@ def test_without_drop_last_every_pair_comes_once(seed, reverse):
             pairs += zip(inputs, targets)
     assert sorted(pairs) == pairs_of(sentences, reverse)
     # The tail only comes after what is given with drop_last.
-    full = list(windows(sentences, batch_size, num_steps, reverse=reverse))
+    full = list(WindowStream(sentences, batch_size, num_steps, reverse=reverse))
     assert made[: len(full)] == full
 
 
 def test_one_long_sentence_has_a_tail_of_several_windows():
-    made = list(windows([list("abcdefg")], 2, 3, drop_last=False))
+    made = list(WindowStream([list("abcdefg")], 2, 3, drop_last=False))
     assert [window.inputs for window in made] == [
         [["<S>", "a", "b"], []],
         [["c", "d", "e"], []],
@@ -85,8 +85,8 @@ def test_one_long_sentence_has_a_tail_of_several_windows():
 
 
 def test_nothing_to_read():
-    assert list(windows([], 2, 3)) == []
-    assert list(windows([], 2, 3, drop_last=False)) == []
+    assert list(WindowStream([], 2, 3)) == []
+    assert list(WindowStream([], 2, 3, drop_last=False)) == []
 
 
 def test_reads_no_further_than_needed():
@@ -95,7 +95,7 @@ def test_reads_no_further_than_needed():
             assert n < 10
             yield ["a"] * 4
 
-    next(windows(endless(), 2, 25))
+    next(WindowStream(endless(), 2, 25))
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -103,7 +103,7 @@ def test_reads_no_further_than_needed():
 def test_count_windows(seed, drop_last):
     sentences = random_sentences(seed)
     shape = 1 + seed % 5, 1 + seed % 9
-    made = list(windows(sentences, *shape, drop_last=drop_last))
+    made = list(WindowStream(sentences, *shape, drop_last=drop_last))
     assert count_windows(map(len, sentences), *shape, drop_last=drop_last) == len(made)
 
 

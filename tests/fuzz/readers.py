@@ -43,9 +43,9 @@ from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_we
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.data.sentence_lines import open_lines
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.pretrained import read_archive
 from tests.support.bilm_tf import REFERENCE
