@@ -20,6 +20,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.modules.elmo import batch_to_ids
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 
@@ -42,12 +43,11 @@ class Scores(NamedTuple):
 def read_sentences(path: Path, n_words: int) -> List[List[str]]:
     sentences: List[List[str]] = []
     count = 0
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            words = line.split()
-            if words:
-                sentences.append(words)
-                count += len(words)
+    with open_lines(path) as lines:
+        for line in lines:
+            if line.words:
+                sentences.append(line.words)
+                count += len(line.words)
             if count >= n_words:
                 break
     return sentences

@@ -15,6 +15,7 @@ from typing import Dict, List, Tuple
 import h5py
 import numpy as np
 
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 WORD = "set"
@@ -30,12 +31,13 @@ N_CONTEXT = 6
 
 
 def read_sentences(path: Path) -> List[List[str]]:
-    """The words of each line."""
-    return [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    """Return the words of each line."""
+    with open_lines(path) as lines:
+        return [line.words for line in lines]
 
 
 def write_sentences(folder: Path) -> None:
-    """Writes the queries, then all sentences of the corpus that have the word."""
+    """Write the queries, then all sentences of the corpus that have the word."""
     lines = list(QUERIES)
     for part in ("train", "validation", "heldout"):
         sentences = read_sentences(folder / "corpus" / f"{part}.txt")
@@ -47,28 +49,18 @@ def write_sentences(folder: Path) -> None:
 
 
 def read_counts(path: Path) -> Dict[str, int]:
-    """What `allennlp elmo-vocab` counted, by word."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return {word: int(count) for word, count in (line.split("\t") for line in lines)}
+    """Return what `allennlp elmo-vocab` counted, by word."""
+    with open_lines(path) as lines:
+        return {word: int(count) for word, count in (line.words for line in lines)}
 
 
 def unigram_perplexity(
     counts: Dict[str, int], sentences: List[List[str]], end: str = "</S>"
 ) -> Tuple[float, float]:
     """
-    # Parameters
-
-    counts : `Dict[str, int]`
-        How often each word of the vocabulary is a target in the training text.
-    sentences : `List[List[str]]`
-    end : `str`
-        The word after the last: `</S>` forward, `<S>` backward. The other is never predicted.
-
-    # Returns
-
-    `Tuple[float, float]`
-        The perplexity of the sentences' words and ends under the relative frequencies of the
-        training text, one added to each count, and the share of <UNK> among them.
+    Return the perplexity of the sentences' words and ends under the relative frequencies of the
+    training text, one added to each count, and the share of <UNK> among them. `end` is the word
+    after the last: `</S>` forward, `<S>` backward; the other one is never predicted.
     """
     start = "<S>" if end == "</S>" else "</S>"
     smoothed = {word: count + 1 for word, count in counts.items() if word != start}
@@ -81,12 +73,7 @@ def unigram_perplexity(
 
 
 def neighbours(folder: Path) -> List[Tuple[str, List[Tuple[float, str]]]]:
-    """
-    # Returns
-
-    `List[Tuple[str, List[Tuple[float, str]]]]`
-        For each query its sentence, and the uses of the word nearest to it: cosine, context.
-    """
+    """Return each query with the uses of the word nearest to it: cosine and context."""
     sentences = read_sentences(folder / "sentences.txt")
     vectors, contexts, queries = [], [], []
     with h5py.File(folder / "layers.hdf5", "r") as layers:
@@ -110,7 +97,7 @@ def neighbours(folder: Path) -> List[Tuple[str, List[Tuple[float, str]]]]:
 
 
 def print_results(folder: Path) -> None:
-    """Prints the table of perplexities and the neighbours."""
+    """Print the table of perplexities and the neighbours."""
     counts = read_counts(folder / "vocab" / "counts.tsv")
     sentences = read_sentences(folder / "corpus" / "heldout.txt")
     metrics = json.loads((folder / "heldout.json").read_text(encoding="utf-8"))

@@ -12,21 +12,15 @@ from nltk import Tree
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
 Check = Callable[[str], Optional[str]]
-"""Says what is wrong with a line, or nothing."""
+"""Returns what is wrong with a line, or nothing."""
 
 _LONGEST_WORD = 1000
-
-
-def _refuse_folder(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: a folder, where one file must be")
 
 
 def _check_lines(
     path: Path, check: Check, blank: Optional[Callable[[], Optional[str]]] = None
 ) -> None:
-    """`blank` says the same at a blank line and at the end."""
-    _refuse_folder(path)
+    """Check each line with `check`, each blank one and the end with `blank`."""
     empty = True
     with open_lines(path, ConfigurationError) as text:
         # AllenNLP's readers of these files know neither.
@@ -51,7 +45,7 @@ def _check_lines(
 
 
 def _long_word(text: str) -> Optional[str]:
-    """The baselines embed each character, of all words as many as the longest has."""
+    """Refuse words for which the baselines, which pad to the longest word, need much memory."""
     longest = max(map(len, text.split()), default=0)
     if longest > _LONGEST_WORD:
         return f"a word of {longest} characters, where {_LONGEST_WORD} are the most; cut it"
@@ -72,22 +66,25 @@ def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
 
 
 class _Brackets:
-    """The brackets of the last columns of a sentence of CoNLL-2012, from the twelfth on."""
+    """The brackets in the columns of a CoNLL-2012 sentence, from the twelfth to the last."""
 
     def __init__(self, fewest_words: int = 1) -> None:
         self._fewest_words = fewest_words  # of a document
         self.open: Counter = Counter()
-        self.n_predicates = 0
+        self.n_begins = self.n_ends = self.n_predicates = 0
         self._n_words = 0
 
     def check(self, line: str) -> Optional[str]:
         if line.startswith("#"):
-            if line.startswith("#end document") and self._n_words < self._fewest_words:
-                return (
-                    f"the end of a document of {self._n_words} words; {self._fewest_words} are the "
-                    "fewest"
-                )
+            if line.startswith("#end document"):
+                self.n_ends += 1
+                if self._n_words < self._fewest_words:
+                    return (
+                        f"the end of a document of {self._n_words} words; {self._fewest_words} are "
+                        "the fewest"
+                    )
             if line.startswith("#begin document"):
+                self.n_begins += 1
                 self._n_words = 0
             return self.at_end()
         columns = line.split()
@@ -137,12 +134,10 @@ def check_srl(path: Path) -> None:
 def check_coreference(path: Path) -> None:
     brackets = _Brackets(fewest_words=3)  # of which the model looks for at least one mention
     _check_lines(path, brackets.check, brackets.at_end)
-    text = path.read_text(encoding="utf-8")
-    n_begins, n_ends = (text.count(f"#{what} document") for what in ("begin", "end"))
-    if not n_begins == n_ends > 0:
+    if not brackets.n_begins == brackets.n_ends > 0:
         raise ConfigurationError(
-            f"{path}: {n_begins} lines '#begin document' and {n_ends} '#end document'; each "
-            "document must have both"
+            f"{path}: {brackets.n_begins} lines '#begin document' and {brackets.n_ends} "
+            "'#end document'; each document must have both"
         )
 
 
@@ -187,7 +182,6 @@ def check_sentence_pairs(path: Path) -> None:
 
 
 def check_questions(path: Path) -> None:
-    _refuse_folder(path)
     n_questions = 0
     try:
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]:

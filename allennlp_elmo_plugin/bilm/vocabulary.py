@@ -19,25 +19,14 @@ IGNORED_WORD = "!!!MAXTERMID"
 
 def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> List[str]:
     """
-    Read a vocabulary file of bilm-tf, a text as `files/text_lines.py` reads it. Only the first
-    line may start with a byte order mark: in later ones it is part of the word.
-
-    # Parameters
-
-    path : `str` or `os.PathLike`
-    source : `str`, optional (default = `path`)
-        What errors call the file.
-
-    # Returns
-
-    `List[str]`
-        The words; the id of each is its index. A line `!!!MAXTERMID` is skipped.
+    Return the words in a vocabulary file of bilm-tf, in the order of their ids. The file is read by
+    the rule of `files/text_lines.py`, with one exception: after the first line, a byte order mark
+    is part of the word. A line `!!!MAXTERMID` is skipped. Errors call the file `source`.
 
     # Raises
 
     `ValueError`
-        Names the file and the line: an empty line, a word that is there twice, or `<S>`, `</S>`,
-        `<UNK>` missing.
+        A line is empty, a word is there twice, or `<S>`, `</S>` or `<UNK>` is missing.
     """
     source = source or os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path):

@@ -35,12 +35,12 @@ _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
 and write them to an HDF5 file: one dataset a sentence, whose key is the line's number from
 0 ("0", "1", ...). Unless told to forget the sentences, the file has a dataset "sentence_to_index"
-too: a JSON object that maps each sentence to its key. The output appears, complete, when the
-command is through; an existing file is replaced only with --force. Memory does not grow with the
-input, but for the text of that mapping.
+too: a JSON object that maps each sentence to its key. The output appears when it is complete; an
+existing file is replaced only with --force. Memory does not grow with the input, except for the
+text of that mapping.
 
-A run that was killed, or found the disk full, goes on with the same command and --resume, and gives
-what one run without a break would have given.
+After a kill or a full disk, the same command with --resume continues, and writes what a run without
+a break would have written.
 """
 
 
@@ -49,17 +49,6 @@ class Elmo(Command):
     """`allennlp elmo`: sentences to layers, with AllenNLP 0.9's arguments."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        """
-        # Parameters
-
-        parser : `argparse._SubParsersAction`
-            The subparsers of the main program.
-
-        # Returns
-
-        `argparse.ArgumentParser`
-            The parser of this command.
-        """
         subparser = parser.add_parser(
             self.name,
             description=_DESCRIPTION,
@@ -75,28 +64,22 @@ class Elmo(Command):
         subparser.add_argument("output_file", type=str, help="HDF5 file to write")
 
         layers = subparser.add_mutually_exclusive_group(required=True)
-        layers.add_argument(
-            "--all",
-            dest="output_format",
-            action="store_const",
-            const="all",
-            help="write all layers: the one without context, then the LSTM layers; "
-            "shape (layers, tokens, 2 * projection size)",
-        )
-        layers.add_argument(
-            "--top",
-            dest="output_format",
-            action="store_const",
-            const="top",
-            help="write the last LSTM layer; shape (tokens, 2 * projection size)",
-        )
-        layers.add_argument(
-            "--average",
-            dest="output_format",
-            action="store_const",
-            const="average",
-            help="write the mean of all layers; shape (tokens, 2 * projection size)",
-        )
+        for name, text in (
+            (
+                "all",
+                "all layers: the one without context, then the LSTM layers; "
+                "shape (layers, tokens, 2 * projection size)",
+            ),
+            ("top", "the last LSTM layer; shape (tokens, 2 * projection size)"),
+            ("average", "the mean of all layers; shape (tokens, 2 * projection size)"),
+        ):
+            layers.add_argument(
+                f"--{name}",
+                dest="output_format",
+                action="store_const",
+                const=name,
+                help=f"write {text}",
+            )
 
         subparser.add_argument(
             "--vocab-path",
@@ -127,23 +110,22 @@ class Elmo(Command):
             type=int,
             default=4096,
             help="most tokens to embed at once, sentence boundaries counted; "
-            "without effect with --initial-state carried",
+            "ignored with --initial-state carried",
         )
         subparser.add_argument(
             "--precision",
             choices=PRECISIONS,
             default="float32",
-            help="what the language model computes in: bfloat16 is faster on processors that have "
-            "it, with errors of about 0.2%% (default: float32)",
+            help="numbers that the language model computes in: bfloat16 is faster on processors "
+            "that have it, with errors of about 0.2%% (default: float32)",
         )
         subparser.add_argument(
             "--initial-state",
             choices=INITIAL_STATES,
             default=DEFAULT_INITIAL_STATE,
-            help="what the language model starts a sentence from: what the sentences before have "
-            "left (carried: AllenNLP 0.9's way, batches of --batch-size lines in their order), the "
-            "state in which it settles when it reads nothing but sentence boundaries (settled), or "
-            "zero",
+            help="state of the language model at the start of a sentence: that after the sentences "
+            "before (carried: AllenNLP 0.9's way, batches of --batch-size lines in their order), "
+            "that in which it settles when it reads only sentence boundaries (settled), or zero",
         )
         subparser.add_argument(
             "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
@@ -151,15 +133,15 @@ class Elmo(Command):
         subparser.add_argument(
             "--forget-sentences",
             action="store_true",
-            help="leave out the dataset sentence_to_index; all memory is then constant however "
-            "long the input",
+            help="leave out the dataset sentence_to_index; memory is then constant, however long "
+            "the input",
         )
         subparser.add_argument(
             "--use-sentence-keys",
             action="store_true",
             help="use the sentences as keys instead of line numbers; an error if a sentence is "
-            "blank, occurs twice with carried states, or can't be told from another one by HDF5, "
-            "which takes slashes for folders",
+            "blank, occurs twice with carried states, or has the key of another one in HDF5, to "
+            "which slashes separate folders",
         )
         subparser.add_argument(
             "--include-sentence-indices",
@@ -172,7 +154,7 @@ class Elmo(Command):
         subparser.add_argument(
             "--compression",
             choices=COMPRESSIONS,
-            help="compress the datasets: gzip, or lzf, which is faster, but known to h5py alone",
+            help="compress the datasets: gzip, or lzf, which is faster, but only h5py reads it",
         )
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace the output file if it exists"
@@ -180,7 +162,7 @@ class Elmo(Command):
         subparser.add_argument(
             "--resume",
             action="store_true",
-            help="go on with what the same command has left that did not finish, if anything",
+            help="continue a run of the same command that did not finish, if there was one",
         )
         subparser.add_argument(
             "--num-shards",
@@ -196,29 +178,17 @@ class Elmo(Command):
         subparser.add_argument(
             "--file-friendly-logging",
             action="store_true",
-            help="write the progress bar on lines of its own, more rarely, for logs in files",
+            help="write each update of the progress bar on a new line, more rarely, for log files",
         )
 
         return self.finish(subparser, elmo_command, _go_on)
 
 
 def elmo_command(args: argparse.Namespace) -> None:
-    """
-    Run the command.
-
-    # Parameters
-
-    args : `argparse.Namespace`
-        The parsed arguments of `allennlp elmo`.
-
-    # Raises
-
-    `ConfigurationError`
-        When the input, the output or the language model's files cannot be used.
-    """
+    """Run the command with its parsed arguments."""
     common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
     args.output_file = os.path.expanduser(args.output_file)
-    # What can fail at once should not wait for the model to load.
+    # What can be checked before the model is loaded.
     check_output(args.output_file, args.force or args.resume, args.resume)
     _check_device(args.cuda_device)
     _check_inputs_stay(args)
@@ -274,13 +244,14 @@ def _check_inputs_stay(args: argparse.Namespace) -> None:
     """Refuse an output that would replace a file that the command reads."""
     if not os.path.exists(args.output_file):
         return
-    options, weights, words = args.options_file, args.weight_file, args.vocab_path
+    options, weights = args.options_file, args.weight_file
     for name in (
         args.input_file,
-        os.path.join(options, OPTIONS_NAME) if os.path.isdir(options) else options,
-        *(os.path.join(folder, WEIGHTS_NAME) for folder in (options, weights)),
+        args.vocab_path,
+        options,
         weights,
-        words,
+        os.path.join(options, OPTIONS_NAME),
+        *(os.path.join(folder, WEIGHTS_NAME) for folder in (options, weights)),
     ):
         if name not in (None, STANDARD_INPUT) and os.path.exists(name):
             if os.path.samefile(name, args.output_file):
@@ -292,10 +263,10 @@ def _check_inputs_stay(args: argparse.Namespace) -> None:
 def _read_words(path: str) -> List[str]:
     words = []
     with open_lines(path, ConfigurationError) as lines:
-        for line in lines:
-            if len(line.words) != 1:
+        for number, sentence, found in lines:
+            if len(found) != 1:
                 raise ConfigurationError(
-                    f"{path}, line {line.number + 1}: {line.sentence!r} must be one word"
+                    f"{path}, line {number + 1}: {sentence!r} must be one word"
                 )
-            words += line.words
+            words += found
     return words

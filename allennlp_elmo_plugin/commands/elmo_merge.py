@@ -8,6 +8,7 @@ import os
 from contextlib import ExitStack
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
+import h5py
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
@@ -23,20 +24,16 @@ from allennlp_elmo_plugin.progress import progress_bar
 
 _DESCRIPTION = """\
 Join the files that `allennlp elmo --num-shards N --shard-index I` has written for I from 0 to
-N - 1: the result is the file that one run over the whole text would have written. The parts may
-be given in any order. They must be of one text, one model and the same options.
+N - 1: the result is the file that one run over the whole text would have written. The parts, in any
+order, must be of one text, one model and the same options.
 """
 
-# What is not the same in all parts.
 _TOTALS = ("sentences", "tokens", "seconds")
-_OF_A_PART = (*OWN_SETTINGS, *_TOTALS)
 
 
 @Subcommand.register("elmo-merge")
 class ElmoMerge(Command):
-    """
-    `allennlp elmo-merge OUTPUT PARTS...`
-    """
+    """`allennlp elmo-merge OUTPUT PARTS...`"""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         subparser = parser.add_parser(
@@ -54,7 +51,7 @@ class ElmoMerge(Command):
 
 
 def merge_from_args(args: argparse.Namespace) -> None:
-    """Converts the command's arguments to those of `merge`."""
+    """Run `merge` with the command's arguments."""
     args.output_file = os.path.expanduser(args.output_file)
     summary = merge(args.output_file, args.parts, args.force)
     megabytes = os.path.getsize(args.output_file) / 1e6
@@ -66,19 +63,12 @@ def merge_from_args(args: argparse.Namespace) -> None:
 
 def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, Any]:
     """
-    # Parameters
-
-    output : `str`
-        The file to write; it appears when all is there.
-    parts : `Sequence[str]`
-        The files of all shards, in any order. They are read as streams.
-    force : `bool`, optional (default = `False`)
-        Replace the output if it exists.
+    Join the files of all shards, `parts`, in any order. `force` replaces an existing output.
 
     # Returns
 
     `Dict[str, Any]`
-        How the output was made, as `ElmoEmbedder.embed_file` tells it.
+        The summary of the output, as `ElmoEmbedder.embed_file` returns it.
 
     # Raises
 
@@ -92,17 +82,9 @@ def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, A
     summaries = [_read_summary(part) for part in parts]
     order = _check_parts(parts, summaries)
     parts, summaries = [parts[i] for i in order], [summaries[i] for i in order]
-    settings = {
-        key: value
-        for key, value in summaries[0].items()
-        if key not in (*_TOTALS, "lines", "checksum")
-    }
-    settings.update({"num_shards": 1, "shard_index": 0})
-    summary = {
-        "lines": summaries[0]["lines"],
-        "checksum": summaries[0]["checksum"],
-        **{key: sum(each[key] for each in summaries) for key in _TOTALS},
-    }
+    settings = {**summaries[0], "num_shards": 1, "shard_index": 0}
+    summary = {key: settings.pop(key) for key in ("lines", "checksum", *_TOTALS)}
+    summary.update({key: sum(each[key] for each in summaries) for key in _TOTALS})
     compression = settings["compression"]
     with (
         LayersFile(output, force, settings=settings, compression=compression) as file,
@@ -145,10 +127,10 @@ def _is_of_this_version(summary: Dict[str, Any]) -> bool:
 
 
 def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[int]:
-    """Which part is that of shard 0, of shard 1, ..."""
+    """Return the indices of the parts of shard 0, of shard 1, ..."""
     first = summaries[0]
     for part, summary in zip(parts, summaries):
-        keys = {*first, *summary} - {*_OF_A_PART}
+        keys = {*first, *summary} - {*OWN_SETTINGS, *_TOTALS}
         for key in sorted(keys, key=lambda key: (key == "checksum", key)):
             if summary.get(key) != first.get(key):
                 what = {"lines": "the number of lines", "checksum": "the text's checksum"}
@@ -165,7 +147,7 @@ def _check_parts(parts: Sequence[str], summaries: List[Dict[str, Any]]) -> List[
                 f"{parts[i]} and {parts[other]} are both shard {summary['shard_index']}; give one "
                 "of them"
             )
-    # Not all are listed of a number that may be a stranger's.
+    # A stranger's file may have a number too large to list them all.
     shards = range(min(first["num_shards"], len(parts) + 16))
     missing = [index for index in shards if index not in places]
     if missing:
@@ -202,7 +184,7 @@ def _copy_lines(
 
 
 def _pairs(source: Any, mappings: List[str]) -> Iterator[Tuple[Optional[str], Optional[str]]]:
-    """The sentences and keys of the mapping, in the order of the text, each as often as it is."""
+    """Yield sentences and keys of the mapping in the order of the text, repeated ones too."""
     if not mappings:
         return
     text = source[mappings[0]][0]
@@ -218,8 +200,6 @@ def _pairs(source: Any, mappings: List[str]) -> Iterator[Tuple[Optional[str], Op
 
 
 def _copy_sentences(file: LayersFile, sources: List[Any], parts: Sequence[str]) -> None:
-    import h5py
-
     for source, part in zip(sources, parts):
 
         def copy(key: str, item: Any, source: Any = source, part: str = part) -> None:

@@ -10,7 +10,7 @@ writes
 
 - `vocab/vocabulary`, for a configuration: `{"type": "from_files", "directory": "vocab/vocabulary"}`
 - `vocab/vocab.txt`, the vocabulary file of bilm-tf: the same words with the same ids
-- `vocab/counts.tsv`, how often each of them is a target: the counts of a unigram model
+- `vocab/counts.tsv`, the number of times that each word is a target: counts of a unigram model
 """
 
 import argparse
@@ -52,9 +52,7 @@ _BLOCK_BYTES = 2**20
 
 @Subcommand.register("elmo-vocab")
 class ElmoVocab(Command):
-    """
-    `allennlp elmo-vocab FILES... --output DIR [--min-count N] [--max-size N]`
-    """
+    """`allennlp elmo-vocab FILES... --output DIR [--min-count N] [--max-size N]`"""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = "Make the vocabulary of a language model from a corpus."
@@ -88,7 +86,7 @@ class ElmoVocab(Command):
 
 
 def make_vocabulary_from_args(args: argparse.Namespace) -> None:
-    """Converts the command's arguments to those of `make_vocabulary`."""
+    """Run `make_vocabulary` with the command's arguments."""
     make_vocabulary(
         args.files,
         args.output,
@@ -109,30 +107,27 @@ def make_vocabulary(
     force: bool = False,
 ) -> List[Tuple[str, int]]:
     """
+    Count the words of a corpus and write its vocabulary.
+
     # Parameters
 
     paths : `str`, `os.PathLike`, or several of them
         Files, folders or globs.
     output : `str` or `os.PathLike`
-        A folder, new or empty. Its files appear when all are written.
+        A new or empty folder. Its files appear when all are written.
     min_count : `int`, optional (default = `1`)
         Leave out words that are rarer.
     max_size : `int`, optional (default = `None`)
-        Keep at most so many words, with the three special ones.
+        Keep at most so many words, the three special ones included.
     encoding_errors : `str`, optional (default = `"strict"`)
         What to do with bytes that are not UTF-8, "strict" or "replace".
     force : `bool`, optional (default = `False`)
-        If there is something in the folder already, replace the vocabulary in it.
+        Allow a folder that is not empty, and replace the vocabulary in it.
 
     # Returns
 
     `List[Tuple[str, int]]`
         The words in the order of their ids, each with its count.
-
-    # Raises
-
-    `ConfigurationError`
-        A bad path, undecodable bytes, or a folder that is not empty.
     """
     if min_count < 1:
         raise ConfigurationError(f"--min-count is {min_count}, but must be at least 1")
@@ -171,16 +166,11 @@ def count_words(
     files: Iterable[Path], encoding_errors: str = "strict"
 ) -> Tuple[Dict[str, int], int]:
     """
-    Counts words as the dataset reader sees them, with a progress bar. The memory needed grows with
-    the number of different words only.
-
-    # Returns
-
-    `Tuple[Dict[str, int], int]`
-        How often each word is there, and the number of sentences.
+    Count words as the dataset reader sees them, with a progress bar. Memory grows only with the
+    number of distinct words. Return the count of each word, and the number of sentences.
     """
     files = list(files)
-    # Counted as bytes: each different word is decoded once.
+    # Counted as bytes: each distinct word is decoded once.
     raw_counts: Counter = Counter()
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
@@ -190,8 +180,11 @@ def count_words(
             with open_lines(file, ConfigurationError) as text:
                 while lines := text.read_block(_BLOCK_BYTES):
                     block = b"".join(map(without_mark, lines))
-                    if encoding_errors == "strict":
-                        _check_encoding(file, text.number - len(lines), lines, block)
+                    try:
+                        block.decode("utf-8", encoding_errors)
+                    except UnicodeDecodeError as error:
+                        n_before = text.number - len(lines) + block.count(b"\n", 0, error.start)
+                        raise undecodable(file, n_before + 1, error) from None
                     raw_counts.update(block.split())
                     progress.update(n_bytes_before + text.position - progress.n)
                 n_sentences += text.number
@@ -202,35 +195,13 @@ def count_words(
     return counts, n_sentences
 
 
-def _check_encoding(file: Path, n_before: int, lines: List[bytes], block: bytes) -> None:
-    try:
-        block.decode("utf-8")
-    except UnicodeDecodeError:
-        for number, line in enumerate(lines, start=n_before + 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise undecodable(file, number, error) from None
-
-
 def select_words(
     counts: Dict[str, int], n_sentences: int, min_count: int = 1, max_size: Optional[int] = None
 ) -> List[Tuple[str, int]]:
     """
-    # Parameters
-
-    counts : `Dict[str, int]`
-        How often each word is in the text.
-    n_sentences : `int`
-    min_count, max_size : `int`, optional
-        As those of `make_vocabulary`.
-
-    # Returns
-
-    `List[Tuple[str, int]]`
-        `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
-        points. The counts are those of targets: one `<S>` (backward) and one `</S>` (forward) a
-        sentence, and `<UNK>` for every word left out.
+    Return `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
+    points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)
+    a sentence, and an `<UNK>` for every word left out.
     """
     others = Counter(counts)
     special = {word: others.pop(word, 0) for word in SPECIAL_WORDS}

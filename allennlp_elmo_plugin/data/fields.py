@@ -38,17 +38,7 @@ class _WordsField(Field[torch.Tensor]):
 
 
 class CharacterIdsField(_WordsField):
-    """
-    Words as character ids.
-
-    # Parameters
-
-    words : `Sequence[str]`
-    table : `CharacterTable`
-        Shared by all fields of a dataset reader.
-    num_steps : `int`, optional (default = `0`)
-        The tensor has at least so many positions.
-    """
+    """Words as character ids, from a table that all fields of a dataset reader share."""
 
     __slots__ = ["table"]
 
@@ -57,12 +47,7 @@ class CharacterIdsField(_WordsField):
         self.table = table
 
     def as_tensor(self, padding_lengths: Dict[str, int]) -> torch.Tensor:
-        """
-        # Returns
-
-        `torch.Tensor`
-            int64, shape (num_words, max_characters), 0 where padded.
-        """
+        """Return the ids, int64, shape (num_words, max_characters), 0 where padded."""
         rows = torch.from_numpy(self.table.lookup(self.words))  # (words, max_characters), int16
         length = padding_lengths["num_words"]
         if length == len(rows):
@@ -74,18 +59,8 @@ class CharacterIdsField(_WordsField):
 
 class VocabularyIdsField(_WordsField):
     """
-    Words as ids of a vocabulary that has bilm-tf's unknown word, `<UNK>`: AllenNLP's non-padded
-    namespaces have none.
-
-    # Parameters
-
-    words : `Sequence[str]`
-    namespace : `str`
-        A namespace of the vocabulary with the word `<UNK>`.
-    padding_value : `int`, optional (default = `0`)
-        The value at positions after the last word.
-    num_steps : `int`, optional (default = `0`)
-        The tensor has at least so many positions.
+    Words as ids of a namespace with bilm-tf's unknown word, `<UNK>`, and `padding_value` after the
+    last word: AllenNLP's non-padded namespaces have no unknown word.
     """
 
     __slots__ = ["_ids", "namespace", "padding_value"]
@@ -111,12 +86,7 @@ class VocabularyIdsField(_WordsField):
         self._ids = [get(word, unknown) for word in self.words]
 
     def as_tensor(self, padding_lengths: Dict[str, int]) -> torch.Tensor:
-        """
-        # Returns
-
-        `torch.Tensor`
-            int64, shape (num_words,).
-        """
+        """Return the ids, int64, shape (num_words,)."""
         if self._ids is None:
             raise ConfigurationError("Call index(vocab) on a VocabularyIdsField before as_tensor")
         padding = [self.padding_value] * (padding_lengths["num_words"] - len(self._ids))
@@ -125,19 +95,9 @@ class VocabularyIdsField(_WordsField):
 
 class WindowField(Field[torch.Tensor]):
     """
-    The place of a row, which `check_window_order` checks.
-
-    # Parameters
-
-    number : `int`
-        The number of the window in this pass over the data, from 0.
-    row : `int`
-        The row in the batch, from 0.
-    batch_size : `int`
-        The number of rows that belong together.
-    position : `TextPosition`, optional (default = `None`)
-        Where the reader is after this window, if this is its last row: for the data loader, not a
-        part of the tensor.
+    The place of a row, which `check_window_order` checks: the number of the window in the pass over
+    the data, the row in the batch, both from 0, and the number of rows that belong together. The
+    last row of a window has the `position` of the reader after it, for the data loader.
     """
 
     __slots__ = ["batch_size", "number", "position", "row"]

@@ -132,7 +132,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     def _iter_batches(self) -> Iterator[TensorDict]:
         """One pass, or the rest of one."""
         self._files = describe_files(find_files(self.data_path), self._files)
-        start = self._start or TextPosition(self._epoch, 0, [])
+        start = self._start or TextPosition(self._epoch)
         self._start = None
         self.reader.set_position(self.data_path, start)
         n_windows = start.n_windows

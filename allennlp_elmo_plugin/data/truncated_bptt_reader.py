@@ -116,22 +116,22 @@ class TruncatedBpttLmReader(DatasetReader):
         self._table: Optional[CharacterTable] = None
         if max_characters_per_token is not None:
             self._table = CharacterTable(max_characters_per_token)
-        self._epochs: Dict[str, int] = {}
-        self._positions: Dict[str, TextPosition] = {}
+        self._starts: Dict[str, TextPosition] = {}
 
     def get_epoch(self, file_path: PathOrPaths) -> int:
-        """The number of the next pass over `file_path`, from 0."""
-        return self._epochs.get(_key(file_path), 0)
+        """Return the number of the next pass over `file_path`, from 0."""
+        return self._start(file_path).epoch
 
     def set_epoch(self, file_path: PathOrPaths, epoch: int) -> None:
         """Make the next pass over `file_path` that of this number, from 0."""
-        self._epochs[_key(file_path)] = epoch
-        self._positions.pop(_key(file_path), None)
+        self.set_position(file_path, TextPosition(epoch))
 
     def set_position(self, file_path: PathOrPaths, position: TextPosition) -> None:
         """Start the next pass over `file_path` at `position`, of a reader like this one."""
-        self._epochs[_key(file_path)] = position.epoch
-        self._positions[_key(file_path)] = position
+        self._starts[_key(file_path)] = position
+
+    def _start(self, file_path: PathOrPaths) -> TextPosition:
+        return self._starts.get(_key(file_path), TextPosition(0))
 
     def count_batches(self, file_path: PathOrPaths) -> int:
         """
@@ -170,11 +170,9 @@ class TruncatedBpttLmReader(DatasetReader):
                 f"num_workers is {worker.num_workers}, but one process has to read a stream of "
                 "text; set num_workers of the data loader to 0 or 1"
             )
-        epoch = self.get_epoch(file_path)
-        start = self._positions.get(_key(file_path), TextPosition(epoch, 0, []))
-        self.set_epoch(file_path, epoch + 1)
-
-        streams = self._window_streams(file_path, epoch)
+        start = self._start(file_path)
+        self.set_epoch(file_path, start.epoch + 1)
+        streams = self._window_streams(file_path, start.epoch)
         for stream, state in zip(streams, start.streams):
             stream.load_state_dict(state)
         if self.drop_last:
@@ -192,7 +190,8 @@ class TruncatedBpttLmReader(DatasetReader):
         names = ("inputs", "targets", "inputs_reverse", "targets_reverse")
         number = start.n_windows - 1
         for number, directions in enumerate(windows_of_directions, start.n_windows):
-            position = TextPosition(epoch, number + 1, [stream.state_dict() for stream in streams])
+            states = [stream.state_dict() for stream in streams]
+            position = TextPosition(start.epoch, number + 1, states)
             for row in range(self.batch_size):
                 words: Any = (rows[first_row + row] for window in directions for rows in window)
                 is_last = row == self.batch_size - 1
@@ -202,7 +201,7 @@ class TruncatedBpttLmReader(DatasetReader):
             self._raise_too_small(file_path)
 
     def _window_streams(self, file_path: PathOrPaths, epoch: int) -> List[WindowStream]:
-        """The streams of the forward and, unless forward only, the backward direction."""
+        """Return the streams of the forward and, if there is one, the backward direction."""
         files = find_files(file_path)
         streams = []
         for direction in ("forward", "backward") if self.bidirectional else ("forward",):

@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
 
 LM_NAMESPACE = "lm_tokens"
 
-# What commands call the two forms of a vocabulary in their output folder.
+# The two forms of a vocabulary in the output folder of a command.
 VOCABULARY_FOLDER = "vocabulary"
 VOCABULARY_FILE = "vocab.txt"
 
@@ -37,12 +37,7 @@ _HINT = (
 
 def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
     """
-    Checks that a vocabulary can be that of a language model.
-
-    # Returns
-
-    `int`
-        The number of words.
+    Check that a vocabulary can be that of a language model, and return the number of words.
 
     # Raises
 
@@ -82,29 +77,16 @@ def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
 
 def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:
     """
-    Read the language model's words from the folder of an AllenNLP `Vocabulary`.
-
-    # Parameters
-
-    directory : `str`
-        The folder.
-    source : `str`
-        What errors call it.
-
-    # Returns
-
-    `List[str]`
-        The words; the id of each is its index.
+    Return the language model's words in the folder of an AllenNLP `Vocabulary`, in the order of
+    their ids. `source` is the name of the folder in errors.
 
     # Raises
 
     `ValueError`
         As `read_vocabulary_file`; or the namespace `lm_tokens` is missing or padded.
     """
-    path, padding_path = (
-        Path(directory, f"{LM_NAMESPACE}.txt"),
-        Path(directory, NAMESPACE_PADDING_FILE),
-    )
+    path = Path(directory, f"{LM_NAMESPACE}.txt")
+    padding_path = Path(directory, NAMESPACE_PADDING_FILE)
     if not path.is_file() or not padding_path.is_file():
         raise ValueError(f"{source}: has no {path.name} with {padding_path.name}; {_HINT}")
     with open(padding_path, encoding="utf-8", errors="replace") as file:
@@ -120,14 +102,7 @@ def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: st
 def write_vocabulary_folder(
     directory: Union[str, "os.PathLike[str]"], words: Sequence[str]
 ) -> None:
-    """
-    Writes a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`.
-
-    # Raises
-
-    `ValueError`
-        A word that AllenNLP's format can't express.
-    """
+    """Write a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`."""
     for word in words:
         if "@@NEWLINE@@" in word:
             raise ValueError(

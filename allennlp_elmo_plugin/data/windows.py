@@ -26,8 +26,8 @@ class TextPosition(NamedTuple):
     """
 
     epoch: int
-    n_windows: int
-    streams: List[Dict[str, Any]]
+    n_windows: int = 0
+    streams: Sequence[Dict[str, Any]] = ()
 
 
 class WindowStream(Iterator[Window]):

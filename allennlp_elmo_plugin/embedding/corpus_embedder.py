@@ -3,11 +3,14 @@
 import base64
 import ctypes
 import io
+import itertools
+import posixpath
 import time
 from typing import Any, Dict, Iterator, List, Optional, Protocol
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import lazy_groups_of
 
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
@@ -15,14 +18,15 @@ from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.progress import progress_bar
 
 SHARD_LINES = 1024
-"""Shards take turns by so many lines, which are also what is sorted by length together."""
+"""Blocks of so many lines go to the shards in turn. A pool ends where a block ends."""
 
-_LOOK_AHEAD_TOKENS = 2**15
+_POOL_TOKENS = 2**15
 _CHECKPOINT_SECONDS = 30.0
 _CARRIED_BATCH_SIZE = 64
-_STATE_PARTS = ("output", "memory")
 OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
 """Settings in which the shards of one text may differ."""
+
+_PROGRESS = ("lines", "checksum", "sentences", "tokens", "seconds")
 
 
 class Embedder(Protocol):
@@ -38,14 +42,14 @@ class CorpusEmbedder:
     """
     Embeds the lines of a text into a `LayersFile`, in memory that does not grow with the text.
 
+    Lines are read ahead into a pool, embedded in batches and written in the order of the text.
     Where the language model's states are carried from batch to batch, batches are those of AllenNLP
-    0.9: `batch_size` lines in their order. Otherwise a sentence's layers are its own affair, and so
-    batches are made of sentences of like lengths, out of a window of lines that are read ahead, and
-    written in the order of the text.
+    0.9: `batch_size` lines in their order. Otherwise a sentence's layers don't depend on its
+    neighbours, and batches are made of the pool's sentences of similar lengths.
 
-    The windows are the same whether a run was interrupted or the text divided into shards, and but
-    for carried states, which are saved, nothing goes from one to the next. So the numbers are the
-    same to the last bit (on the same machine, with enough memory).
+    The pools are the same whether a run was interrupted or the text divided into shards, and one
+    pool does not depend on another, except by carried states, which are saved. So the numbers are
+    the same to the last bit (on the same machine, with enough memory).
 
     # Parameters
 
@@ -114,9 +118,7 @@ class CorpusEmbedder:
         self._shard_index = shard_index
 
     def settings(self) -> Dict[str, Any]:
-        """
-        All that the content of the file depends on besides the text.
-        """
+        """Return what the content of the file depends on, except the text."""
         return {
             **self._embedder.elmo_bilm.fingerprint(),
             "layers": self._output_format,
@@ -146,8 +148,8 @@ class CorpusEmbedder:
         # Returns
 
         `Dict[str, Any]`
-            `lines` of the text and their `checksum`; `sentences` in the file, their `tokens`, and
-            the `seconds` that it took.
+            The settings, `lines` of the text and their `checksum`; `sentences` in the file, their
+            `tokens`, and the `seconds` that it took.
         """
         settings = self.settings()
         if resume:
@@ -157,52 +159,48 @@ class CorpusEmbedder:
                 return summary
         file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
         with file, progress_bar(total=lines.size, unit="B", unit_scale=True) as bar:
-            progress = self._start(lines, file)
-            bar.update(lines.position if lines.size else 0)
-            started = last_checkpoint = time.monotonic()
+            self._start(lines, file.progress)
+            progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
             seconds, tokens = progress["seconds"], progress["tokens"]
-            for window in self._windows(lines):
-                self._write(window, file, lines.name)
-                _give_back_memory()
-                now = time.monotonic()
-                progress = {
-                    "lines": lines.number,
-                    "checksum": lines.checksum,
-                    "sentences": progress["sentences"] + len(window),
-                    "tokens": progress["tokens"] + sum(len(line.words) for line in window),
-                    "seconds": seconds + now - started,
-                }
+            started = last_checkpoint = time.monotonic()
+
+            def update() -> None:
+                progress["lines"], progress["checksum"] = lines.number, lines.checksum
+                progress["seconds"] = seconds + time.monotonic() - started
                 if lines.size:
                     bar.update(lines.position - bar.n)
-                rate = (progress["tokens"] - tokens) / max(now - started, 1e-9)
+
+            update()
+            for pool in self._pools(lines):
+                self._write(pool, file, lines.name)
+                _trim_memory()
+                progress["sentences"] += len(pool)
+                progress["tokens"] += sum(len(line.words) for line in pool)
+                update()
+                rate = (progress["tokens"] - tokens) / max(progress["seconds"] - seconds, 1e-9)
                 bar.set_postfix_str(
                     f"{progress['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
                 )
-                if now - last_checkpoint >= _CHECKPOINT_SECONDS:
+                if time.monotonic() - last_checkpoint >= _CHECKPOINT_SECONDS:
                     file.checkpoint({**progress, "state": self._state()})
                     last_checkpoint = time.monotonic()
-            # Lines of other shards may follow the last window.
-            progress["lines"], progress["checksum"] = lines.number, lines.checksum
-            progress["seconds"] = seconds + time.monotonic() - started
+            update()  # Lines of other shards may follow the last pool.
             if self._mappings:
                 file.write_mapping(self._mappings)
             file.finish(progress)
         return {**settings, **progress}
 
-    def _start(self, lines: TextLines, file: LayersFile) -> Dict[str, Any]:
-        """Goes to where the file ends: the text, and the language model's states."""
+    def _start(self, lines: TextLines, progress: Dict[str, Any]) -> None:
+        """Read up to the last checkpoint, and restore the states of the language model."""
         bilm = self._embedder.elmo_bilm
         if bilm.initial_state == "settled":
-            # Before there are words whose company makes a difference of rounding.
+            # Before there are words in whose company they would be rounded differently.
             self._forget_words()
             bilm.settled_state()
-        progress = file.progress
-        if not progress:
-            return {"lines": 0, "checksum": 0, "sentences": 0, "tokens": 0, "seconds": 0.0}
-        self._check_text(lines, progress)
-        if progress["state"] is not None:
-            bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
-        return progress
+        if progress:
+            self._check_text(lines, progress)
+            if progress["state"] is not None:
+                bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
 
     def _forget_words(self) -> None:
         self._embedder.elmo_bilm.token_layer.forget_words()
@@ -212,7 +210,7 @@ class CorpusEmbedder:
         if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
             raise ConfigurationError(
                 f"{lines.name} is not the text that the run to resume has read: one of its first "
-                f"{progress['lines']:,} lines has changed. Give the same text, or start anew "
+                f"{progress['lines']:,} lines has changed. Give the same text, or start again "
                 "(`--force` without `--resume`)"
             )
 
@@ -223,51 +221,48 @@ class CorpusEmbedder:
         tensors = {
             f"{direction} {layer} {part}": tensor
             for (direction, layer), state in states.items()
-            for part, tensor in zip(_STATE_PARTS, state)
+            for part, tensor in zip(("output", "memory"), state)
         }
         buffer = io.BytesIO()
         torch.save(tensors, buffer)
         return base64.b64encode(buffer.getvalue()).decode("ascii")
 
-    def _windows(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
-        """What is embedded and written at a time."""
-        window: List[SentenceLine] = []
+    def _pools(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
+        """Yield the lines that are embedded and written together."""
+        pool: List[SentenceLine] = []
         n_tokens = 0
         while True:
             block = lines.number // SHARD_LINES
             n_others = (self._shard_index - block) % self._num_shards
             if n_others:
                 lines.skip((block + n_others) * SHARD_LINES)
-            number = lines.number
             line = lines.read_sentence()
             if line is None:
                 break
-            window.append(line)
+            pool.append(line)
             n_tokens += len(line.words)
-            is_full = n_tokens >= _LOOK_AHEAD_TOKENS
+            is_full = n_tokens >= _POOL_TOKENS
             if self._batch_size is not None and self._carried:
-                is_full |= len(window) >= SHARD_LINES
-                is_full &= len(window) % self._batch_size == 0
+                is_full |= len(pool) >= SHARD_LINES
+                is_full &= len(pool) % self._batch_size == 0
             else:
-                is_full |= (number + 1) % SHARD_LINES == 0
+                is_full |= lines.number % SHARD_LINES == 0
             if is_full:
-                yield window
-                window, n_tokens = [], 0
-        if window:
-            yield window
+                yield pool
+                pool, n_tokens = [], 0
+        if pool:
+            yield pool
 
-    def _batches(self, window: List[SentenceLine]) -> Iterator[List[int]]:
-        """Which lines of a window to run at once, by their places in it."""
+    def _batches(self, pool: List[SentenceLine]) -> Iterator[List[int]]:
+        """Yield the indices of the lines to embed at once."""
         if self._batch_size is not None and self._carried:
-            places = range(len(window))
-            for start in range(0, len(window), self._batch_size):
-                yield list(places[start : start + self._batch_size])
+            yield from lazy_groups_of(range(len(pool)), self._batch_size)
             return
-        lengths = [len(line.words) for line in window]
+        lengths = [len(line.words) for line in pool]
         batch: List[int] = []
         n_tokens = 0
-        # Long ones first: if the memory is too small for them, that is known early.
-        for i in sorted(range(len(window)), key=lambda i: -lengths[i]):
+        # Long sentences first: if the memory is too small for them, this is known early.
+        for i in sorted(range(len(pool)), key=lambda i: -lengths[i]):
             length = lengths[i] + 2
             if batch and (n_tokens + length > self._batch_tokens or len(batch) == self._batch_size):
                 yield batch
@@ -276,31 +271,29 @@ class CorpusEmbedder:
             n_tokens += length
         yield batch
 
-    def _write(self, window: List[SentenceLine], file: LayersFile, name: str) -> None:
+    def _write(self, pool: List[SentenceLine], file: LayersFile, name: str) -> None:
         self._forget_words()
-        arrays: List[Any] = [None] * len(window)
-        for batch in self._batches(window):
-            embedded = self._embedder.embed_batch(
-                [window[i].words for i in batch], self._output_format
-            )
-            for i, array in zip(batch, embedded):
+        arrays: List[Any] = [None] * len(pool)
+        for batch in self._batches(pool):
+            sentences = [pool[i].words for i in batch]
+            for i, array in zip(batch, self._embedder.embed_batch(sentences, self._output_format)):
                 arrays[i] = array
-        for line, array in zip(window, arrays):
+        for line, array in zip(pool, arrays):
             if not self._use_sentence_keys:
                 file.add(str(line.number), array)
                 if self._mappings:
                     file.add_mapping(line.sentence, str(line.number))
                 continue
             place = f"{name}, line {line.number + 1}"
-            key = sentence_key(line.sentence, place)
+            key = _sentence_key(line.sentence, place)
             if not is_there_already(file, key, line.sentence, place, self._carried):
                 file.add(key, array, line.sentence)
 
 
-def _give_back_memory() -> None:
+def _trim_memory() -> None:
     """
-    Batches of ever other sizes leave holes in the C library's heap, which glibc keeps: hundreds of
-    MB after some ten thousand sentences.
+    Return free memory to the system: batches of many sizes leave holes in the C library's heap,
+    which glibc keeps, hundreds of MB after some ten thousand sentences.
     """
     try:
         ctypes.CDLL(None).malloc_trim(0)
@@ -311,21 +304,10 @@ def _give_back_memory() -> None:
 _OTHER_KEYS = "so it cannot be a key; use line numbers (no `--use-sentence-keys`)"
 
 
-def sentence_key(sentence: str, place: str) -> str:
+def _sentence_key(sentence: str, place: str) -> str:
     """
-    The key of a sentence. HDF5 takes keys for paths: whoever asks for the sentence gets what is
-    under its parts between slashes, the empty ones and those that are `.` left out.
-
-    # Parameters
-
-    sentence : `str`
-    place : `str`
-        Where it is, for messages.
-
-    # Raises
-
-    `ConfigurationError`
-        HDF5 has no such key.
+    Return the key of a sentence. To HDF5, keys are paths, in which empty parts and `.` between
+    slashes count for nothing. `place` names the sentence in the error if HDF5 has no such key.
     """
     reason = None
     parts = [part for part in sentence.split("/") if part not in ("", ".")]
@@ -344,12 +326,12 @@ def sentence_key(sentence: str, place: str) -> str:
 
 def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carried: bool) -> bool:
     """
-    Whether the same sentence is in the file.
+    Return whether the same sentence is in the file.
 
     # Raises
 
     `ConfigurationError`
-        It would have other layers here, or something else is in its place.
+        It has other layers there, or something else is in its place.
     """
     other = file.sentence_at(key)
     if other == sentence and not carried:
@@ -366,24 +348,20 @@ def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carr
         )
     if file.is_group(key):
         raise ConfigurationError(
-            f"{place}: a sentence before begins with {sentence!r} and '/', which HDF5 takes "
-            f"for a folder, {_OTHER_KEYS}"
+            f"{place}: a sentence before begins with {sentence!r} and '/', which to HDF5 is a "
+            f"folder, {_OTHER_KEYS}"
         )
-    parts = key.split("/")
-    for n in range(1, len(parts)):
-        folder = "/".join(parts[:n])
+    for folder in itertools.accumulate(key.split("/")[:-1], posixpath.join):
         if file.sentence_at(folder) is not None:
             raise ConfigurationError(
-                f"{place}: HDF5 takes the beginning of the sentence {sentence!r} up to the "
-                f"'/' for a folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
+                f"{place}: to HDF5 the start of the sentence {sentence!r} up to the '/' is a "
+                f"folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
             )
     return False
 
 
 def _read_state(text: str) -> Dict[Any, Any]:
-    """
-    The states that `CorpusEmbedder._state` wrote, without unpickling.
-    """
+    """Read the states that `CorpusEmbedder._state` wrote, without unpickling."""
     buffer = io.BytesIO(base64.b64decode(text))
     states: Dict[Any, List[torch.Tensor]] = {}
     with TensorFile(buffer, "the LSTM states to resume with") as file:

@@ -1,3 +1,7 @@
+"""
+A file that survives the death of its process in the middle of a write, with a journal beside it.
+"""
+
 import io
 import json
 import os
@@ -18,10 +22,9 @@ _PAGE = 4096
 
 class JournaledFile(io.RawIOBase):
     """
-    A file that can always go back to what it was at the last `commit`, even after its process was
+    A file that can always be restored to its content at the last `commit`, even if its process was
     killed between any two bytes. It is made for HDF5, which writes data at the end of a file, but
-    its index in place: what is left half written is lost, and to copy it all at every commit would
-    take too long.
+    its index in place, so that a killed process leaves a broken file.
 
         file = JournaledFile("layers.hdf5.partial")
         with h5py.File(file, "w") as hdf5:
@@ -32,21 +35,20 @@ class JournaledFile(io.RawIOBase):
         file = JournaledFile("layers.hdf5.partial", recover=True)   # later
         file.note                                                   # {"lines": 1}
 
-    How: the journal, a second file, holds the size at the commit, and the old content of every page
-    below it, each written before the page is overwritten for the first time (SQLite's rollback
-    journal works so). Whatever lies beyond the size is cut off. A commit puts a new journal in the
-    place of the old one. What the operating system has taken counts as written: a loss of power is
-    not covered.
+    The journal, a second file, holds the size at the commit and the old content of every page that
+    has been overwritten since, saved before the first write to the page (as SQLite's rollback
+    journal does). To recover, these pages are written back, and the file is cut to that size. A
+    commit replaces the journal by a new one. Nothing is synced: a loss of power is not covered.
 
-    A write that fails (a full disk) does not raise here, inside of the HDF5 library, but is kept as
-    `error`, and nothing is written from then on; the owner looks and stops.
+    A write that fails (a full disk) does not raise an error here, inside the HDF5 library, but
+    keeps it as `error`, and nothing is written after it. The owner checks `error` and stops.
 
     # Parameters
 
     path : `str`
         The file; the journal's name is this and `.journal`.
     recover : `bool`, optional (default = `False`)
-        Go back to the last commit, in place of starting an empty file.
+        Restore the last commit instead of starting an empty file.
 
     # Raises
 
@@ -94,12 +96,7 @@ class JournaledFile(io.RawIOBase):
 
     def commit(self, note: Any) -> None:
         """
-        Makes the content of now, and `note`, what `recover` brings back.
-
-        # Parameters
-
-        note : `Any`
-            JSON.
+        Make the content of now, and `note` (JSON), what `recover` restores.
 
         # Raises
 
@@ -126,13 +123,13 @@ class JournaledFile(io.RawIOBase):
         self._journal, self._size, self._saved, self.note = journal, size, set(), note
 
     def rename(self, path: str) -> None:
-        """Give the file another name, when it is on the disk; the journal has no use then."""
+        """Sync the file and rename it, after the last commit: it has no journal any more."""
         sync(self.path)
         os.replace(self.path, path)
         sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def _save(self, start: int, end: int) -> None:
-        """Writes the old content of pages to the journal, before they change."""
+        """Write the old content of pages to the journal, before they change."""
         if self._journal is None:
             return
         end = min(end, self._size)

@@ -3,18 +3,16 @@
 import json
 import os
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Type
+from typing import Any, Dict, Optional, Sequence
 
+import h5py
+import numpy
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile, journal_path, read_note
 from allennlp_elmo_plugin.files.json_file import parse_json
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole_file import DISK_FULL, is_special, remove
-
-if TYPE_CHECKING:
-    import numpy
 
 DTYPES = ("float32", "float16")
 COMPRESSIONS = ("gzip", "lzf")
@@ -31,25 +29,25 @@ _REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)
 
 class LayersFile:
     """
-    HDF5 file with one dataset a sentence, written from start to end.
+    An HDF5 file with one dataset a sentence, written from start to end.
 
         with LayersFile("layers.hdf5") as file:
             file.add("0", layers)
 
-    Everything goes to `layers.hdf5.partial`, locked by its writer, which takes the final name when
-    the `with` block ends well, and otherwise stays if and only if it has a `checkpoint`, from which
-    `resume` goes on.
+    Everything is written to `layers.hdf5.partial`, which its writer locks. This file gets its final
+    name when the `with` block ends without an error. Otherwise it stays only if it has a
+    `checkpoint`, from which `resume` continues.
 
     # Parameters
 
     path : `str`
-        Name of the file.
+        The name of the file.
     overwrite : `bool`, optional (default = `False`)
-        Replace an existing file, or what a run that did not finish has left, instead of refusing.
+        Replace an existing or partial file.
     resume : `bool`, optional (default = `False`)
-        Go on with what a run that did not finish has left, if there is any.
+        Continue a partial file, if there is one.
     settings : `Dict[str, Any]`, optional (default = `None`)
-        JSON that tells how the file is made; kept in the file. To go on, it must be the same.
+        JSON that describes how the file is made, kept in the file. To resume, it must be the same.
     dtype : `str`, optional (default = `"float32"`)
         `"float32"` or `"float16"`.
     compression : `str`, optional (default = `None`)
@@ -58,8 +56,7 @@ class LayersFile:
     # Raises
 
     `ConfigurationError`
-        When the file exists and `overwrite` is not set, is a folder, or its folder is missing; when
-        there is a file of another run that did not finish.
+        As `check_output`; or the partial file is in use or has other settings.
     """
 
     def __init__(
@@ -81,7 +78,6 @@ class LayersFile:
         self._overwrite = overwrite
         check_output(self._path, overwrite, resume)
         self._partial_path = _partial(self._path)
-        self._mapping_path = _mapping(self._partial_path)
         self._settings = settings or {}
         self._dtype = dtype
         self._compression = compression
@@ -90,11 +86,9 @@ class LayersFile:
         self._mapping: Any = None
         self._resume = resume and bool((read_note(self._partial_path) or {}).get("progress"))
         self.progress: Dict[str, Any] = {}
-        """What the last checkpoint was told; empty at the start."""
+        """The argument of the last `checkpoint`; empty at the start."""
 
     def __enter__(self) -> "LayersFile":
-        import h5py
-
         try:
             self._raw = JournaledFile(self._partial_path, recover=self._resume)
         except BlockingIOError as error:
@@ -118,7 +112,9 @@ class LayersFile:
             self._plain_properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             self._plain_properties.set_obj_track_times(False)
             self._file = h5py.File(self._raw, "r+" if self._resume else "w", libver=libver)
-            self._open_mapping()
+            self._mapping = open(_mapping(self._partial_path), "r+b" if self._resume else "w+b")
+            self._mapping.truncate(self.progress.get("mapping_bytes", 0))
+            self._mapping.seek(0, os.SEEK_END)
         except BaseException:
             if self._file is not None:
                 self._file.close()
@@ -140,26 +136,21 @@ class LayersFile:
                 f"Give the same ones, or {_REPLACE}"
             )
 
-    def _open_mapping(self) -> None:
-        self._mapping = open(self._mapping_path, "r+b" if self._resume else "w+b")
-        self._mapping.truncate(self.progress.get("mapping_bytes", 0))
-        self._mapping.seek(0, os.SEEK_END)
-
-    def __exit__(
-        self,
-        error_type: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        failure = self._raw.error
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            failure = error
+    def __exit__(self, _: Any, error: Optional[BaseException], traceback: Any) -> None:
         try:
-            self._close(failure is not None or error_type is not None)
-            failure = failure or self._raw.error
-            if failure is not None and (error_type is None or error is failure):
+            for file in (self._file, self._mapping):
+                try:
+                    file.close()
+                except Exception:
+                    # Closing tries to write once more what could not be written.
+                    if error is None and self._raw.error is None:
+                        raise
+            failure = self._raw.error
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
+                failure = error
+            if failure is not None and (error is None or isinstance(error, Exception)):
                 raise self._write_error(failure) from failure
-            if error_type is None:
+            if error is None:
                 self._raw.rename(self._path)
             else:
                 self._leave()
@@ -168,17 +159,8 @@ class LayersFile:
             raise
         finally:
             self._raw.close()
-        if error_type is None:
+        if error is None:
             _remove_leftovers(self._partial_path)
-
-    def _close(self, failed: bool) -> None:
-        for file in (self._file, self._mapping):
-            try:
-                file.close()
-            except Exception:
-                # Closing tries to write once more what could not be written.
-                if not failed and self._raw.error is None:
-                    raise
 
     def _leave(self) -> None:
         if not self.progress:
@@ -189,32 +171,23 @@ class LayersFile:
         if self.progress:
             kept = (
                 f"what was written up to the last checkpoint is safe in {self._partial_path}: make "
-                "room and go on with --resume"
+                "room and continue with --resume"
             )
         return OSError(error.errno, f"{error.strerror}; {kept}", self._partial_path)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls HDF5; a write that failed on the way is the error, whatever HDF5 says of it."""
-        try:
-            return function(*arguments)
-        finally:
-            if self._raw.error is not None:
-                raise self._raw.error
+    def _check(self) -> None:
+        """Raise the error of a write that failed: `JournaledFile` hides it from HDF5."""
+        if self._raw.error is not None:
+            raise self._raw.error
 
     def sentence_at(self, key: str) -> Optional[str]:
-        """The sentence of a dataset that is there under its sentence; `None` if there is none."""
-        import h5py
-
-        item = self._call(self._file.get, key)
-        if isinstance(item, h5py.Dataset):
-            return item.attrs.get(_SENTENCE, key)
-        return None
+        """Return the sentence of the dataset that has the key of a sentence, or `None`."""
+        item = self._file.get(key)
+        return item.attrs.get(_SENTENCE, key) if isinstance(item, h5py.Dataset) else None
 
     def is_group(self, key: str) -> bool:
-        """Whether longer keys begin with this one and a slash."""
-        import h5py
-
-        return self._call(self._file.get, key, None, True) is h5py.Group
+        """Return whether longer keys begin with this one and a slash."""
+        return self._file.get(key, getclass=True) is h5py.Group
 
     def add(
         self, key: str, layers: "numpy.ndarray[Any, Any]", sentence: Optional[str] = None
@@ -229,17 +202,9 @@ class LayersFile:
         layers : `numpy.ndarray`
             Shape `(layers, tokens, dim)` or `(tokens, dim)`.
         sentence : `str`, optional (default = `None`)
-            What the key stands for, if it is not that itself: kept as an attribute.
+            The sentence that the key stands for: an attribute, if it is not the key itself.
         """
-        self._call(self._add, key, layers, sentence)
-
-    def _add(
-        self, key: str, layers: "numpy.ndarray[Any, Any]", sentence: Optional[str] = None
-    ) -> None:
-        # h5py's own `create_dataset` takes twice as long (64 us a key against 32).
-        import h5py
-        import numpy
-
+        # h5py's `create_dataset` needs twice the time (64 us a key against 32).
         layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
         dataset = h5py.h5d.create(
             self._file.id,
@@ -252,10 +217,9 @@ class LayersFile:
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
         if sentence is not None and sentence != key:
             h5py.Dataset(dataset).attrs[_SENTENCE] = sentence
+        self._check()
 
     def _creation_properties(self, layers: "numpy.ndarray[Any, Any]") -> Any:
-        import h5py
-
         # There are no chunks of nothing.
         if self._compression is None or not layers.size:
             return self._plain_properties
@@ -270,55 +234,31 @@ class LayersFile:
         return properties
 
     def add_mapping(self, sentence: str, key: str) -> None:
-        """
-        Add a pair to `sentence_to_index`. The pairs wait in a file of their own.
-        """
+        """Add a pair to `sentence_to_index`. A second file holds the pairs until the end."""
         separator = ", " if self._mapping.tell() else ""
         pair = f"{separator}{json.dumps(sentence)}: {json.dumps(key)}"
         self._mapping.write(pair.encode("ascii"))
 
     def write_mapping(self, names: Sequence[str]) -> None:
-        """
-        Write all pairs as one JSON object, a dataset of shape `(1,)`.
-
-        # Parameters
-
-        names : `Sequence[str]`
-            Names of the dataset.
-        """
+        """Write all pairs as one JSON object, a dataset of shape `(1,)` with these names."""
         self._mapping.seek(0)
         text = b"{%s}" % self._mapping.read()
-        first, *others = names
-        self._call(self._write_text, first, text)
-        for name in others:
-            self._file[name] = self._file[first]
-
-    def _write_text(self, name: str, text: bytes) -> None:
-        import h5py
-
-        dataset = self._file.create_dataset(name, (1,), dtype=h5py.special_dtype(vlen=str))
+        dataset = self._file.create_dataset(names[0], (1,), dtype=h5py.special_dtype(vlen=str))
         dataset[0] = text
+        for name in names[1:]:
+            self._file[name] = dataset
+        self._check()
 
     def copy_from(self, source: Any, key: str) -> None:
-        """
-        Copy a dataset of another open HDF5 file as it is.
-        """
-        import h5py
-
+        """Copy a dataset of another open HDF5 file as it is."""
         name = key.encode("utf-8")
-        self._call(h5py.h5o.copy, source.id, name, self._file.id, name, None, self._link_properties)
+        h5py.h5o.copy(source.id, name, self._file.id, name, None, self._link_properties)
+        self._check()
 
     def checkpoint(self, progress: Dict[str, Any]) -> None:
-        """
-        Make safe what is there so far.
-
-        # Parameters
-
-        progress : `Dict[str, Any]`
-            JSON that tells how far it is.
-        """
+        """Make what is written safe, with JSON that describes the progress, for `resume`."""
         self._mapping.flush()
-        self._call(self._file.flush)
+        self._file.flush()
         self._commit({**progress, "mapping_bytes": self._mapping.tell()})
 
     def _commit(self, progress: Dict[str, Any]) -> None:
@@ -326,21 +266,19 @@ class LayersFile:
         self.progress = progress
 
     def finish(self, summary: Dict[str, Any]) -> None:
-        """
-        Write how the file was made, and `summary`, to the attribute of the root group.
-        """
-        text = json.dumps({**self._settings, **summary})
-        self._call(self._file.attrs.create, ATTRIBUTE, text)
+        """Write the settings and `summary` to the attribute of the root group."""
+        self._file.attrs.create(ATTRIBUTE, json.dumps({**self._settings, **summary}))
 
 
 def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
     """
-    Checks what can be checked at once: that the file can be there, and isn't, or may be replaced.
+    Check what can be checked before the work: that the file can be written.
 
     # Raises
 
     `ConfigurationError`
-        See `LayersFile`.
+        The file or a partial one exists and may not be replaced; the path is a folder, a device or
+        a pipe; or its folder is missing or read-only.
     """
     path = os.path.expanduser(path)
     if not os.path.basename(path):
@@ -360,7 +298,7 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
     _check_new(path, overwrite)
     if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
-            f"{partial} is there, of a run that did not finish or is still going on; go on with it "
+            f"{partial} is there, of a run that did not finish or is still running; continue it "
             f"(`--resume`, or `resume=True` in Python), or {_REPLACE}"
         )
 
@@ -373,16 +311,15 @@ def _check_new(path: str, overwrite: bool) -> None:
 
 
 def has_checkpoint(path: str) -> bool:
-    """Whether a run that writes, or wrote, this file can be resumed."""
-    try:
+    """Return whether a run that writes, or wrote, this file can be resumed."""
+    with suppress(OSError, ValueError):
         note = read_note(_partial(os.path.expanduser(path)))
-    except (OSError, ValueError):
-        return False
-    return note is not None and bool(note["progress"])
+        return note is not None and bool(note["progress"])
+    return False
 
 
 def _has_progress(partial: str) -> bool:
-    """Whether there is something to lose: a run to resume, or a file of somebody else."""
+    """Return whether something can get lost: a run to resume, or somebody else's file."""
     try:
         note = read_note(partial)
     except ValueError:  # of another version
@@ -394,8 +331,8 @@ def _has_progress(partial: str) -> bool:
 
 def complete_summary(path: str) -> Optional[Dict[str, Any]]:
     """
-    The summary of a `LayersFile` that is complete, and that nobody is about to replace: `None`
-    otherwise. What a process that was killed while it removed its files has left goes now.
+    Return the summary of a `LayersFile` that is complete, or `None`, also if a run is replacing it.
+    Remove the files that a process was killed while removing.
     """
     if not os.path.exists(path) or os.path.exists(_partial(path)):
         return None
@@ -405,11 +342,7 @@ def complete_summary(path: str) -> Optional[Dict[str, Any]]:
 
 
 def read_summary(path: str) -> Optional[Dict[str, Any]]:
-    """
-    How a `LayersFile` was made: its settings and summary. `None` if the file is something else.
-    """
-    import h5py
-
+    """Return the settings and the summary of a `LayersFile`, or `None` for another file."""
     try:
         with h5py.File(path, "r") as file:
             text = file.attrs.get(ATTRIBUTE)

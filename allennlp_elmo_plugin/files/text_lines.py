@@ -43,16 +43,15 @@ class TextLines:
     name : `str`, optional (default = that of the file)
         The name of the file in errors.
     error : `Type[Exception]`, optional (default = `ValueError`)
-        The class of the errors. Each names the file and the line.
+        The class of the errors, which name the file and the line.
     """
 
     def __init__(self, file: IO[Any], name: str = "", error: Type[Exception] = ValueError) -> None:
         self.name = name or str(getattr(file, "name", "the input"))
         self._error = error
         self._stored: Any = file
-        self._is_text = isinstance(file, io.TextIOBase)
-        self._encoding_errors = "surrogatepass" if self._is_text else "strict"
-        self.is_gzip = not self._is_text and _starts_as_gzip(file)
+        self._encoding_errors = "strict"
+        self.is_gzip = not isinstance(file, io.TextIOBase) and _starts_as_gzip(file)
         self._file: Any = gzip.GzipFile(fileobj=file) if self.is_gzip else file
         self.number = 0
         """How many lines have been read."""
@@ -105,8 +104,9 @@ class TextLines:
             line = self._file.readline(MAX_LINE_BYTES + 1)
         except _READ_ERRORS as error:
             raise self._unreadable(error) from error
-        if self._is_text:
-            line = line.encode("utf-8", "surrogatepass")
+        if isinstance(line, str):
+            self._encoding_errors = "surrogatepass"
+            line = line.encode("utf-8", self._encoding_errors)
         if line:
             self.number += 1
             self.offset += len(line)
@@ -131,11 +131,7 @@ class TextLines:
             raise self._error(not_utf8(self.name, self.number, error)) from None
 
     def __iter__(self) -> Iterator[SentenceLine]:
-        while True:
-            line = self.read_sentence()
-            if line is None:
-                return
-            yield line
+        return iter(self.read_sentence, None)
 
     def skip(self, number: int) -> None:
         """Read up to line `number`, counted from 0, or to the end."""

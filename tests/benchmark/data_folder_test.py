@@ -96,7 +96,7 @@ def test_compressed_data_and_folders(data: Path) -> None:
         find_tasks(data, ["sst5"])
     file.unlink()
     file.mkdir()
-    with pytest.raises(ConfigurationError, match="dev.txt: a folder, where one file"):
+    with pytest.raises(ConfigurationError, match="dev.txt is a folder; give a file"):
         find_tasks(data, ["sst5"])
 
 
@@ -130,7 +130,7 @@ def test_srl_without_predicates(data: Path) -> None:
 def test_bad_folder_of_conll_files(data: Path) -> None:
     file = data / "srl" / "train" / "made.gold_conll"
     file.write_bytes(file.read_bytes().replace(b"The DT", b"The\xff DT"))
-    with pytest.raises(ConfigurationError, match="line 2: not UTF-8"):
+    with pytest.raises(ConfigurationError, match="line 2: byte 0xff is not UTF-8"):
         find_tasks(data, ["srl"])
     file.unlink()
     with pytest.raises(ConfigurationError, match="without"):
@@ -168,7 +168,7 @@ def test_documents_without_an_end(data: Path) -> None:
         find_tasks(data, ["coref"])
     file.unlink()
     shutil.copytree(data / "srl" / "test", file)
-    with pytest.raises(ConfigurationError, match="test.gold_conll: a folder, where one file"):
+    with pytest.raises(ConfigurationError, match="test.gold_conll is a folder"):
         find_tasks(data, ["coref"])
 
 

@@ -131,13 +131,16 @@ def test_bad_corpora_write_nothing(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(elmo_vocab, "_BLOCK_BYTES", 10)
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n" * 10 + b"a \xff b\n" + b"good\n" * 10)
+    worse = tmp_path / "worse.txt"
+    worse.write_bytes(b"\xef\xbb\xbfg\n\xff\nlast")
     for paths, message in (
-        ([corpus, bad], "bad.txt, line 11"),
+        ([corpus, bad], "bad.txt, line 11: byte 0xff is not UTF-8"),
+        (worse, "worse.txt, line 2: byte 0xff is not UTF-8"),
         (tmp_path / "nothing", "nothing does not exist"),
         (tmp_path / "*.json", "No file matches"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             make_vocabulary(paths, tmp_path / "out")
-    assert {file.name for file in tmp_path.iterdir()} == {"corpus", "bad.txt"}
+    assert {file.name for file in tmp_path.iterdir()} == {"corpus", "bad.txt", "worse.txt"}
     made = make_vocabulary(bad, tmp_path / "out", encoding_errors="replace")
     assert ("\ufffd", 1) in made

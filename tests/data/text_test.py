@@ -88,11 +88,11 @@ class TestSentenceStream:
         (tmp_path / "empty.gz").touch()
         assert list(SentenceStream([tmp_path / "empty.gz"])) == []
 
-    def test_shuffled_within_blocks_of_a_shard(self, tmp_path, monkeypatch):
+    def test_shuffled_within_blocks_of_a_file(self, tmp_path, monkeypatch):
         monkeypatch.setattr(text, "BLOCK_BYTES", 50)
-        lines = [f"{shard}{n:02}" for shard in "abc" for n in range(40)]
-        for shard in "abc":
-            (tmp_path / shard).write_text("".join(f"{x}\n" for x in lines if x[0] == shard))
+        lines = [f"{name}{n:02}" for name in "abc" for n in range(40)]
+        for name in "abc":
+            (tmp_path / name).write_text("".join(f"{x}\n" for x in lines if x[0] == name))
         files = find_files(tmp_path)
 
         def read(seed):
@@ -102,9 +102,9 @@ class TestSentenceStream:
         assert all(sorted(order) == lines for order in orders)
         assert read(0) == orders[0]
         assert len({tuple(order) for order in orders}) == 10
-        # Shards come whole, each in some place.
-        shards = {"".join(dict.fromkeys(line[0] for line in order)) for order in orders}
-        assert len(shards) > 1
+        # Files come whole, each in some place.
+        orders_of_files = {"".join(dict.fromkeys(line[0] for line in order)) for order in orders}
+        assert len(orders_of_files) > 1
         for order in orders:
             assert order[:40] != sorted(order[:40])
             assert len({line[0] for line in order[:40]}) == 1

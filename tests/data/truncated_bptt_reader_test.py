@@ -20,9 +20,9 @@ N_PAIRS = sum(len(sentence) + 1 for sentence in SENTENCES)
 def corpus(tmp_path):
     folder = tmp_path / "corpus"
     folder.mkdir()
-    for shard in range(3):
-        text = "".join(" ".join(s) + "\n" for s in SENTENCES[20 * shard : 20 * shard + 20])
-        (folder / f"{shard}.gz").write_bytes(gzip.compress(text.encode()))
+    for number in range(3):
+        text = "".join(" ".join(s) + "\n" for s in SENTENCES[20 * number : 20 * number + 20])
+        (folder / f"{number}.gz").write_bytes(gzip.compress(text.encode()))
     return folder
 
 
@@ -187,8 +187,8 @@ class TestCountBatches:
         assert reader.count_batches(corpus) == len(read_windows(reader, corpus)) > 0
 
     def test_estimate(self, tmp_path, monkeypatch):
-        for shard in range(40):
-            (tmp_path / f"{shard}").write_text("some words in a line\n" * 500)
+        for number in range(40):
+            (tmp_path / f"{number}").write_text("some words in a line\n" * 500)
         (tmp_path / "empty").touch()
         reader = TruncatedBpttLmReader(3, 4)
         exact = reader.count_batches(tmp_path)

@@ -73,7 +73,7 @@ class Killed(BaseException):
 
 class TestResume:
     @pytest.fixture(autouse=True)
-    def checkpoint_at_every_window(self, monkeypatch):
+    def checkpoint_at_every_pool(self, monkeypatch):
         monkeypatch.setattr(corpus_embedder, "_CHECKPOINT_SECONDS", 0)
 
     def run_until_killed(self, seconds, *args, **kwargs):
@@ -105,14 +105,14 @@ class TestResume:
         assert_same_files(tmp_path / "o", expected)
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
 
-    def interrupt(self, monkeypatch, files, text, path, n_windows=5, **arguments):
-        """A run that ends after so many windows."""
+    def interrupt(self, monkeypatch, files, text, path, n_pools=5, **arguments):
+        """A run that ends after so many pools."""
         write = corpus_embedder.CorpusEmbedder._write
         count = []
 
         def die(self, *args):
             count.append(0)
-            if len(count) > n_windows:
+            if len(count) > n_pools:
                 raise Killed
             write(self, *args)
 
@@ -209,7 +209,7 @@ class TestResume:
                 message = queue.get(timeout=300)
                 process.join()
                 assert process.exitcode == 0
-                assert "o.partial" in message and "go on with --resume" in message
+                assert "o.partial" in message and "continue with --resume" in message
                 assert not path.exists()
         finally:
             signal.signal(signal.SIGXFSZ, before)

@@ -4,6 +4,7 @@ import io
 import os
 import random
 import sys
+import tempfile
 import tracemalloc
 
 import pytest
@@ -21,12 +22,16 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["bytes", "text", "gzip"])
+@pytest.mark.parametrize("kind", ["bytes", "text", "text in a wrapper", "gzip"])
 def test_lines(kind):
     data = TEXT.encode("utf-8")
+    wrapper = tempfile.NamedTemporaryFile("w+", encoding="utf-8", newline="\n")
+    wrapper.write(TEXT)
+    wrapper.seek(0)
     file = {
         "bytes": io.BytesIO(data),
         "text": io.StringIO(TEXT, newline="\n"),
+        "text in a wrapper": wrapper,
         "gzip": io.BytesIO(gzip.compress(data[:10]) + gzip.compress(data[10:])),
     }[kind]
     lines = TextLines(file)

@@ -1,7 +1,7 @@
 // What the configurations of pretraining have in common: the data, and the training of bilm-tf.
 //
 // Where the data are is said by environment variables, so that no configuration needs editing:
-//   TRAIN_DATA_PATH       tokenised text, one sentence a line: a file, a folder of shards or a
+//   TRAIN_DATA_PATH       tokenised text, one sentence a line: a file, a folder of files or a
 //                         glob, plain or gzip
 //   VALIDATION_DATA_PATH  the same, held out from training
 //   VOCABULARY_PATH       the folder `vocabulary` that `allennlp elmo-vocab` wrote
