@@ -3,8 +3,9 @@ import os
 
 import pytest
 
+from allennlp_elmo_plugin.bilm import vocabulary
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
-from allennlp_elmo_plugin.files import hdf5_file, text_lines
+from allennlp_elmo_plugin.files import text_lines
 
 
 def test_round_trip_of_awkward_words(tmp_path):
@@ -52,11 +53,14 @@ def test_gzip(tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbf<S>\n</S>\n<UNK>\nx\n"))
     assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", "x"]
-    monkeypatch.setattr(hdf5_file, "ALWAYS_ALLOWED", 2**20)
-    words = b"".join(b"%s%d\n" % (b"x" * 9999, i) for i in range(300))
+    monkeypatch.setattr(vocabulary, "ALWAYS_ALLOWED", 2**20)
+    words = b"<S>\n</S>\n<UNK>\n"
+    words += b"".join(b"%s%d\n" % (b"x" * 9999, i) for i in range(300))
     path.write_bytes(gzip.compress(words, 9))
-    with pytest.raises(ValueError, match="vocab.txt: unpacks to more than 100 times its size"):
+    with pytest.raises(ValueError, match="vocab.txt: unpacks to more than 1,048,576 bytes"):
         read_vocabulary_file(path)
+    path.write_bytes(words)
+    assert len(read_vocabulary_file(path)) == 303
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])

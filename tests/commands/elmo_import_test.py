@@ -480,7 +480,7 @@ class TestVocabulary:
         "content, message",
         [
             (b"<S>\n</S>\n<UNK>\nthe\n", "has 4 words, but the model in .* has 50"),
-            (b"<S>\n</S>\n<UNK>\ncaf\xe9\n", "line 4: not UTF-8"),
+            (b"<S>\n</S>\n<UNK>\ncaf\xe9\n", "line 4: byte 0xe9 is not UTF-8"),
             (b"<S>\n</S>\nthe\n", "special words <UNK> are missing"),
             (b"<S>\n</S>\n<UNK>\nthe\nthe\n", "line 5: 'the' is there twice"),
         ],

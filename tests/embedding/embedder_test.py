@@ -255,7 +255,7 @@ class TestFile:
     def test_undecodable_bytes_are_named_and_nothing_is_written(self, embedder, tmp_path):
         (tmp_path / "input.txt").write_bytes(b"good\nna\xefve\n")
         with open(tmp_path / "input.txt", "rb") as file:
-            with pytest.raises(ConfigurationError, match="input.txt, line 2: byte 3"):
+            with pytest.raises(ConfigurationError, match="input.txt, line 2: byte 0xef is not"):
                 embedder.embed_file(file, str(tmp_path / "layers.hdf5"), batch_size=1)
         assert [path.name for path in tmp_path.iterdir()] == ["input.txt"]
 

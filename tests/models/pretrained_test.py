@@ -416,7 +416,7 @@ class TestFilesFromStrangers:
     def test_vocabulary(self, run):
         (run / "vocabulary" / "lm_tokens.txt").write_bytes(b"<S>\n\xff")
         for source in (run, self.archived(run)):
-            self.fails(source, "vocabulary/lm_tokens.txt, line 2: not UTF-8")
+            self.fails(source, "vocabulary/lm_tokens.txt, line 2: byte 0xff is not UTF-8")
         write_vocabulary_folder(run / "vocabulary", WORDS[:-1])
         self.fails(run, "best.th: the variable 'softmax.bias' has shape .50,., but .* .49,.")
 
