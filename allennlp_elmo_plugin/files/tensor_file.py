@@ -1,10 +1,11 @@
 """
-Tensors that `torch.save` wrote, read without unpickling: of the pickle in the file only the few
+Read tensors that `torch.save` wrote, without unpickling: of the pickle in the file, only the few
 operations that describe dictionaries of tensors are understood, and none of them calls anything.
 """
 
 import math
 import os
+import pickletools
 import re
 import struct
 import zipfile
@@ -31,7 +32,6 @@ _DICTIONARY = "collections OrderedDict"
 _TENSOR = "torch._utils _rebuild_tensor_v2"
 _PARAMETER = "torch._utils _rebuild_parameter"
 
-
 # What `zipfile` raises of files that are no archives, or damaged.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -39,7 +39,6 @@ _ZIP_ERRORS = (
     struct.error,
     EOFError,
     OSError,
-    NotImplementedError,
     RuntimeError,
     ValueError,
     OverflowError,
@@ -54,7 +53,7 @@ class _Global(str):
 
 class _Storage(NamedTuple):
     """
-    Where numbers lie: the type, the name of the file in the archive, and how many.
+    Where numbers are stored: their type, the name of their file in the archive, and how many.
     """
 
     dtype: torch.dtype
@@ -64,7 +63,7 @@ class _Storage(NamedTuple):
 
 class StoredTensor(NamedTuple):
     """
-    What a file says of a tensor. Nothing of it is checked against the file yet.
+    A tensor as its file describes it.
     """
 
     storage: _Storage
@@ -88,7 +87,7 @@ class TensorFile:
     file : `str`, `os.PathLike` or `BinaryIO`
         Written by torch 1.6 or later; a path, or open for bytes.
     source : `str`, optional (default = the path)
-        What errors call it.
+        The name of the file in errors.
 
     # Raises
 
@@ -144,7 +143,9 @@ class TensorFile:
         order = f"{self._folder}byteorder"
         if order in self._entries and self._read(order) != b"little":
             raise ValueError(f"{self.source}: was written on a big-endian machine")
-        self.tensors: Dict[str, StoredTensor] = self._parse(bytes(self._read(found[0])))
+        self.tensors = self._parse(bytes(self._read(found[0])))
+        for name, tensor in self.tensors.items():
+            self._check(name, tensor)
 
     def _read(self, name: str) -> bytearray:
         size = self._entries[name].file_size
@@ -166,8 +167,8 @@ class TensorFile:
 
     def _parse(self, pickled: bytes) -> Dict[str, StoredTensor]:
         try:
-            values = _Parser(pickled).run()
-        except (IndexError, KeyError, TypeError, ValueError, struct.error) as error:
+            values = _description(pickled)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
             # A pickle that ends too early, or does what no state dict does.
             reason = error if type(error) is _Refused else "its description is damaged"
             raise ValueError(
@@ -185,17 +186,28 @@ class TensorFile:
                 )
         return values
 
+    def _check(self, name: str, tensor: StoredTensor) -> None:
+        storage, offset, shape, strides = tensor
+        entry = self._entries.get(f"{self._folder}data/{storage.key}")
+        n_numbers = math.prod(shape)
+        last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides))
+        if (
+            entry is None
+            or entry.file_size != storage.size * torch.empty(0, dtype=storage.dtype).element_size()
+            or n_numbers > storage.size
+            or (n_numbers and last >= storage.size)
+        ):
+            raise ValueError(
+                f"{self.source}: the tensor '{shown(name, 200)}' of shape {shape} is not wholly in "
+                "it; get the file again"
+            )
+
     @property
     def n_numbers(self) -> int:
         """
-        How many numbers the file holds. Those that tensors share count once.
+        How many numbers the tensors have. Those that tensors share count once.
         """
-        dtypes = {tensor.storage.key: tensor.storage.dtype for tensor in self.tensors.values()}
-        return sum(
-            self._entries[f"{self._folder}data/{key}"].file_size // _item_size(dtype)
-            for key, dtype in dtypes.items()
-            if f"{self._folder}data/{key}" in self._entries
-        )
+        return sum({each.storage.key: each.storage.size for each in self.tensors.values()}.values())
 
     def read(self, name: str) -> torch.Tensor:
         """
@@ -203,187 +215,107 @@ class TensorFile:
 
         # Raises
 
-        `ValueError` that names the file and the tensor.
+        `ValueError` if its numbers are damaged.
         """
         storage, offset, shape, strides = self.tensors[name]
-        entry_name = f"{self._folder}data/{storage.key}"
-        entry = self._entries.get(entry_name)
-        n_numbers = math.prod(shape)
-        last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides))
-        if (
-            entry is None
-            or entry.file_size != storage.size * _item_size(storage.dtype)
-            or n_numbers > storage.size
-            or (n_numbers and last >= storage.size)
-        ):
-            raise ValueError(
-                f"{self.source}: the tensor {name!r} of shape {shape} is not wholly in it; get the "
-                "file again"
-            )
-        if not n_numbers:
+        if not math.prod(shape):
             return torch.empty(shape, dtype=storage.dtype)
-        numbers = torch.frombuffer(self._read(entry_name), dtype=storage.dtype)
-        return numbers.as_strided(shape, strides, offset)
-
-
-def _item_size(dtype: torch.dtype) -> int:
-    return torch.empty(0, dtype=dtype).element_size()
+        numbers = self._read(f"{self._folder}data/{storage.key}")
+        return torch.frombuffer(numbers, dtype=storage.dtype).as_strided(shape, strides, offset)
 
 
 class _Refused(ValueError):
     """
-    What a pickle has in it that a state dict never has.
+    The error for what a state dict never has in its pickle.
     """
 
 
-class _Parser:
+def _description(pickled: bytes) -> Any:
     """
-    Reads a pickle of protocol 2 as a description, operation by operation. What is named in it stays
-    a name.
+    Interpret a pickle of protocol 2 as a description. What is named in it stays a name.
 
-    # Parameters
+    # Returns
 
-    data : `bytes`
-        The pickle.
+    `Any`
+        A `StoredTensor`, a dictionary with strings as keys, a tuple, a string, a number or `None`.
+
+    # Raises
+
+    `_Refused` for what isn't allowed; `IndexError`, `KeyError`, `TypeError` or `ValueError` for a
+    damaged pickle.
     """
+    stack: List[Any] = []
+    # Where on the stack the items of a tuple or dictionary start.
+    marks: List[int] = []
+    memo: Dict[int, Any] = {}
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._place = 0
-        self._stack: List[Any] = []
-        # Where on the stack the items of a tuple or dictionary start.
-        self._marks: List[int] = []
-        self._memo: Dict[int, Any] = {}
-
-    def run(self) -> Any:
-        """
-        # Returns
-
-        `Any`
-            A `StoredTensor`, a dictionary with strings as keys, a tuple, a string, a number or
-            `None`.
-
-        # Raises
-
-        `_Refused` for what isn't allowed; `IndexError`, `KeyError`, `TypeError`, `ValueError` or
-        `struct.error` of a damaged pickle.
-        """
-        while True:
-            code = self._take(1)
-            if code == b".":
-                return self._stack.pop()
-            operation = self._OPERATIONS.get(code)
-            if operation is None:
-                raise _Refused(f"operation {code!r} of pickle")
-            operation(self)
-
-    def _take(self, n_bytes: int) -> bytes:
-        taken = self._data[self._place : self._place + n_bytes]
-        if len(taken) < n_bytes:
+    def pop(n_items: int) -> List[Any]:
+        if n_items > len(stack):
             raise IndexError
-        self._place += n_bytes
-        return taken
-
-    def _number(self, form: str) -> int:
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
-
-    def _push(self, value: Any) -> None:
-        self._stack.append(value)
-
-    def _pop_items(self) -> List[Any]:
-        mark = self._marks.pop()
-        items = self._stack[mark:]
-        del self._stack[mark:]
+        items = stack[len(stack) - n_items :]
+        del stack[len(stack) - n_items :]
         return items
 
-    def _pop_tuple(self, n_items: int) -> None:
-        if len(self._stack) < n_items:
-            raise IndexError
-        items = tuple(self._stack[-n_items:])
-        del self._stack[-n_items:]
-        self._push(items)
+    for operation, argument, _ in pickletools.genops(pickled):
+        name = operation.name
+        if name in ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"):
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name == "EMPTY_DICT":
+            stack.append({})
+        elif name == "GLOBAL":
+            if argument not in {*_DTYPES, _DICTIONARY, _TENSOR, _PARAMETER}:
+                raise _Refused(f"'{shown(argument)}'")
+            stack.append(_Global(argument))
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "TUPLE":
+            stack.append(tuple(pop(len(stack) - marks.pop())))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(pop(int(name[-1]))))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name == "BINPERSID":
+            stack.append(_storage(*stack.pop()))
+        elif name == "REDUCE":
+            stack.append(_call(*pop(2)))
+        elif name == "SETITEM":
+            _set_items(stack[-3], pop(2))
+        elif name == "SETITEMS":
+            items = pop(len(stack) - marks.pop())
+            _set_items(stack[-1], items)
+        elif name == "BUILD":  # of a state dict, the versions of its modules
+            if type(stack.pop()) is not dict or type(stack[-1]) is not dict:
+                raise TypeError
+        elif name not in ("PROTO", "STOP"):
+            raise _Refused(f"operation {name} of pickle")
+    return stack.pop()
 
-    def _line(self) -> str:
-        end = self._data.index(b"\n", self._place)
-        return self._take(end + 1 - self._place)[:-1].decode("ascii")
 
-    def _global(self) -> None:
-        name = f"{self._line()} {self._line()}"
-        if name not in {*_DTYPES, _DICTIONARY, _TENSOR, _PARAMETER}:
-            raise _Refused(f"'{shown(name)}'")
-        self._push(_Global(name))
+_CONSTANTS: Dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 
-    def _string(self) -> None:
-        self._push(self._take(self._number("<I")).decode("utf-8", "surrogatepass"))
 
-    def _long(self) -> None:
-        self._push(int.from_bytes(self._take(self._number("<B")), "little", signed=True))
+def _storage(kind: Any, storage_type: Any, key: Any, _: Any, size: Any) -> _Storage:
+    if kind != "storage" or type(storage_type) is not _Global or storage_type not in _DTYPES:
+        raise _Refused("a storage that is not of floating-point numbers")
+    if type(key) is not str or type(size) is not int:
+        raise TypeError
+    return _Storage(_DTYPES[storage_type], key, size)
 
-    def _storage(self) -> None:
-        kind, storage_type, key, _, size = self._stack.pop()
-        if kind != "storage" or type(storage_type) is not _Global or storage_type not in _DTYPES:
-            raise _Refused("a storage that is not of floating-point numbers")
-        if type(key) is not str or type(size) is not int:
-            raise TypeError
-        self._push(_Storage(_DTYPES[storage_type], key, size))
 
-    def _call(self) -> None:
-        arguments, function = self._stack.pop(), self._stack.pop()
-        if type(function) is not _Global or type(arguments) is not tuple:
-            raise TypeError
-        if function == _DICTIONARY and not arguments:
-            self._push({})
-        elif function == _TENSOR:
-            self._push(_tensor(*arguments[:4]))
-        elif function == _PARAMETER and isinstance(arguments[0], StoredTensor):
-            self._push(arguments[0])
-        else:
-            raise _Refused(f"'{function}' with other arguments than those of a state dict")
-
-    def _set_items(self, items: List[Any]) -> None:
-        values = self._stack[-1]
-        names = items[::2]
-        if type(values) is not dict or any(type(name) is not str for name in names):
-            raise TypeError
-        values.update(zip(names, items[1::2]))
-
-    def _set_item(self) -> None:
-        value, name = self._stack.pop(), self._stack.pop()
-        self._set_items([name, value])
-
-    def _set_attributes(self) -> None:
-        # Of a state dict, the versions of its modules.
-        if type(self._stack.pop()) is not dict or type(self._stack[-1]) is not dict:
-            raise TypeError
-
-    _OPERATIONS = {
-        b"\x80": lambda self: self._number("<B"),  # the protocol
-        b"}": lambda self: self._push({}),
-        b")": lambda self: self._push(()),
-        b"N": lambda self: self._push(None),
-        b"\x88": lambda self: self._push(True),
-        b"\x89": lambda self: self._push(False),
-        b"J": lambda self: self._push(self._number("<i")),
-        b"K": lambda self: self._push(self._number("<B")),
-        b"M": lambda self: self._push(self._number("<H")),
-        b"\x8a": _long,
-        b"X": _string,
-        b"c": _global,
-        b"(": lambda self: self._marks.append(len(self._stack)),
-        b"t": lambda self: self._push(tuple(self._pop_items())),
-        b"\x85": lambda self: self._pop_tuple(1),
-        b"\x86": lambda self: self._pop_tuple(2),
-        b"\x87": lambda self: self._pop_tuple(3),
-        b"q": lambda self: self._memo.__setitem__(self._number("<B"), self._stack[-1]),
-        b"r": lambda self: self._memo.__setitem__(self._number("<I"), self._stack[-1]),
-        b"h": lambda self: self._push(self._memo[self._number("<B")]),
-        b"j": lambda self: self._push(self._memo[self._number("<I")]),
-        b"Q": _storage,
-        b"R": _call,
-        b"s": _set_item,
-        b"u": lambda self: self._set_items(self._pop_items()),
-        b"b": _set_attributes,
-    }
+def _call(function: Any, arguments: Any) -> Any:
+    if type(function) is not _Global or type(arguments) is not tuple:
+        raise TypeError
+    if function == _DICTIONARY and not arguments:
+        return {}
+    if function == _TENSOR:
+        return _tensor(*arguments[:4])
+    if function == _PARAMETER and isinstance(arguments[0], StoredTensor):
+        return arguments[0]
+    raise _Refused(f"'{function}' with other arguments than those of a state dict")
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any) -> StoredTensor:
@@ -395,3 +327,10 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any) -> StoredTensor
     if any(type(number) is not int or not 0 <= number < 2**62 for number in numbers):
         raise ValueError
     return StoredTensor(storage, offset, shape, strides)
+
+
+def _set_items(values: Any, items: List[Any]) -> None:
+    names = items[::2]
+    if type(values) is not dict or any(type(name) is not str for name in names):
+        raise TypeError
+    values.update(zip(names, items[1::2]))
