@@ -1,9 +1,13 @@
+"""
+The options of a language model, which are read from bilm-tf's options.json and written to it.
+"""
+
 import json
 import logging
 import os
 import reprlib
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
@@ -11,21 +15,12 @@ from allennlp_elmo_plugin.files.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
 
-TRAINING_N_CHARACTERS = N_CHARACTERS - 1
-
-# The keys of bilm-tf's options that say how to train, not what the model is. They are kept and
-# written back, and are ignored here, except `unroll_steps` (see `BiLmOptions.from_dict`).
-_TRAINING_KEYS = (
-    "all_clip_norm_val",
-    "batch_size",
-    "learning_rate",
-    "n_epochs",
-    "n_train_tokens",
-    "unroll_steps",
-)
+# The keys of bilm-tf's options that describe the training, not the model. They are kept and written
+# back, and are ignored here, except `unroll_steps` (see `BiLmOptions.from_dict`).
 _WHOLE_TRAINING_KEYS = ("batch_size", "n_epochs", "n_train_tokens", "unroll_steps")
+_TRAINING_KEYS = ("all_clip_norm_val", "learning_rate", *_WHOLE_TRAINING_KEYS)
 _MAX_INT = 2**31 - 1
-# Words take memory in proportion, and nothing in the weights tells how much is right.
+# A word needs memory in proportion, and the weights don't limit it.
 _MAX_CHARACTERS = 1000
 _REQUIRED = object()
 
@@ -37,7 +32,8 @@ def _is_number(value: Any) -> bool:
 
 class _Section:
     """
-    One JSON object of the options, read key by key, with errors that name file, key and fix.
+    A JSON object of the options, read key by key, with errors that name the file, the key and the
+    fix.
     """
 
     def __init__(self, values: Any, name: str, source: str) -> None:
@@ -45,7 +41,9 @@ class _Section:
         self.source = source
         if not isinstance(values, Mapping):
             raise ValueError(f"{source}: {name or 'the options'} must be a JSON object {{...}}")
-        self._values = dict(values)
+        # What has not been taken yet.
+        self.rest = dict(values)
+        self._known: List[str] = []
 
     def key(self, key: str) -> str:
         return f'"{self.name}.{shown(key)}"' if self.name else f'"{shown(key)}"'
@@ -54,7 +52,8 @@ class _Section:
         return ValueError(f"{self.source}: {self.key(key)} {message}")
 
     def take(self, key: str, default: Any = _REQUIRED) -> Any:
-        value = self._values.pop(key, default)
+        self._known.append(key)
+        value = self.rest.pop(key, default)
         if value is _REQUIRED:
             raise self.error(key, "is missing; bilm-tf's options.json always has it")
         return value
@@ -89,35 +88,21 @@ class _Section:
             raise self.error(key, f"must be true or false, but is {reprlib.repr(value)}")
         return value
 
-    def rest(self) -> Dict[str, Any]:
-        return self._values
-
-    def refuse_rest(self, known: Sequence[str]) -> None:
-        for key in self._values:
-            raise self.error(key, f"is not known; the keys of this section are {list(known)}")
-
-
-def _check_training(top: _Section) -> None:
-    """
-    Check the keys that only say how to train.
-    """
-    for key, value in top.rest().items():
-        if key in _TRAINING_KEYS and value is not None:
-            if not _is_number(value):
-                raise top.error(key, f"must be a number, but is {reprlib.repr(value)}")
-            if key in _WHOLE_TRAINING_KEYS and (value != int(value) or value < 0):
-                raise top.error(key, f"must be a whole number, at least 0, but is {value!r}")
+    def refuse_rest(self) -> None:
+        for key in self.rest:
+            known = sorted(self._known)
+            raise self.error(key, f"is not known; the keys of this section are {known}")
 
 
 @dataclass(frozen=True)
 class CharCnnOptions:
     """
-    The `char_cnn` section of options.json: how a word's characters become its vector.
+    The section `char_cnn` of options.json, which describes the character encoder.
 
     # Parameters
 
     filters : `Tuple[Tuple[int, int], ...]`
-        (width, number) of each convolution.
+        The width and number of each convolution.
     activation : `str`
         `"relu"` or `"tanh"`.
     embedding_dim : `int`
@@ -125,7 +110,7 @@ class CharCnnOptions:
     n_highway : `int`, optional (default = `0`)
         Number of highway layers.
     max_characters_per_token : `int`, optional (default = `50`)
-        Ids a word is cut or padded to, its begin and end marks included.
+        How many ids a word is cut or padded to, including its begin and end marks.
     """
 
     filters: Tuple[Tuple[int, int], ...]
@@ -141,10 +126,10 @@ class CharCnnOptions:
     @classmethod
     def from_section(cls, section: _Section) -> "CharCnnOptions":
         n_characters = section.take_int("n_characters", N_CHARACTERS)
-        if n_characters not in (TRAINING_N_CHARACTERS, N_CHARACTERS):
+        if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             raise section.error(
                 "n_characters",
-                f"must be {TRAINING_N_CHARACTERS} (bilm-tf while training: 256 bytes and 5 special "
+                f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
                 f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), but "
                 f"is {n_characters}; this model knows both, so write {N_CHARACTERS}",
             )
@@ -179,16 +164,7 @@ class CharCnnOptions:
             n_highway=section.take_int("n_highway", None, minimum=0) or 0,
             max_characters_per_token=max_characters,
         )
-        section.refuse_rest(
-            [
-                "activation",
-                "embedding",
-                "filters",
-                "max_characters_per_token",
-                "n_characters",
-                "n_highway",
-            ]
-        )
+        section.refuse_rest()
         return options
 
     def to_dict(self) -> Dict[str, Any]:
@@ -205,17 +181,17 @@ class CharCnnOptions:
 @dataclass(frozen=True)
 class BiLmOptions:
     """
-    bilm-tf's options.json as a typed, checked object: what a biLM is made of.
+    The options of bilm-tf's options.json, typed and checked: what a biLM is made of.
 
     ```python
     options = BiLmOptions.from_file("options.json")
     options.projection_dim, options.n_layers
     ```
 
-    `n_characters` is not among the fields. bilm-tf writes 261 there while training (256 bytes and
-    5 special characters, ids 0-260) and wants 262 for prediction (every id plus 1, and 0 for the
-    padding of the time axis). This model always has the 262 rows, row 0 being zero; either number
-    is read, and 262 is written.
+    `n_characters` is no field. bilm-tf writes 261 while training (256 bytes and 5 special
+    characters, ids 0-260) and requires 262 for prediction (every id plus 1, and 0 for the padding
+    of the time axis). This model always has 262 rows, row 0 being zero; it reads either number, and
+    writes 262.
 
     # Parameters
 
@@ -226,8 +202,7 @@ class BiLmOptions:
     n_layers : `int`, optional (default = `1`)
         LSTM layers of a direction.
     cell_clip, proj_clip : `float`, optional (default = `None`)
-        Bounds of the cell state and of the projected output; `None` for none. The second exists
-        only with a projection, that is if `lstm_dim != projection_dim`.
+        Bounds of the cell state and of the projected output, if there is one; `None` for none.
     use_skip_connections : `bool`, optional (default = `False`)
         Whether each layer but the first adds its input to its output.
     char_cnn : `CharCnnOptions`, optional (default = `None`)
@@ -235,7 +210,7 @@ class BiLmOptions:
     bidirectional : `bool`, optional (default = `True`)
         Whether there is a backward direction.
     dropout : `float`, optional (default = `0.0`)
-        While training, on every layer's input and on the top layer's output.
+        In training, on every layer's input and on the top layer's output.
     n_tokens_vocab : `int`, optional (default = `None`)
         Words of the softmax, and of the token embedding where there is one.
     sample_softmax : `bool`, optional (default = `True`)
@@ -248,7 +223,7 @@ class BiLmOptions:
         bilm-tf's other keys (`unroll_steps`, `n_epochs`, ...), kept for writing.
     project_lstm, project_characters : `bool`, optional (default = `None`)
         Whether LSTM outputs and character encodings are projected; not in options.json. `None` is
-        bilm-tf's rule: where that changes their size. AllenNLP's models always are.
+        bilm-tf's rule: only if that changes their size. AllenNLP always projects.
     """
 
     lstm_dim: int
@@ -287,34 +262,34 @@ class BiLmOptions:
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
         """
-        Reads an options.json.
+        Read an options.json.
 
         # Raises
 
-        `FileNotFoundError`, or `ValueError` naming the file and the key that is wrong.
+        `FileNotFoundError`, or `ValueError` that names the file and the key.
         """
         return cls.from_dict(read_json_object(path), source=str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
         """
-        Checks the contents of an options.json. Missing keys mean what bilm-tf takes them for: no
-        clip, no skip connections, no highway layers.
+        Check the contents of an options.json. Missing keys have bilm-tf's defaults: no clip, no
+        skip connections, no highway layers.
 
-        One key needs a guess. bilm-tf trains forward only when `bidirectional` is missing, but
-        always predicts in both directions, and its published options lack the key. So without it,
-        options with `unroll_steps`, which only training has, are forward only.
+        The default of `bidirectional` is a guess. bilm-tf trains forward only without this key, but
+        always predicts in both directions, and its published options lack the key. So options
+        without it are forward only if they have `unroll_steps`, which only training needs.
 
         # Parameters
 
         values : `Mapping[str, Any]`
             The parsed JSON.
         source : `str`, optional (default = `"options"`)
-            What errors call it, such as the file's path.
+            Its name in errors, such as the file's path.
 
         # Raises
 
-        `ValueError` naming the source and the key that is wrong.
+        `ValueError` that names the source and the key.
         """
         top = _Section(values, "", source)
         lstm = _Section(top.take("lstm"), "lstm", source)
@@ -341,13 +316,16 @@ class BiLmOptions:
             sample_softmax=top.take_bool("sample_softmax", True),
             n_negative_samples_batch=top.take_int("n_negative_samples_batch", 8192),
             share_embedding_softmax=top.take_bool("share_embedding_softmax", False),
-            training=top.rest(),
+            training=top.rest,
         )
-        lstm.refuse_rest(
-            ["cell_clip", "dim", "n_layers", "proj_clip", "projection_dim", "use_skip_connections"]
-        )
-        _check_training(top)
-        unknown = [shown(key) for key in options.training if key not in _TRAINING_KEYS]
+        lstm.refuse_rest()
+        for key in _TRAINING_KEYS:
+            value = top.rest.get(key, 0)
+            if value is not None and not _is_number(value):
+                raise top.error(key, f"must be a number, but is {reprlib.repr(value)}")
+            if key in _WHOLE_TRAINING_KEYS and value and (value != int(value) or value < 0):
+                raise top.error(key, f"must be a whole number, at least 0, but is {value!r}")
+        unknown = [shown(key) for key in top.rest if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
         if options.projection_dim > options.lstm_dim:
@@ -364,11 +342,8 @@ class BiLmOptions:
 
     def to_dict(self) -> Dict[str, Any]:
         """
-        # Returns
-
-        `Dict[str, Any]`
-            The contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
-            AllenNLP and `from_dict` read.
+        Return the contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
+        AllenNLP and `from_dict` read.
         """
         lstm: Dict[str, Any] = {
             "cell_clip": self.cell_clip,
@@ -394,7 +369,7 @@ class BiLmOptions:
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """
-        Writes options.json, whole or not at all.
+        Write an options.json, whole or not at all.
         """
         with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
             json.dump(self.to_dict(), options_file, indent=2)

@@ -1,12 +1,12 @@
 """
-HDF5 files of weights from anybody: opened only if everything in them lies in the file itself, and
-its size, unpacked, is in proportion to that of the file.
+Read HDF5 files of weights that anybody may have written: a file is opened only if it contains all
+its data, and if their size, unpacked, is in proportion to that of the file.
 """
 
 import math
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional, Union
+from typing import Any, Iterator, List, Tuple, Union
 
 import numpy
 
@@ -19,6 +19,8 @@ MAX_EXPANSION = 100
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes that any file may unpack to."""
 
+# Numbers that are read at a time: few enough for the processor's cache.
+_BLOCK = 2**19
 # Deflate, shuffle, Fletcher's checksum, LZF: what comes with h5py. Others are plug-ins, which HDF5
 # loads by the number in the file.
 _FILTERS = {1, 2, 3, 32000}
@@ -39,7 +41,7 @@ def open_weight_file(path: Path) -> Iterator[Any]:
     # Raises
 
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5, cut
-    off, with links or data that lead out of it, or with data that it doesn't hold.
+    off, with links or data in other files, or smaller than its data.
     """
     import h5py
 
@@ -58,41 +60,30 @@ def open_weight_file(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def read_floats(
-    dataset: Any, path: Path, out: Optional[numpy.ndarray] = None, rows: slice = slice(None)
-) -> numpy.ndarray:
+def float_blocks(dataset: Any, path: Path) -> Iterator[Tuple[int, numpy.ndarray]]:
     """
-    # Parameters
-
-    dataset : `h5py.Dataset`
-        Of the file at `path`.
-    path : `str`
-    out : `numpy.ndarray`, optional (default = a new array)
-        Where to read it to: float32, of its shape.
-    rows : `slice`, optional (default = all)
-        The rows to read.
-
-    # Returns
-
-    `numpy.ndarray`
-        The values as float32; `out` if given.
+    Yield a dataset of the file at `path` as float32, in blocks of rows, each with the number of its
+    first row.
 
     # Raises
 
-    `ValueError`
+    `ValueError` that names the file and the dataset.
     """
-    if out is None:
-        n_rows = len(range(*rows.indices(dataset.shape[0]))) if dataset.shape else 0
-        out = numpy.empty((n_rows, *dataset.shape[1:]) if dataset.shape else (), "float32")
-    try:
-        if out.size:
-            dataset.read_direct(out, rows if dataset.shape else None)
-    except Exception as error:  # h5py has no class of its own for what HDF5 reports
-        raise ValueError(
-            f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is damaged "
-            f"({shown(error, 200)})"
-        ) from error
-    return out
+    n_rows = max(1, _BLOCK // max(1, math.prod(dataset.shape[1:])))
+    if dataset.chunks is not None:  # each of which is to be decompressed once
+        n_rows += -n_rows % dataset.chunks[0]
+    for start in range(0, dataset.shape[0], n_rows):
+        rows = slice(start, min(start + n_rows, dataset.shape[0]))
+        block = numpy.empty((rows.stop - start, *dataset.shape[1:]), "float32")
+        try:
+            if block.size:
+                dataset.read_direct(block, rows)
+        except Exception as error:  # h5py has no class for the errors of HDF5
+            raise ValueError(
+                f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is "
+                f"damaged ({shown(error, 200)})"
+            ) from error
+        yield start, block
 
 
 def is_float(item: Any) -> bool:
@@ -130,7 +121,7 @@ def _check(weight_file: Any, path: Path) -> None:
                 total += _n_bytes(item, _quoted(name), file_size, path)
     except _Refused:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # as in `float_blocks`
         raise ValueError(
             f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
         ) from error
@@ -147,13 +138,13 @@ def _quoted(name: bytes) -> str:
 
 class _Refused(ValueError):
     """
-    An error that names the file and the dataset already.
+    An error that already names the file and the dataset.
     """
 
 
 def _n_bytes(dataset: Any, name: str, file_size: int, path: Path) -> int:
     """
-    The memory that reading a dataset takes.
+    Return how many bytes of memory it needs to read a dataset.
     """
     import h5py
 

@@ -248,6 +248,7 @@ def _description(pickled: bytes) -> Any:
     # Where on the stack the items of a tuple or dictionary start.
     marks: List[int] = []
     memo: Dict[int, Any] = {}
+    argument: Any
 
     def pop(n_items: int) -> List[Any]:
         if n_items > len(stack):

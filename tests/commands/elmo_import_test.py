@@ -108,7 +108,7 @@ class TestCheckpoint:
     def test_one_of_several(self, checkpoint, tmp_path):
         prefix = checkpoint / "model.ckpt-29"
         tf_variables = TensorFlowCheckpoint(checkpoint)
-        values = {name: tf_variables.read(name) for name in tf_variables.names()}
+        values = {name: tf_variables.read(name) for name in tf_variables.variables}
         values["lm/softmax/b"] += 1
         write_checkpoint(prefix, values)
         import_model(prefix, tmp_path / "model")
@@ -117,7 +117,7 @@ class TestCheckpoint:
 
     def test_without_accumulators(self, checkpoint, tmp_path, capsys):
         tf_variables = TensorFlowCheckpoint(checkpoint)
-        names = [name for name in tf_variables.names() if "Adagrad" not in name]
+        names = [name for name in tf_variables.variables if "Adagrad" not in name]
         write_checkpoint(checkpoint / PREFIX, {name: tf_variables.read(name) for name in names})
         import_model(checkpoint, tmp_path / "model")
         assert "starts with a fresh one" in capsys.readouterr().out
@@ -541,7 +541,7 @@ class TestBadInput:
     @pytest.mark.parametrize("name", ["lm/softmax/W", "lm/char_embed", "lm/softmax/b/Adagrad"])
     def test_values_not_finite(self, checkpoint, tmp_path, name):
         tf_variables = TensorFlowCheckpoint(checkpoint)
-        values = {key: tf_variables.read(key) for key in tf_variables.names()}
+        values = {key: tf_variables.read(key) for key in tf_variables.variables}
         values[name].flat[7] = np.nan
         write_checkpoint(checkpoint / PREFIX, values)
         self.fails(checkpoint, tmp_path, "contains NaN or infinity")

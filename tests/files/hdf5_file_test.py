@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.files import hdf5_file
-from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file, read_floats
+from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 
 HUGE = (10**6, 10**6)
 
@@ -104,6 +104,10 @@ def test_refused(case, path):
             pass
 
 
+def read(dataset, path):
+    return np.concatenate([block for _, block in float_blocks(dataset, path)])
+
+
 def test_read(path):
     """Compression is no reason to refuse a file, nor is a loop of groups."""
     values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
@@ -118,10 +122,26 @@ def test_read(path):
     write(path, change)
     with open_weight_file(path) as file:
         for name in ("gzip", "lzf", "double"):
-            assert np.array_equal(read_floats(file[name], path), values)
-        assert read_floats(file["empty"], path).shape == (0, 3)
-        out = np.zeros_like(values)
-        assert read_floats(file["gzip"], path, out) is out and np.array_equal(out, values)
+            assert np.array_equal(read(file[name], path), values)
+        assert list(float_blocks(file["empty"], path)) == []
+
+
+def test_blocks(path, monkeypatch):
+    """Of compressed data, each has whole chunks."""
+    monkeypatch.setattr(hdf5_file, "_BLOCK", 45)
+    values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
+
+    def change(file, _):
+        file["plain"] = values
+        file.create_dataset("chunks", data=values, compression="gzip", chunks=(7, 3))
+        file["wide"] = values.reshape(5, 120)
+
+    write(path, change)
+    with open_weight_file(path) as file:
+        for name, n_rows in (("plain", 2), ("chunks", 7), ("wide", 1)):
+            starts = [start for start, _ in float_blocks(file[name], path)]
+            assert starts == list(range(0, len(file[name]), n_rows))
+            assert np.array_equal(read(file[name], path).reshape(30, 20), values)
 
 
 def test_types(path):
@@ -148,7 +168,7 @@ def test_damaged_data(path):
     path.write_bytes(data)
     with open_weight_file(path) as file:
         with pytest.raises(ValueError, match="weights.hdf5: the dataset '/x' can't be read"):
-            read_floats(file["x"], path)
+            read(file["x"], path)
 
 
 def test_no_file(tmp_path):

@@ -365,7 +365,8 @@ def _read_variables(folder: Path) -> None:
     # Of an HDF5 file, all are read as weights.
     n_read = 2 if isinstance(variables, Hdf5Variables) else None
     for name in list(variables.shapes)[:n_read]:
-        variables.read(name)
+        for _ in variables.blocks(name):
+            pass
     variables.accumulators()
     variables.n_updates()
 

@@ -1,13 +1,12 @@
 """
-The one way in for the weights of language models, whatever files they are in: a folder is searched
-for them, they complete and check the options, and a model gets their numbers.
+The one way to read the weights of language models from any of their files: find them in a folder,
+complete and check the options with them, and load them into a model.
 """
 
 import json
 import math
 import os
 import re
-import zlib
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -30,7 +29,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFl
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file, read_floats
+from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 
@@ -47,14 +46,12 @@ _LSTM_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
-# Numbers that are read and checked at a time: few enough for the processor's cache.
-_BLOCK = 2**19
 
 
 def published_name(name: str) -> str:
     """
-    The name in the published layout of a variable of bilm-tf, named as in TensorFlow (without its
-    `lm/`) or as in any of the forms that bilm-tf dumps it.
+    Return the name in the published layout of a variable of bilm-tf, from its name in TensorFlow
+    (without its `lm/`) or in any dump of bilm-tf.
     """
     match = _LSTM_VARIABLE.fullmatch(name)
     if match is None:
@@ -66,13 +63,13 @@ def published_name(name: str) -> str:
 
 class SavedVariables(ABC):
     """
-    The variables of a language model, under their names in the published layout, whatever they are
-    saved in. Files stay open to the end of a `with`.
+    The variables of a language model, under their names in the published layout, in whatever files
+    they are saved. Files stay open until the end of a `with` block.
 
     # Parameters
 
     source : `str`
-        What errors call it.
+        The name of the files in errors.
     shapes : `Dict[str, Tuple[int, ...]]`
         The variables' names and shapes.
     """
@@ -94,14 +91,14 @@ class SavedVariables(ABC):
     @property
     def published_shapes(self) -> Shapes:
         """
-        The shapes that tell what the model is made of, in the published layout.
+        The shapes that determine the options, by their names in the published layout.
         """
         return self.shapes
 
     @property
     def n_words(self) -> Optional[int]:
         """
-        The words of the tables that are saved; `None` if there are none.
+        How many words the saved tables of words have; `None` if there are none.
         """
         for name in (SOFTMAX_BIAS, "embedding"):
             if self.shapes.get(name):
@@ -109,24 +106,14 @@ class SavedVariables(ABC):
         return None
 
     @abstractmethod
-    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
-        """
-        # Parameters
-
-        name : `str`
-            One of `shapes`.
-        out : `numpy.ndarray`, optional (default = a new array)
-            Where to read it to: contiguous, float32, of its shape.
-        """
-
     def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
         """
-        Yield some rows of a variable after others as float32, each with the number of the first.
+        Yield a variable as float32 in blocks of rows, each with the number of its first row.
+
+        # Raises
+
+        `ValueError` that names the file and the variable; also after the last block.
         """
-        with numpy.errstate(over="ignore"):  # of float64, and found out as infinity
-            values = self.read(name).astype("float32", copy=False)
-        for rows in _row_blocks(values.shape):
-            yield rows.start, values[rows]
 
     def check(self, table: Iterable[Dataset], parts: Tuple[str, ...] = ()) -> None:
         """
@@ -165,7 +152,7 @@ class SavedVariables(ABC):
 
     def file_of(self, name: str) -> str:
         """
-        Return what errors call the file of a variable.
+        Return the name in errors of the file with a variable.
         """
         return self.source
 
@@ -183,31 +170,26 @@ class SavedVariables(ABC):
 
     def accumulators(self) -> Optional["SavedVariables"]:
         """
-        # Returns
-
-        `Optional[SavedVariables]`
-            The accumulators of Adagrad, each under the name of its variable; `None` if there are
-            none.
+        Return Adagrad's accumulators under the names of their variables; `None` if there are none.
         """
         return None
 
     def n_updates(self) -> int:
         """
-        How often the variables were updated, as far as is known.
+        Return how many training steps have updated the variables; 0 if that is not known.
         """
         return 0
 
 
 class CheckpointVariables(SavedVariables):
     """
-    The variables in a TensorFlow checkpoint.
+    The variables in a TensorFlow checkpoint of bilm-tf.
 
     # Parameters
 
     checkpoint : `TensorFlowCheckpoint`
-        Written by bilm-tf.
     slot : `str`, optional (default = `""`)
-        What follows the names of the variables to read: `"/Adagrad"` for the accumulators.
+        The ending of the names of the variables to read: `"/Adagrad"` for the accumulators.
     """
 
     _ACCUMULATOR = "/Adagrad"
@@ -216,17 +198,20 @@ class CheckpointVariables(SavedVariables):
         self._checkpoint = checkpoint
         # Names in the checkpoint by those in the published layout.
         self._names: Dict[str, str] = {}
-        for name in checkpoint.names():
+        for name in checkpoint.variables:
             match = re.fullmatch(rf"lm/(.*?)({self._ACCUMULATOR})?", name)
             if match is not None and (match[2] or "") == slot:
                 stored = self._names.setdefault(published_name(match[1]), name)
                 if stored != name:
                     raise ValueError(_twice(checkpoint.prefix, stored, name))
-        shapes = {name: checkpoint.shape(stored) for name, stored in self._names.items()}
+        shapes = {name: checkpoint.variables[each].shape for name, each in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
-    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
-        return self._checkpoint.read(self._names[name], out)
+    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
+        for start, block in self._checkpoint.blocks(self._names[name]):
+            with numpy.errstate(over="ignore"):  # of float64, which `load` finds as infinity
+                floats = block.astype("float32")
+            yield start, floats
 
     def _check_stored(self, name: str) -> None:
         self._checkpoint.find(self._names[name])
@@ -236,7 +221,7 @@ class CheckpointVariables(SavedVariables):
         return slots if slots.shapes else None
 
     def n_updates(self) -> int:
-        if "global_step" not in self._checkpoint:
+        if "global_step" not in self._checkpoint.variables:
             return 0
         n_updates = self._checkpoint.read("global_step")
         if n_updates.shape or not 0 <= n_updates < 2**63:
@@ -254,7 +239,6 @@ class Hdf5Variables(SavedVariables):
     # Parameters
 
     weight_file : `str`
-        The weights.
     softmax_file : `str`, optional (default = `None`)
         The output layer as `elmo-export` writes it.
     """
@@ -286,17 +270,9 @@ class Hdf5Variables(SavedVariables):
 
         file.visititems(visit)
 
-    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
-        path, dataset = self._places[name]
-        return read_floats(dataset, path, out)
-
     def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
         path, dataset = self._places[name]
-        if dataset.chunks is not None:
-            yield from super().blocks(name)
-            return
-        for rows in _row_blocks(dataset.shape):
-            yield rows.start, read_floats(dataset, path, rows=rows)
+        return float_blocks(dataset, path)
 
     def file_of(self, name: str) -> str:
         return self._places[name][0]
@@ -312,12 +288,8 @@ class Hdf5Variables(SavedVariables):
 
 class TensorVariables(SavedVariables):
     """
-    The parameters in a file of `torch.save`, under the names that they have in the state dict of a
+    The parameters in a file of `torch.save`, under their names in the state dict of a
     `bidirectional_lm`.
-
-    # Parameters
-
-    file : `TensorFile`
     """
 
     _parts = ("",)
@@ -351,16 +323,12 @@ class TensorVariables(SavedVariables):
                     "ask for; are these the weights of this model?"
                 )
 
-    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
-        values = self._file.read(name).float().numpy()
-        if out is None:
-            return values
-        numpy.copyto(out, values)
-        return out
+    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
+        yield 0, self._file.read(name).float().numpy()
 
 
-# Parameters that tell what a model is made of: their names, the datasets that have their numbers,
-# and the shape of the dataset from that of the parameter.
+# Parameters that determine the options: their names, the datasets that have their numbers, and the
+# shape of the dataset from that of the parameter.
 _ENCODER, _LSTM = r"bilm\._token_embedder\.", r"bilm\._elmo_lstm\.{}_layer_(\d+)\.input_linearity"
 _PARAMETERS: List[Tuple[str, str, Any]] = [
     (rf"{_ENCODER}_char_embedding_weights", "char_embed", lambda n, dim: (n - 1, dim)),
@@ -373,12 +341,6 @@ _PARAMETERS: List[Tuple[str, str, Any]] = [
 ]
 
 
-def _row_blocks(shape: Tuple[int, ...]) -> Iterator[slice]:
-    n_rows = max(1, _BLOCK // max(1, math.prod(shape[1:])))
-    for start in range(0, shape[0], n_rows):
-        yield slice(start, min(start + n_rows, shape[0]))
-
-
 def _twice(source: str, name: str, other: str) -> str:
     names = f"'{shown(name, 200)}' and '{shown(other, 200)}'"
     return f"{source}: {names} are two names of one variable; remove one"
@@ -386,12 +348,9 @@ def _twice(source: str, name: str, other: str) -> str:
 
 def find_variables(folder: Path) -> SavedVariables:
     """
-    # Parameters
-
-    folder : `Path`
-        With a TensorFlow checkpoint, or with weights.hdf5 and perhaps softmax.hdf5; or the prefix
-        of a checkpoint's files. Of a folder that has both, the checkpoint is taken, which holds
-        more.
+    Open the variables in a folder, or in the TensorFlow checkpoint whose files have this prefix. A
+    folder has a checkpoint, or weights.hdf5 and perhaps softmax.hdf5; if it has both, they are
+    those of the checkpoint, which has more.
 
     # Raises
 
@@ -411,22 +370,16 @@ def find_variables(folder: Path) -> SavedVariables:
 
 def read_options(values: Mapping[str, Any], source: str, variables: SavedVariables) -> BiLmOptions:
     """
-    Complete the contents of an options.json by what the variables know better, and check that they
-    belong together: the layers, their sizes, and the directions. So a model of these options takes
-    no more memory than the variables.
+    Complete the contents of an options.json from the variables, and check that both describe the
+    same layers, sizes and directions. A model of these options is no larger than the variables.
 
     # Parameters
 
     values : `Mapping[str, Any]`
-        The parsed JSON.
+        The parsed JSON. What is missing, or `null`, is taken from the variables.
     source : `str`
-        What errors call it.
+        Its name in errors.
     variables : `SavedVariables`
-
-    # Returns
-
-    `BiLmOptions`
-        What is missing, or `null`, is as in the variables.
 
     # Raises
 
@@ -437,7 +390,7 @@ def read_options(values: Mapping[str, Any], source: str, variables: SavedVariabl
     completed = _complete(values, known)
     given = flatten(completed)
     for key, value in flatten(known).items():
-        # What is of no such type at all is refused below.
+        # Values of other types are refused below.
         if isinstance(given.get(key), (int, float, list)) and given[key] != value:
             found = json.dumps(value)
             raise ValueError(
@@ -478,8 +431,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
 
 def _complete(values: Mapping[str, Any], known: Mapping[str, Any]) -> Dict[str, Any]:
     """
-    Return the contents of an options.json with what is known where they say nothing; but without
-    the section `char_cnn`, if it isn't there.
+    Return the contents of an options.json, completed with what is known, except a whole `char_cnn`.
     """
     completed = dict(values)
     for key, value in known.items():
@@ -493,7 +445,7 @@ def _complete(values: Mapping[str, Any], known: Mapping[str, Any]) -> Dict[str, 
 
 def _known_options(shapes: Shapes) -> Dict[str, Any]:
     """
-    Return the keys of an options.json that shapes of variables tell.
+    Return the keys of an options.json that shapes of variables determine.
     """
     known: Dict[str, Any] = {}
     cell = f"{CELL}/W_0"
@@ -532,15 +484,14 @@ def _count(shapes: Shapes, name: str) -> int:
 @torch.no_grad()
 def load(model: torch.nn.Module, table: Iterable[Dataset], variables: SavedVariables) -> None:
     """
-    Give a model the values of saved variables, which have been checked against `table`. Nothing is
-    changed unless all can be read.
+    Load saved variables into a model. Nothing changes unless all can be read.
 
     # Parameters
 
     model : `torch.nn.Module`
         Its parameters may be on the device `"meta"`: they get their memory here.
     table : `Iterable[Dataset]`
-        Where the model has the numbers of which variable.
+        Where the model has the numbers of each variable. It has been checked by `variables.check`.
     variables : `SavedVariables`
 
     # Raises
@@ -559,16 +510,14 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], variables: SavedVaria
                 )
                 loaded[id(parameter)][:1] = 0.0  # the row of the padding, which is in no file
             targets[name] = loaded[id(parameter)]
-        if dataset.is_parameter and len(dataset.shape) == 2:
-            # A table of words, of which there is memory for one.
-            (table_of_words,) = targets.values()
-            variables.read(dataset.name, out=table_of_words.numpy())
-            for rows in _row_blocks(dataset.shape):
-                _check_finite(dataset.name, table_of_words[rows], variables)
-            continue
         for start, block in variables.blocks(dataset.name):
             values = torch.from_numpy(block)
-            _check_finite(dataset.name, values, variables)
+            # The sum of NaN or infinity is not finite either, and takes a tenth of the time.
+            if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+                raise ValueError(
+                    f"{variables.file_of(dataset.name)}: the variable {dataset.name!r} contains "
+                    "NaN or infinity; get the file again, or export the model again"
+                )
             dataset.set(targets, values, start)
     for module in model.modules():
         for name, parameter in module._parameters.items():
@@ -590,7 +539,7 @@ def make_language_model(
     options: BiLmOptions, variables: SavedVariables
 ) -> Tuple[BiLm, Optional[Softmax]]:
     """
-    Make a model of saved variables. Of a large table there is one copy in memory.
+    Make a model of saved variables. There is one copy of a large table in memory.
 
     # Parameters
 
@@ -601,7 +550,7 @@ def make_language_model(
     # Returns
 
     `Tuple[BiLm, Optional[Softmax]]`
-        The model and its output layer; `None` if no bias of it is saved.
+        The model and its output layer; `None` if its bias isn't saved.
 
     # Raises
 
@@ -632,39 +581,11 @@ def make_language_model(
 
 def check_tied(table: torch.Tensor, variables: SavedVariables, name: str) -> None:
     """
-    Check that a softmax that is saved beside the token embedding is the same.
-
-    # Parameters
-
-    table : `torch.Tensor`
-        The token embedding, shape `(n_words, dim)`.
-    variables : `SavedVariables`
-    name : `str`
-        The softmax's variable.
-
-    # Raises
-
-    `ValueError` that names the file and the variable.
+    Check that a softmax that was saved besides the token embedding `table` is the same.
     """
-    # Read to the same place, as there may be no memory for two.
-    values = table.cpu().float().numpy()
-    expected = zlib.crc32(values.data)
-    if zlib.crc32(variables.read(name, out=values).data) != expected:
-        raise ValueError(
-            f"{variables.source}: {name!r} is not the token embedding, but the options say that it "
-            'is ("share_embedding_softmax")'
-        )
-
-
-def _check_finite(name: str, values: torch.Tensor, variables: SavedVariables) -> None:
-    """
-    # Raises
-
-    `ValueError` that names the file and the variable, if a value of it is NaN or infinite.
-    """
-    # The sum is not finite either, and takes a tenth of the time.
-    if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
-        raise ValueError(
-            f"{variables.file_of(name)}: the variable {name!r} contains NaN or infinity; get the "
-            "file again, or export the model again"
-        )
+    for start, block in variables.blocks(name):
+        if not numpy.array_equal(block, table[start : start + len(block)].cpu().float().numpy()):
+            raise ValueError(
+                f"{variables.source}: {name!r} is not the token embedding, but the options say "
+                'that it is ("share_embedding_softmax")'
+            )

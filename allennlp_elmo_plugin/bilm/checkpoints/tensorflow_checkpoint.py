@@ -1,9 +1,13 @@
+"""
+TensorFlow V2 checkpoints, such as those of bilm-tf, read without TensorFlow.
+"""
+
 import math
 import os
 import re
 import struct
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterator, List, NamedTuple, Tuple, Union
 
 import numpy
 
@@ -13,22 +17,23 @@ _MAGIC = 0xDB4775248B80FB57
 _TRAILER_SIZE = 5
 # TensorFlow's numbers for types, those that variables have.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-_CHUNK_BYTES = 2**24
-# Of what an index says without holding it. bilm-tf's largest has 60 variables in 6 KB.
+# Bytes that are read at a time: few enough for the processor's cache.
+_CHUNK_BYTES = 2**20
+# Limits, as few bytes of an index can describe much. bilm-tf's largest has 60 variables in 6 KB.
 _MAX_INDEX_BYTES = 16 * 2**20
 _MAX_NAME_BYTES = 1000
 _MAX_VARIABLES = 100_000
 _MAX_DIMENSIONS = 32
 
 
-class _Variable(NamedTuple):
+class Variable(NamedTuple):
     """
-    An entry of the index: where a variable lies, and what it is.
+    An entry of the index: what a variable is, and in which place of which data file it is.
     """
 
     dtype: int
     shape: Tuple[int, ...]
-    shard: int
+    file_number: int
     offset: int
     size: int
     checksum: int
@@ -37,110 +42,87 @@ class _Variable(NamedTuple):
 
 class TensorFlowCheckpoint:
     """
-    Reads the variables of a TensorFlow V2 checkpoint, without TensorFlow.
+    The variables of a TensorFlow V2 checkpoint.
 
     ```python
     checkpoint = TensorFlowCheckpoint("folder")
-    checkpoint.read("lm/softmax/W")     # (n_words, dim)
+    checkpoint.read("global_step")
     ```
 
-    `PREFIX.index` is a table in the format of LevelDB: sorted blocks of keys, each written as what
-    differs from the key before, and an index of the blocks. Its values are protocol buffers
-    (`BundleEntryProto` of TensorFlow's `tensor_bundle.proto`) that say where in the files
-    `PREFIX.data-00000-of-0000N` the little-endian values of a variable lie. Every block and every
-    variable has a CRC32C checksum, and each is verified before it is used.
+    `PREFIX.index` is a table in the format of LevelDB: sorted blocks of keys, each written as the
+    difference from the key before, and an index of the blocks. Its values are protocol buffers
+    (`BundleEntryProto` of TensorFlow's `tensor_bundle.proto`), which describe where in the files
+    `PREFIX.data-00000-of-0000N` the little-endian values of a variable are. Every block and every
+    variable has a CRC32C checksum, and each is verified.
 
     # Parameters
 
     path : `str` or `os.PathLike`
-        The prefix that the files share, or their folder, whose file `checkpoint` then says which
-        one is the latest.
+        The prefix that the files share, or their folder; see `find_checkpoint`.
 
     # Raises
 
-    `FileNotFoundError` if there is no such checkpoint, and `ValueError` that names the file and
-    what is wrong with it.
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
 
     def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
         self.prefix = find_checkpoint(path)
         self._index_file = f"{self.prefix}.index"
-        self._n_shards = 0
-        self._variables: Dict[str, _Variable] = {}
+        self._n_files = 0
+        self.variables: Dict[str, Variable] = {}
+        """The entries of the index by the names of the variables, sorted."""
         self._read_index()
 
-    def names(self) -> List[str]:
+    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
         """
-        # Returns
-
-        `List[str]`
-            The variables, in the order of the index, which is that of their names.
-        """
-        return list(self._variables)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._variables
-
-    def shape(self, name: str) -> Tuple[int, ...]:
-        return self._variable(name).shape
-
-    def read(self, name: str, out: Optional[numpy.ndarray] = None) -> numpy.ndarray:
-        """
-        # Parameters
-
-        name : `str`
-            A variable.
-        out : `numpy.ndarray`, optional (default = a new array)
-            Where to read it to: contiguous, of its shape and type. A variable of any size then
-            needs no memory but this and a chunk of 16 MB.
-
-        # Returns
-
-        `numpy.ndarray`
-            Its values; `out` if given.
+        Yield a variable in blocks of rows, each with the number of its first row. Don't use the
+        values before the end: the checksum is compared after the last block.
 
         # Raises
 
-        `KeyError` for a name that is not there, `FileNotFoundError` for a missing data file,
-        `ValueError` for one that is cut off or damaged, and for a type that is not numeric.
+        `FileNotFoundError` for a missing data file; `ValueError` for one that is cut off or
+        damaged, and for a type that is not numeric.
         """
         from google_crc32c import extend
 
         variable, dtype, data_file = self.find(name)
-        if out is None:
-            try:
-                out = numpy.empty(variable.shape, dtype)
-            except ValueError as error:  # of a shape with 0 and with more than NumPy counts
-                raise ValueError(f"{self._index_file}: {name!r} can't be read: {error}") from None
-        if out.dtype != dtype or out.shape != variable.shape or not out.flags.c_contiguous:
-            raise ValueError(
-                f"{name!r} has type {dtype} and shape {variable.shape}, and can't be read to a "
-                f"{out.dtype} array of shape {out.shape}"
-            )
-        target = out.reshape(-1).view(numpy.uint8)  # (n_bytes,)
+        row_bytes = max(1, math.prod(variable.shape[1:]) * dtype.itemsize)
+        n_rows = max(1, _CHUNK_BYTES // row_bytes)
         checksum = 0
         with open(data_file, "rb") as file:
             file.seek(variable.offset)
-            for start in range(0, variable.size, _CHUNK_BYTES):
-                chunk = file.read(min(_CHUNK_BYTES, variable.size - start))
+            for start in range(0, variable.size, n_rows * row_bytes):
+                chunk = file.read(min(n_rows * row_bytes, variable.size - start))
                 checksum = extend(checksum, chunk)
-                target[start : start + len(chunk)] = numpy.frombuffer(chunk, numpy.uint8)
+                yield (
+                    start // row_bytes,
+                    numpy.frombuffer(chunk, dtype).reshape(-1, *variable.shape[1:]),
+                )
         if _mask(checksum) != variable.checksum:
             raise ValueError(
                 f"{data_file}: the checksum of {name!r} is wrong, so the file is damaged"
             )
-        return out
 
-    def find(self, name: str) -> Tuple[_Variable, numpy.dtype, str]:
+    def read(self, name: str) -> numpy.ndarray:
         """
-        Return what the index says of a variable, its type and its data file, which has as many
-        bytes.
-
-        # Raises
-
-        As `read`, before there is memory for it.
+        Return a whole variable. Raises what `blocks` raises.
         """
-        variable = self._variable(name)
+        variable, dtype, _ = self.find(name)
+        blocks = [block.reshape(-1) for _, block in self.blocks(name)]
+        try:
+            return numpy.concatenate([numpy.empty(0, dtype), *blocks]).reshape(variable.shape)
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # of a shape with 0 and with more than NumPy counts
+            raise ValueError(f"{self._index_file}: {name!r} can't be read: {error}") from None
+
+    def find(self, name: str) -> Tuple[Variable, numpy.dtype, str]:
+        """
+        Return a variable's entry in the index, its type, and its data file. The file has as many
+        bytes as the entry promises. Raises what `blocks` raises, without reading values.
+        """
+        variable = self.variables[name]
         if variable.is_partitioned:
             raise ValueError(f"{self._index_file}: {name!r} is in parts, which can't be read")
         if variable.dtype not in _DTYPES:
@@ -155,18 +137,12 @@ class TensorFlowCheckpoint:
                 f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
                 f"{variable.shape} takes {n_bytes}"
             )
-        data_file = f"{self.prefix}.data-{variable.shard:05d}-of-{self._n_shards:05d}"
+        data_file = f"{self.prefix}.data-{variable.file_number:05d}-of-{self._n_files:05d}"
         if not os.path.isfile(data_file):
             raise FileNotFoundError(f"{data_file}: this file of the checkpoint is missing")
         if variable.offset + n_bytes > os.path.getsize(data_file):
             raise ValueError(f"{data_file}: is cut off in the middle of {name!r}")
         return variable, dtype, data_file
-
-    def _variable(self, name: str) -> _Variable:
-        try:
-            return self._variables[name]
-        except KeyError:
-            raise KeyError(f"{self._index_file}: there is no variable {name!r}") from None
 
     def _read_index(self) -> None:
         is_file = os.path.isfile(self._index_file)
@@ -189,7 +165,7 @@ class TensorFlowCheckpoint:
             end, last = 0, None
             for _, value in self._block(table, index_handle):
                 (offset, size), _ = _handle(value, 0)
-                # Each byte is read once, and each variable is there once.
+                # Each byte is read once, and each variable has one entry.
                 if offset < end:
                     raise IndexError("blocks overlap")
                 end = offset + size
@@ -198,26 +174,24 @@ class TensorFlowCheckpoint:
                         raise IndexError("names are not sorted")
                     last = key
                     self._parse_entry(key, entry)
+            if not self._n_files:
+                raise IndexError("it has no header")
         except (IndexError, struct.error, UnicodeDecodeError) as error:
             raise ValueError(f"{self._index_file}: is damaged ({error})") from error
-        if not self._n_shards:
-            raise ValueError(f"{self._index_file}: is damaged (it has no header)")
 
     def _block(self, table: bytes, handle: Tuple[int, int]) -> Iterator[Tuple[bytes, bytes]]:
         """
-        Keys and values of the block at (offset, size).
+        Yield the keys and values of the block at (offset, size).
         """
         from google_crc32c import value as crc32c
 
         offset, size = handle
         end = offset + size
         if size < 4 or end + _TRAILER_SIZE > len(table) - _FOOTER_SIZE:
-            raise ValueError(f"{self._index_file}: is damaged (a block lies outside of the file)")
+            raise IndexError("a block lies outside of the file")
         compression, checksum = struct.unpack("<BI", table[end : end + _TRAILER_SIZE])
         if _mask(crc32c(table[offset : end + 1])) != checksum:
-            raise ValueError(
-                f"{self._index_file}: the checksum of a block is wrong, so the file is damaged"
-            )
+            raise IndexError("the checksum of a block is wrong")
         if compression:
             raise ValueError(
                 f"{self._index_file}: has compressed blocks (type {compression}), which "
@@ -245,36 +219,27 @@ class TensorFlowCheckpoint:
 
     def _parse_entry(self, key: bytes, entry: bytes) -> None:
         if not key:
-            self._parse_header(entry)
-        elif len(self._variables) == _MAX_VARIABLES:
+            header = dict(_fields(entry))
+            if header.get(2):
+                raise ValueError(f"{self._index_file}: was written on a big-endian machine")
+            self._n_files = _integer(header.get(1, 0))
+        elif len(self.variables) == _MAX_VARIABLES:
             raise IndexError(f"more than {_MAX_VARIABLES:,} variables")
         else:
-            self._variables[key.decode("utf-8")] = _parse_variable(entry)
-
-    def _parse_header(self, entry: bytes) -> None:
-        header = dict(_fields(entry))
-        if header.get(2):
-            raise ValueError(f"{self._index_file}: was written on a big-endian machine")
-        self._n_shards = _integer(header.get(1, 0))
+            self.variables[key.decode("utf-8")] = _parse_variable(entry)
 
 
 def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     """
-    # Parameters
+    Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files.
 
-    path : `str` or `os.PathLike`
-        The prefix of a V2 checkpoint's files, or their folder.
-
-    # Returns
-
-    `str`
-        The prefix. In a folder it is the one that the file `checkpoint` names, by a path that may
-        be relative to the folder, or absolute from before the folder was moved (it is looked for in
-        this folder alone); without this file, the only one there is.
+    In a folder, it is the one that the file `checkpoint` names, by a path relative to the folder,
+    or an absolute one from before the folder was moved; without this file, the only one there is.
+    No other folder is searched.
 
     # Raises
 
-    `FileNotFoundError` if there is none, `ValueError` if it isn't clear which one.
+    `FileNotFoundError` if there is none, `ValueError` if it isn't clear which one is meant.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
@@ -312,7 +277,7 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
 
 def _latest(path: str) -> str:
     """
-    `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
+    Return `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
     """
     with open(path, "rb") as file:
         text = file.read(2**20)
@@ -321,33 +286,23 @@ def _latest(path: str) -> str:
     )
     if match is None:
         raise ValueError(f'{path}: has no line `model_checkpoint_path: "..."`')
-    # Bytes that are not ASCII are escaped one by one, or stand as they are.
-    name = re.sub(rb"\\(?:([0-7]{1,3})|(.))", _unescaped, match.group(1))
+    # Bytes that are not ASCII are escaped one by one, or as they are.
     try:
-        return name.decode("utf-8")
-    except UnicodeDecodeError as error:
+        return match.group(1).decode("unicode_escape").encode("latin-1").decode("utf-8")
+    except UnicodeError as error:
         raise ValueError(f"{path}: model_checkpoint_path is not UTF-8 ({error})") from None
-
-
-def _unescaped(match: "re.Match[bytes]") -> bytes:
-    if match.group(1):
-        return bytes([int(match.group(1), 8) & 0xFF])
-    return {b"n": b"\n", b"r": b"\r", b"t": b"\t"}.get(match.group(2), match.group(2))
 
 
 def _mask(checksum: int) -> int:
     """
-    The form in which checksums are stored, so that one of data with a checksum in it is sound.
+    Return the form in which a checksum is stored. (Data may contain checksums themselves.)
     """
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _varint(data: bytes, place: int) -> Tuple[int, int]:
     """
-    # Returns
-
-    `Tuple[int, int]`
-        The number at `place`, seven bits a byte from the lowest, and where the next thing starts.
+    Return the number at `place`, seven bits a byte from the lowest, and the place after it.
     """
     number = shift = 0
     while True:
@@ -362,10 +317,7 @@ def _varint(data: bytes, place: int) -> Tuple[int, int]:
 
 def _handle(data: bytes, place: int) -> Tuple[Tuple[int, int], int]:
     """
-    # Returns
-
-    `Tuple[Tuple[int, int], int]`
-        Offset and size of a block, and where the next thing starts.
+    Return the offset and size of a block, and the place after them.
     """
     offset, place = _varint(data, place)
     size, place = _varint(data, place)
@@ -374,7 +326,7 @@ def _handle(data: bytes, place: int) -> Tuple[Tuple[int, int], int]:
 
 def _fields(message: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
     """
-    The fields of a protocol buffer: their numbers, and whole numbers or bytes.
+    Yield the fields of a protocol buffer: the number of each, and its value.
     """
     place = 0
     while place < len(message):
@@ -403,7 +355,7 @@ def _integer(value: Union[int, bytes]) -> int:
     return value
 
 
-def _parse_variable(entry: bytes) -> _Variable:
+def _parse_variable(entry: bytes) -> Variable:
     numbers: Dict[int, int] = {}
     shape: List[int] = []
     is_partitioned = False
@@ -419,10 +371,10 @@ def _parse_variable(entry: bytes) -> _Variable:
             is_partitioned = True
         else:
             numbers[field] = _integer(value)
-    return _Variable(
+    return Variable(
         dtype=numbers.get(1, 0),
         shape=tuple(shape),
-        shard=numbers.get(3, 0),
+        file_number=numbers.get(3, 0),
         offset=numbers.get(4, 0),
         size=numbers.get(5, 0),
         checksum=numbers.get(6, 0),
