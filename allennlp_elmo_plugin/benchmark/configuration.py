@@ -16,13 +16,9 @@ from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
+from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import (
-    OPTIONS_NAME,
-    WEIGHTS_NAME,
-    elmo_sections,
-    file_names,
-)
+from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
@@ -261,5 +257,5 @@ def _files_in(path: Path) -> List[Path]:
     """In the order of AllenNLP's reader of CoNLL-2012, which is that of the file system."""
     if path.is_file():
         return [path]
-    elmo = [path / name for name in (OPTIONS_NAME, WEIGHTS_NAME) if (path / name).exists()]
+    elmo = [path / name for name in (OPTIONS_FILE, WEIGHT_FILE) if (path / name).exists()]
     return elmo or [Path(folder, name) for folder, _, names in os.walk(path) for name in names]

@@ -139,13 +139,11 @@ class CharCnnOptions:
             raise section.error("filters", "must be a list of [width, number] pairs")
         for pair in filters:
             whole = isinstance(pair, (list, tuple)) and all(type(n) is int for n in pair)
-            if not whole or len(pair) != 2 or min(pair) < 1:
+            if not whole or len(pair) != 2 or min(pair) < 1 or pair[1] > _MAX_INT:
                 raise section.error(
-                    "filters", f"must be [width, number] pairs, but has {reprlib.repr(pair)}"
-                )
-            if pair[1] > _MAX_INT:
-                raise section.error(
-                    "filters", f"must have numbers of at most {_MAX_INT}, but has {pair[1]}"
+                    "filters",
+                    f"must be [width, number] pairs, with numbers of at most {_MAX_INT}, but has "
+                    f"{reprlib.repr(pair)}",
                 )
             if pair[0] > max_characters:
                 raise section.error(
@@ -345,27 +343,25 @@ class BiLmOptions:
         Return the contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
         AllenNLP and `from_dict` read.
         """
-        lstm: Dict[str, Any] = {
-            "cell_clip": self.cell_clip,
-            "dim": self.lstm_dim,
-            "n_layers": self.n_layers,
-            "proj_clip": self.proj_clip,
-            "projection_dim": self.projection_dim,
-            "use_skip_connections": self.use_skip_connections,
+        char_cnn, n_words = self.char_cnn, self.n_tokens_vocab
+        return {
+            "bidirectional": self.bidirectional,
+            **({} if char_cnn is None else {"char_cnn": char_cnn.to_dict()}),
+            "dropout": self.dropout,
+            "lstm": {
+                "cell_clip": self.cell_clip,
+                "dim": self.lstm_dim,
+                "n_layers": self.n_layers,
+                "proj_clip": self.proj_clip,
+                "projection_dim": self.projection_dim,
+                "use_skip_connections": self.use_skip_connections,
+            },
+            **({} if n_words is None else {"n_tokens_vocab": n_words}),
+            "sample_softmax": self.sample_softmax,
+            "n_negative_samples_batch": self.n_negative_samples_batch,
+            "share_embedding_softmax": self.share_embedding_softmax,
+            **self.training,
         }
-        values: Dict[str, Any] = {"bidirectional": self.bidirectional}
-        if self.char_cnn is not None:
-            values["char_cnn"] = self.char_cnn.to_dict()
-        values.update(dropout=self.dropout, lstm=lstm)
-        if self.n_tokens_vocab is not None:
-            values["n_tokens_vocab"] = self.n_tokens_vocab
-        values.update(
-            sample_softmax=self.sample_softmax,
-            n_negative_samples_batch=self.n_negative_samples_batch,
-            share_embedding_softmax=self.share_embedding_softmax,
-        )
-        values.update(self.training)
-        return values
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """

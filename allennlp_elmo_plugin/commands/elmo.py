@@ -23,9 +23,9 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     check_output,
     has_checkpoint,
 )
+from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
-from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -250,8 +250,8 @@ def _check_inputs_stay(args: argparse.Namespace) -> None:
         args.vocab_path,
         options,
         weights,
-        os.path.join(options, OPTIONS_NAME),
-        *(os.path.join(folder, WEIGHTS_NAME) for folder in (options, weights)),
+        os.path.join(options, OPTIONS_FILE),
+        *(os.path.join(folder, WEIGHT_FILE) for folder in (options, weights)),
     ):
         if name not in (None, STANDARD_INPUT) and os.path.exists(name):
             if os.path.samefile(name, args.output_file):

@@ -1,6 +1,6 @@
 """
-The subcommand `elmo-import` makes an archive of AllenNLP from a language model of bilm-tf, or from
-one in the layout in which ELMo models are published.
+The subcommand `elmo-import`, which makes an archive of AllenNLP from a language model of bilm-tf,
+or from one in the layout in which ELMo models are published.
 
 ```
 allennlp elmo-import checkpoint_folder my_model --vocab-file vocab.txt
@@ -10,8 +10,8 @@ writes
 
 - `my_model/model.tar.gz`: a `bidirectional_lm` for `allennlp evaluate`, `allennlp elmo-export` and
   further training (`{"type": "from_archive", "archive_file": "my_model/model.tar.gz"}`)
-- `my_model/adagrad.hdf5`, from a checkpoint: the accumulators of Adagrad, for the trainer's
-  callback `adagrad_state`, with which training goes on as if it had never stopped
+- `my_model/adagrad.hdf5`, from a checkpoint: the accumulators of Adagrad, with which the trainer's
+  callback `adagrad_state` continues the training as if it had never stopped
 """
 
 import argparse
@@ -41,6 +41,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
 from allennlp_elmo_plugin.models.pretrained import find_vocabulary, read_folder
@@ -48,18 +49,15 @@ from allennlp_elmo_plugin.training.adagrad_state import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-OPTIONS_FILE = "options.json"
-ARCHIVE_FILE = "model.tar.gz"
 ADAGRAD_FILE = "adagrad.hdf5"
-_WEIGHTS_FILE = "weights.th"
 _OUTPUTS = (ARCHIVE_FILE, ADAGRAD_FILE)
 
-# What bilm-tf's accumulators start from, and those of words' padding stay at.
+# The initial value of bilm-tf's accumulators, which that of the padding keeps.
 _INITIAL_ACCUMULATOR = 1.0
-# For options that were published without their training: those of bilm-tf's script.
+# For options that were published without those of the training: the defaults of bilm-tf's script.
 _DEFAULT_BATCH_SIZE = 128
 _DEFAULT_NUM_STEPS = 20
-# Trained weights hardly compress: more effort only takes more time.
+# Trained weights hardly compress: a higher level only takes more time.
 _COMPRESSION = 1
 
 
@@ -92,12 +90,10 @@ class ElmoImport(Command):
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace an earlier import in OUTPUT_DIR"
         )
-        return self.finish(subparser, import_from_args)
-
-
-def import_from_args(args: argparse.Namespace) -> None:
-    """Converts the command's arguments to those of `import_model`."""
-    import_model(args.source, args.output, args.vocab_file, force=args.force)
+        return self.finish(
+            subparser,
+            lambda args: import_model(args.source, args.output, args.vocab_file, args.force),
+        )
 
 
 def import_model(
@@ -107,7 +103,7 @@ def import_model(
     force: bool = False,
 ) -> None:
     """
-    Makes the archive. Of the softmax there is one copy at a time in memory.
+    Make an archive. There is one copy of the softmax at a time in memory.
 
     # Parameters
 
@@ -119,7 +115,7 @@ def import_model(
     vocab_file : `str`, optional (default = the one in `source`)
         The words, one a line, in the order of their ids.
     force : `bool`, optional (default = `False`)
-        Whether to replace an earlier import in it.
+        Replace an earlier import in it.
 
     # Raises
 
@@ -136,7 +132,7 @@ def import_model(
 
 def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> str:
     """
-    Writes to the folder `made`, and returns what to tell of it.
+    Write to the folder `made`, and return a report for the user.
     """
     is_checkpoint = source.suffix == ".index" or Path(f"{source}.index").exists()
     if source.is_file() and not is_checkpoint:
@@ -152,20 +148,18 @@ def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> s
         options, has_softmax = model.options, model.softmax is not None
         assert model.words is not None
         if options.n_negative_samples_batch >= len(model.words):
-            # The published options don't say, and bilm-tf's default may be more than there are.
+            # Published options lack this number, and bilm-tf's default may be more than the words.
             options = replace(options, sample_softmax=False)
         with tempfile.TemporaryDirectory(dir=made) as staging:
             write_vocabulary_folder(Path(staging, VOCABULARY_FOLDER), model.words)
             _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
         del model  # whose memory the accumulators need
-        has_accumulators = _write_accumulators(options, variables, made / ADAGRAD_FILE)
-        return _report(options, variables, has_softmax, has_accumulators)
+        n_updates = _write_adagrad_state(options, variables, made / ADAGRAD_FILE)
+        return _report(options, variables.source, has_softmax, n_updates)
 
 
 def _find_vocabulary(source: Path, vocab_file: Optional[PathLike], n_words: Optional[int]) -> Path:
     if vocab_file is not None:
-        if not os.path.isfile(vocab_file):
-            raise FileNotFoundError(f"{vocab_file}: there is no such vocabulary file")
         return Path(vocab_file)
     folder = source if source.is_dir() else source.parent
     path = find_vocabulary(folder)
@@ -188,15 +182,15 @@ def _write_archive(
     options: BiLmOptions, modules: torch.nn.Module, folder: Path, path: Path
 ) -> None:
     """
-    Writes what an archive is made of to `folder`, beside the vocabulary, and packs it.
+    Write the files of an archive to `folder`, which has the vocabulary, and pack them.
     """
-    with LateErrorFile(folder / _WEIGHTS_FILE) as file:
+    with LateErrorFile(folder / ARCHIVED_WEIGHT_FILE) as file:
         torch.save(modules.state_dict(), file)
     config = json.dumps(_config(options), indent=2)
     (folder / CONFIG_NAME).write_text(config, encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)
     with tarfile.open(path, "w:gz", compresslevel=_COMPRESSION) as archive:
-        for name in (CONFIG_NAME, _WEIGHTS_FILE, VOCABULARY_FOLDER, META_NAME):
+        for name in (CONFIG_NAME, ARCHIVED_WEIGHT_FILE, VOCABULARY_FOLDER, META_NAME):
             archive.add(folder / name, arcname=name)
 
 
@@ -218,13 +212,17 @@ def _config(options: BiLmOptions) -> Dict[str, Any]:
     }
 
 
-def _write_accumulators(options: BiLmOptions, variables: SavedVariables, path: Path) -> bool:
+def _write_adagrad_state(
+    options: BiLmOptions, variables: SavedVariables, path: Path
+) -> Optional[int]:
     """
-    Writes the state of Adagrad, if there is one: it has the form of the parameters.
+    Write the state of Adagrad, if there is one, in the form of the parameters. Return the number of
+    updates so far.
     """
-    accumulators = variables.accumulators()
-    if accumulators is None:
-        return False
+    state = variables.adagrad_state()
+    if state is None:
+        return None
+    accumulators, n_updates = state
     accumulators.check([Dataset(name, shape, []) for name, shape in variables.shapes.items()])
     bilm, softmax = make_language_model(options, accumulators)
     modules = torch.nn.ModuleDict({"bilm": bilm})
@@ -236,18 +234,16 @@ def _write_accumulators(options: BiLmOptions, variables: SavedVariables, path: P
             parameter.abs_()
             if name.endswith("_char_embedding_weights"):
                 parameter[0] = _INITIAL_ACCUMULATOR  # bilm-tf has no row for padding
-    write_adagrad_state(path, modules.named_parameters(), variables.n_updates())
-    return True
+    write_adagrad_state(path, modules.named_parameters(), n_updates)
+    return n_updates
 
 
-def _report(
-    options: BiLmOptions, variables: SavedVariables, has_softmax: bool, has_accumulators: bool
-) -> str:
+def _report(options: BiLmOptions, source: str, has_softmax: bool, n_updates: Optional[int]) -> str:
     lines = [
         f"{ARCHIVE_FILE}, a model of {options.n_layers} layers, "
         f"{'both directions' if options.bidirectional else 'forward only'}, "
         f"{'characters' if options.char_cnn else 'token embeddings'}, "
-        f"{options.n_tokens_vocab:,} words, from {variables.source}"
+        f"{options.n_tokens_vocab:,} words, from {source}"
     ]
     if not has_softmax:
         start = (
@@ -257,12 +253,12 @@ def _report(
         )
         lines.append(
             f"There was no softmax (softmax.hdf5) to import: {start}. The model has to be trained "
-            "before it gives a perplexity that means something."
+            "before its perplexity means anything."
         )
-    if has_accumulators:
+    if n_updates is not None:
         lines.append(
-            f"{ADAGRAD_FILE} has the state of Adagrad after {variables.n_updates():,} updates, for "
-            "the trainer's callback adagrad_state."
+            f"{ADAGRAD_FILE} has the state of Adagrad after {n_updates:,} updates, for the "
+            "trainer's callback adagrad_state."
         )
     else:
         lines.append(

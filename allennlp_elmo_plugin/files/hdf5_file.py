@@ -99,26 +99,22 @@ def is_float(item: Any) -> bool:
 def _check(weight_file: Any, path: Path) -> None:
     import h5py
 
-    names: List[bytes] = []
-    foreign: List[bytes] = []
-
-    def visit(name: bytes, info: Any) -> None:
-        # Links are only listed here: nothing is followed.
-        (names if info.type == h5py.h5l.TYPE_HARD else foreign).append(name)
-
+    links: List[Tuple[bytes, int]] = []
     file_size = os.path.getsize(path)
     total = 0
     try:
-        weight_file.id.links.visit(visit, info=True)
-        if foreign:
-            raise _Refused(
-                f"{path}: {_quoted(foreign[0])} is a link to another place or file, which is not "
-                "followed; write the file with the datasets themselves"
-            )
-        for name in names:
-            item = h5py.h5o.open(weight_file.id, name)
+        # Links are only listed here: none is followed.
+        weight_file.id.links.visit(lambda name, info: links.append((name, info.type)), info=True)
+        for stored_name, kind in links:
+            name = f"'{shown(stored_name.decode('utf-8', 'replace'), 200)}'"
+            if kind != h5py.h5l.TYPE_HARD:
+                raise _Refused(
+                    f"{path}: {name} is a link to another place or file, which is not followed; "
+                    "write the file with the datasets themselves"
+                )
+            item = h5py.h5o.open(weight_file.id, stored_name)
             if isinstance(item, h5py.h5d.DatasetID):
-                total += _n_bytes(item, _quoted(name), file_size, path)
+                total += _n_bytes(item, name, file_size, path)
     except _Refused:
         raise
     except Exception as error:  # as in `float_blocks`
@@ -130,10 +126,6 @@ def _check(weight_file: Any, path: Path) -> None:
             f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
             f"file's {file_size:,}; write the file without compression"
         )
-
-
-def _quoted(name: bytes) -> str:
-    return f"'{shown(name.decode('utf-8', 'replace'), 200)}'"
 
 
 class _Refused(ValueError):

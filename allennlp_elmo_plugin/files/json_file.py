@@ -1,6 +1,6 @@
 """
-JSON from files that anybody may have written: every fault is a `ValueError` that names the file and
-the key, and reading takes no more than a stated size and depth.
+Read JSON files that anybody may have written: every fault is a `ValueError` that names the file and
+the key, and size and depth are limited.
 """
 
 import json
@@ -24,12 +24,7 @@ def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> 
 
     path : `str` or `os.PathLike`
     source : `str`, optional (default = `path`)
-        What errors call the file.
-
-    # Returns
-
-    `Dict[str, Any]`
-        Its contents. Numbers are finite, and integers fit into 64 bits.
+        The name of the file in errors.
 
     # Raises
 
@@ -51,7 +46,7 @@ def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> 
 
 def parse_json(text: bytes, source: str) -> Any:
     """
-    Parse JSON as its standard says: without NaN and Infinity, and no key twice in an object.
+    Parse JSON strictly: no key twice in an object, only finite numbers, integers of 64 bits.
 
     # Raises
 
@@ -82,7 +77,7 @@ def parse_json(text: bytes, source: str) -> Any:
 
 def shown(text: object, length: int = 60) -> str:
     """
-    Return a string of a file, or a library's error about the file, as our errors show it: control
+    Return text for an error that quotes a file, or a library's error about the file: with control
     characters escaped, and cut off after `length` characters.
     """
     escaped = json.dumps(str(text))[1:-1]
@@ -91,7 +86,7 @@ def shown(text: object, length: int = 60) -> str:
 
 class _NamedError(ValueError):
     """
-    An error that names its file already.
+    An error that already names its file.
     """
 
 
@@ -107,14 +102,14 @@ def _object(pairs: List[Tuple[str, Any]], source: str) -> Dict[str, Any]:
 
 
 def _integer(digits: str) -> Union[int, float]:
-    # Of very many digits, `int` takes very long.
+    # With very many digits, `int` is slow.
     value = int(digits) if len(digits) <= _MAX_DIGITS + 1 else math.inf
     return value if -(2**63) <= value < 2**63 else math.inf
 
 
 def _walk(values: Any) -> Iterator[Tuple[int, str, Any]]:
     """
-    All values with their depths and places.
+    Yield all values with their depths and places.
     """
     waiting = [(0, "", values)]
     while waiting:

@@ -1,11 +1,12 @@
 """
-Archives of AllenNLP, of which files are read as data: nothing that an archive names is imported,
-constructed or unpickled, and nothing is written but to a temporary folder.
+Unpack files of AllenNLP's archives that anybody may have written: nothing that an archive names is
+imported, constructed or unpickled, and nothing is written except to a temporary folder.
 """
 
 import gzip
 import os
 import posixpath
+import shutil
 import struct
 import tarfile
 import tempfile
@@ -18,10 +19,13 @@ from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.whole_file import DISK_FULL
 
-# Files of an archive, and bytes of what tar says of a file beyond its name of 100 bytes.
+# Limits of the files in an archive, and of the size of a file's long header.
 _MAX_MEMBERS = 10_000
 _MAX_HEADER_BYTES = 2**20
 _CHUNK_BYTES = 2**20
+
+# The errors of `gzip` and `tarfile` for damaged files.
+_ERRORS = (OSError, tarfile.TarError, EOFError, zlib.error, struct.error, ValueError, OverflowError)
 
 _LONG_HEADERS = (
     tarfile.XHDTYPE,
@@ -34,13 +38,13 @@ _LONG_HEADERS = (
 
 class _Refused(ValueError):
     """
-    An error that names the archive already.
+    An error that already names the archive.
     """
 
 
 class _Member(tarfile.TarInfo):
     """
-    A file of an archive, whose description is not read if it is too long.
+    A file of an archive, whose header is not read if it is too long.
     """
 
     def _proc_member(self, archive: Any) -> Any:
@@ -51,7 +55,7 @@ class _Member(tarfile.TarInfo):
 
 class _Decompressed:
     """
-    The contents of a file compressed by gzip, up to as many bytes as its size allows.
+    The contents of a gzip file, up to as many bytes as its size allows.
     """
 
     def __init__(self, file: IO[bytes], source: str) -> None:
@@ -67,7 +71,7 @@ class _Decompressed:
 
     def check(self, n_bytes: int) -> None:
         """
-        Refuse the file if there can't be so many more bytes in it.
+        Refuse the file if it may not unpack to so many more bytes.
         """
         if n_bytes > self._n_left:
             raise _Refused(
@@ -86,20 +90,20 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
     path : `str`
         A `model.tar.gz`.
     source : `str`
-        What errors call it.
+        Its name in errors.
     names : `Collection[str]`
         The files to unpack, by their paths in the archive. Others are skipped.
 
     # Returns
 
     `Iterator[Path]`
-        A temporary folder with those of them that there are.
+        A temporary folder with the files that are in the archive.
 
     # Raises
 
     `ValueError` for an archive that is cut off or damaged, that unpacks to more than 100 times its
     size (and 64 MiB), or that AllenNLP didn't write: with files or links outside of its folder,
-    devices, or links in the place of `names`; `OSError` for a full disk.
+    devices, or links instead of `names`; `OSError` for a full disk.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -114,25 +118,14 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
                     pass  # to the checksum at the end
         except _Refused:
             raise
-        except OSError as error:
-            if error.errno in DISK_FULL:
+        except _ERRORS as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
                 message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
                 raise OSError(error.errno, message, folder) from error
-            raise _damaged(source, error) from error
-        except (
-            tarfile.TarError,
-            EOFError,
-            zlib.error,
-            struct.error,
-            ValueError,
-            OverflowError,
-        ) as error:
-            raise _damaged(source, error) from error
+            raise ValueError(
+                f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})"
+            ) from error
         yield Path(folder)
-
-
-def _damaged(source: str, error: Exception) -> ValueError:
-    return ValueError(f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})")
 
 
 def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]:
@@ -140,7 +133,7 @@ def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]
         member = archive.next()
         if member is None:
             return
-        archive.members.clear()  # type: ignore[attr-defined]  # with all their headers
+        archive.members.clear()  # type: ignore[attr-defined]  # which keeps all headers
         yield member
     raise _Refused(f"{source}: has more than {_MAX_MEMBERS:,} files; don't use it")
 
@@ -153,19 +146,24 @@ def _unpack(
     names: Collection[str],
 ) -> None:
     name = posixpath.normpath(member.name)
-    named = f"{source}: '{shown(member.name, 200)}' in it"
+    problem = None
     if not _is_harmless(member, name):
+        problem = "a device, or lies or links outside of the archive"
+    elif name in names and (not member.isreg() or member.issparse()):
+        problem = "a link or a folder, not a file"
+    if problem is not None:
         raise _Refused(
-            f"{named} is a device, or lies or links outside of the archive. AllenNLP wrote no such "
+            f"{source}: '{shown(member.name, 200)}' in it is {problem}. AllenNLP wrote no such "
             "archive: don't use it"
         )
     if name in names:
-        if not member.isreg() or member.issparse():
-            raise _Refused(
-                f"{named} is a link or a folder, not a file. AllenNLP wrote no such archive: don't "
-                "use it"
-            )
-        _copy(archive, member, folder / name)
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file: Any = archive.extractfile(member)
+        with open(target, "wb") as copy:
+            shutil.copyfileobj(file, copy, _CHUNK_BYTES)
+        if target.stat().st_size < member.size:
+            raise EOFError(f"{member.name!r} is cut off")
 
 
 def _is_harmless(member: tarfile.TarInfo, name: str) -> bool:
@@ -177,15 +175,3 @@ def _is_harmless(member: tarfile.TarInfo, name: str) -> bool:
     elif not (member.isreg() or member.isdir()):
         return False
     return not any(posixpath.isabs(path) or path.split("/")[0] == ".." for path in paths)
-
-
-def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    file: Any = archive.extractfile(member)
-    n_bytes = 0
-    with open(target, "wb") as copy:
-        while chunk := file.read(_CHUNK_BYTES):
-            copy.write(chunk)
-            n_bytes += len(chunk)
-    if n_bytes < member.size:
-        raise EOFError(f"{member.name!r} is cut off")

@@ -126,13 +126,8 @@ class TensorFile:
         entries = self._archive.infolist()
         self._entries = {entry.filename: entry for entry in entries}
         # torch stores without compression, each number once: no more can be read than there is.
-        if (
-            any(
-                entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size
-                for entry in entries
-            )
-            or sum(entry.file_size for entry in entries) > file_size
-        ):
+        is_compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+        if is_compressed or sum(entry.file_size for entry in entries) > file_size:
             raise ValueError(f"{self.source}: compressed, which torch.save never does")
         found = [name for name in self._entries if re.fullmatch(r"[^/]+/data\.pkl", name)]
         if len(found) != 1:

@@ -21,8 +21,8 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.truncated_bptt_reader import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
+from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.pretrained import (
-    OPTIONS_FILE,
     PretrainedLanguageModel,
     read_pretrained,
     set_options,
@@ -144,7 +144,11 @@ class BidirectionalLanguageModel(Model):
                 if num_samples is None and self.options.n_negative_samples_batch >= n_words:
                     # The published options don't say, and bilm-tf's default is for large ones.
                     self.options = replace(self.options, sample_softmax=False)
-            self.bilm = BiLm(self.options)
+            if pretrained is None or self.options.char_cnn is None:
+                self.bilm = BiLm(self.options)
+            else:  # All its parameters are pretrained: no words can be new to it.
+                bilm = BiLm(self.options, device="meta")
+                self.bilm = bilm.to_empty(device=torch.empty(0).device)
             shared: Any = None
             if self.options.share_embedding_softmax:
                 shared = self.bilm.token_layer.weight

@@ -1,7 +1,12 @@
+"""
+Read pretrained language models, to train them further or to export them: archives and folders of
+training runs, exported models, and checkpoints of bilm-tf.
+"""
+
 import logging
 import os
 import reprlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -32,6 +37,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     read_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.file_names import ARCHIVED_WEIGHT_FILE, OPTIONS_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import unpacked_files
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
@@ -41,24 +47,22 @@ logger = logging.getLogger(__name__)
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-OPTIONS_FILE = "options.json"
-
-# What is read of an archive. A folder of a training run has its best weights under another name.
-_WEIGHTS = ("weights.th", "best.th")
+# The weights in an archive, and in the folder of a training run.
+_WEIGHTS = (ARCHIVED_WEIGHT_FILE, "best.th")
 _ARCHIVE_FILES = (
     CONFIG_NAME,
     OPTIONS_FILE,
-    _WEIGHTS[0],
+    ARCHIVED_WEIGHT_FILE,
     f"{VOCABULARY_FOLDER}/{LM_NAMESPACE}.txt",
     f"{VOCABULARY_FOLDER}/{NAMESPACE_PADDING_FILE}",
 )
 _MODEL_TYPE = "bidirectional_lm"
-# Runs that went on from one another.
+# How many training runs may each have started from the one before.
 _MAX_ORIGINS = 16
-# The addresses that are followed where a stranger's file names them.
+# The addresses that may be downloaded if a stranger's file names them.
 _PUBLISHED = DEFAULT_OPTIONS_FILE[: DEFAULT_OPTIONS_FILE.index("/elmo/") + len("/elmo/")]
 
-# The parameters of one row a word.
+# The parameters with one row for each word.
 _TABLES = ("bilm._token_embedder.weight", "softmax.weight", "softmax.bias")
 # What fine-tuning can't change.
 _FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax")
@@ -66,20 +70,18 @@ _FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax"
 
 class PretrainedLanguageModel(NamedTuple):
     """
-    A language model to start from.
+    A pretrained language model.
 
     # Parameters
 
     source : `str`
-        Where it is from.
+        Its path or address.
     options : `BiLmOptions`
-        What it is made of.
     words : `List[str]`, optional
         Its vocabulary; `None` if it has no table of words.
     bilm : `BiLm`
-        Its layers.
     softmax : `Softmax`, optional
-        Its output layer; `None` if it came without.
+        Its output layer; `None` if there is none in the files.
     """
 
     source: str
@@ -90,8 +92,8 @@ class PretrainedLanguageModel(NamedTuple):
 
     def modules(self) -> torch.nn.ModuleDict:
         """
-        Return the parts of a `bidirectional_lm` by their names in it; the output layer starts fresh
-        if it came without.
+        Return the parts of a `bidirectional_lm` by their names in it, with a new output layer if
+        there is none in the files.
         """
         softmax, options = self.softmax, self.options
         if softmax is None:
@@ -101,11 +103,11 @@ class PretrainedLanguageModel(NamedTuple):
 
     def check_options(self, options: BiLmOptions, source: str) -> None:
         """
-        Checks that a model of these options can start from this one.
+        Check that the training of a model with these options can start from this one.
 
         # Raises
 
-        `ValueError` that names the key in which they differ.
+        `ValueError` that names `source` and the key in which they differ.
         """
         given, own = (
             flatten({key: values.get(key) for key in _FIXED_OPTIONS})
@@ -115,20 +117,19 @@ class PretrainedLanguageModel(NamedTuple):
             if given.get(key) != own.get(key):
                 raise ValueError(
                     f'{source}: "{key}" is {given.get(key)!r}, but {own.get(key)!r} in '
-                    f"{self.source}, which training is to start from; leave the options out to "
-                    "take those"
+                    f"{self.source}, from which training starts; leave the options out to use "
+                    "those"
                 )
 
     def copy_to(self, model: torch.nn.Module, words: List[str]) -> None:
         """
-        Give a `bidirectional_lm` what this one has learnt. Tables of words are copied word by word:
-        where the vocabularies differ, shared words keep their rows, and other rows stay as they
-        are.
+        Copy the parameters to a `bidirectional_lm`. If its vocabulary is another one, words of both
+        get their rows in tables of words, and other rows stay as they are.
 
         # Parameters
 
         model : `torch.nn.Module`
-            Of the same options but for the number of words.
+            Of the same options, except for the number of words.
         words : `List[str]`
             Its vocabulary.
         """
@@ -150,27 +151,23 @@ class PretrainedLanguageModel(NamedTuple):
                 self.source,
                 what,
             )
-        if self.words is not None:
-            self._report(len(pairs), words)
-
-    def _report(self, n_shared: int, words: List[str]) -> None:
         if self.words == words:
             logger.info("The vocabulary is that of %s: all words keep their rows", self.source)
-        else:
+        elif self.words is not None:
             logger.warning(
                 "The vocabulary is not that of %s (%d words): %d of %d words are in it and keep "
                 "their rows, %d start fresh.",
                 self.source,
-                len(self.words or []),
-                n_shared,
+                len(self.words),
+                len(pairs),
                 len(words),
-                len(words) - n_shared,
+                len(words) - len(pairs),
             )
 
 
 def read_pretrained(path: str) -> PretrainedLanguageModel:
     """
-    Read a language model from files, which anybody may have written: they are read as data alone.
+    Read a language model from files that anybody may have written, as data alone.
 
     # Parameters
 
@@ -192,17 +189,9 @@ def read_pretrained(path: str) -> PretrainedLanguageModel:
 
 def read_archive(path: str) -> PretrainedLanguageModel:
     """
-    Read the language model of an archive, or of the folder of a training run, as data: what
-    config.json names is not constructed, and the weights are not unpickled.
-
-    # Parameters
-
-    path : `str`
-        A `model.tar.gz`, its address, or a folder.
-
-    # Raises
-
-    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+    Read the language model of a `model.tar.gz`, which may be given by its address, or of the folder
+    of a training run, as data: nothing that config.json names is constructed, and the weights are
+    not unpickled. Raises what `read_pretrained` raises.
     """
     with _archive_files(path) as folder:
         values, source = _archive_options(folder, path)
@@ -225,7 +214,7 @@ def read_archive(path: str) -> PretrainedLanguageModel:
             shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
             softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
             model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
-            # Of a parameter the name is the same.
+            # The variables are the parameters, under the same names.
             table = {
                 name: Dataset(name, tuple(parameter.shape), [Part(name)])
                 for name, parameter in model.state_dict().items()
@@ -240,7 +229,7 @@ def read_archive(path: str) -> PretrainedLanguageModel:
 
 def _find(path: str) -> str:
     """
-    The path on this machine of a path or address.
+    Return the path on this machine of a path or address.
     """
     try:
         return cached_path(path)
@@ -256,49 +245,42 @@ def _find(path: str) -> str:
 @contextmanager
 def _archive_files(path: str) -> Iterator[Path]:
     """
-    The folder of a training run, or one with the same files of an archive.
+    Yield the folder of a training run, or one with the same files of an archive.
     """
     found = _find(path)
-    if os.path.isdir(found):
-        _check_archive_files(Path(found), path)
-        yield Path(found)
-    elif not os.path.isfile(found):
-        raise ValueError(f"{path} is not a model.tar.gz: it is a device or a pipe")
-    else:
-        with unpacked_files(found, path, _ARCHIVE_FILES) as folder:
-            _check_archive_files(folder, path)
-            yield folder
-
-
-def _check_archive_files(folder: Path, path: str) -> None:
-    if (folder / CONFIG_NAME).exists() and any((folder / name).exists() for name in _WEIGHTS):
-        return
-    if os.path.isfile(path):
-        raise ValueError(
-            f"{path} is not the archive of a model: it needs {CONFIG_NAME} and {_WEIGHTS[0]}"
-        )
-    raise ValueError(
-        f"The folder {path} is not that of a training run: it needs {CONFIG_NAME} and "
-        f"{_WEIGHTS[-1]}, which are there when the first epoch is through"
-    )
+    with ExitStack() as unpacked:
+        folder = Path(found)
+        is_archive = os.path.isfile(found)
+        if is_archive:
+            folder = unpacked.enter_context(unpacked_files(found, path, _ARCHIVE_FILES))
+        elif not os.path.isdir(found):
+            raise ValueError(f"{path} is not a model.tar.gz: it is a device or a pipe")
+        if not (folder / CONFIG_NAME).exists() or not any((folder / w).exists() for w in _WEIGHTS):
+            raise ValueError(
+                f"{path} is not the archive of a model: it needs {CONFIG_NAME} and {_WEIGHTS[0]}"
+                if is_archive
+                else f"The folder {path} is not that of a training run: it needs {CONFIG_NAME} and "
+                f"{_WEIGHTS[-1]}, which are there after the first epoch"
+            )
+        yield folder
 
 
 def _archive_options(folder: Path, path: str, depth: int = 0) -> Tuple[Dict[str, Any], str]:
     """
-    The keys of options.json of an archived model, and where they are from.
+    Return the keys of options.json of an archived model, and their source for errors.
     """
     source = f"{path}/{CONFIG_NAME}"
     model = read_json_object(folder / CONFIG_NAME, source).get("model")
     if not isinstance(model, dict):
         raise ValueError(f'{source}: "model" must be a JSON object {{...}}')
     if model.get("type") == "from_archive":
-        # A run that went on from another archive has the options of that one.
+        # A run that started from another archive has the options of that one.
         origin = model.get("archive_file")
         if not isinstance(origin, str) or not os.path.exists(origin) or depth == _MAX_ORIGINS:
             raise ValueError(
                 f'{source}: "model.archive_file" must be the archive that the training started '
                 f"from, but {reprlib.repr(origin)} is not there; put it there, or train with "
-                '"pretrained_file", which needs it no more'
+                '"pretrained_file", which does not need it afterwards'
             )
         with _archive_files(origin) as origin_folder:
             return _archive_options(origin_folder, origin, depth + 1)
@@ -307,16 +289,17 @@ def _archive_options(folder: Path, path: str, depth: int = 0) -> Tuple[Dict[str,
             f"{source}: the model is of the type {reprlib.repr(model.get('type'))}; only a "
             f"{_MODEL_TYPE} can be read"
         )
-    values, options_source = _written_options(model, folder, path)
+    values, options_source = _written_options(model, source, folder, path)
     set_options(values, model, f"{source}, model")
     return values, options_source
 
 
-def _written_options(model: Dict[str, Any], folder: Path, path: str) -> Tuple[Dict[str, Any], str]:
+def _written_options(
+    model: Dict[str, Any], source: str, folder: Path, path: str
+) -> Tuple[Dict[str, Any], str]:
     """
-    The options in the model's section, or in the file that it names or the archive has.
+    Return the options in the model's section, or in the file that it names or the archive has.
     """
-    source = f"{path}/{CONFIG_NAME}"
     options, options_file = model.get("options"), model.get("options_file")
     if options is not None and (options_file is not None or not isinstance(options, dict)):
         raise ValueError(
@@ -348,22 +331,12 @@ def set_options(
     values: Dict[str, Any], arguments: Mapping[str, Any], source: str = "bidirectional_lm"
 ) -> None:
     """
-    Change options as the arguments of a `bidirectional_lm` of the same names say.
-
-    # Parameters
-
-    values : `Dict[str, Any]`
-        The keys of options.json, which are changed.
-    arguments : `Mapping[str, Any]`
-        `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there
-        are.
-    source : `str`, optional
-        What an error calls the arguments.
+    Change options, the keys of options.json, by the arguments of a `bidirectional_lm`:
+    `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there are.
 
     # Raises
 
-    `ValueError`
-        `num_samples` is not a number.
+    `ValueError` that names `source`, if `num_samples` is not a number.
     """
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:
@@ -384,7 +357,8 @@ def read_folder(
     source: Path, variables: SavedVariables, vocab_file: Optional[PathLike] = None
 ) -> PretrainedLanguageModel:
     """
-    Read the language model of a folder with options.json, weights and a vocabulary.
+    Read the language model of a folder with options.json, weights and a vocabulary. Raises what
+    `read_pretrained` raises.
 
     # Parameters
 
@@ -393,11 +367,7 @@ def read_folder(
     variables : `SavedVariables`
         Those that `find_variables` found there.
     vocab_file : `str`, optional (default = the one in the folder)
-        The vocabulary, for a model without a table of words any.
-
-    # Raises
-
-    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+        The vocabulary; for a model without a table of words, any.
     """
     folder = source if source.is_dir() else source.parent
     path = folder / OPTIONS_FILE
@@ -407,7 +377,7 @@ def read_folder(
             "published with every weights.hdf5"
         )
     options = read_options(read_json_object(path), str(path), variables)
-    # bilm-tf's rule for projections, as options.json has nothing else.
+    # bilm-tf's rule for projections, as options.json can't express others.
     options = replace(options, project_lstm=None, project_characters=None)
     words = None
     if variables.n_words is not None or vocab_file is not None:

@@ -1,3 +1,7 @@
+"""
+The two files of a pretrained ELMo: find or download them, open them, and find them in a config.
+"""
+
 import os
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
@@ -7,6 +11,7 @@ from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
 
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, read_options
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object
 
 _PUBLISHED_MODELS = {
@@ -17,18 +22,14 @@ _PUBLISHED_MODELS = {
 }
 """The published English models by their short names."""
 
-OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
-
-_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
 
 def _published(name: str, file_name: str) -> str:
     model = _PUBLISHED_MODELS[name]
     return f"https://allennlp.s3.amazonaws.com/models/elmo/{model}/elmo_{model}_{file_name}"
 
 
-DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_NAME)
-DEFAULT_WEIGHT_FILE = _published("original", WEIGHTS_NAME)
+DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_FILE)
+DEFAULT_WEIGHT_FILE = _published("original", WEIGHT_FILE)
 
 
 class ElmoFiles(NamedTuple):
@@ -42,16 +43,15 @@ class ElmoFiles(NamedTuple):
     @classmethod
     def find(cls, options_file: str, weight_file: Optional[str] = None) -> "ElmoFiles":
         """
-        Finds the files, and downloads those given by an address to AllenNLP's cache.
+        Find the files, and download those given by an address to AllenNLP's cache.
 
         # Parameters
 
         options_file, weight_file : `str`
             Each of them a path, an address, a folder with `options.json` and `weights.hdf5` (as
             `allennlp elmo-export` writes it), or the short name of a published model: `small`,
-            `medium`, `original` or `original-5.5b`. With a folder or a short name in
-            `options_file`, `weight_file` may be left out; the published default of the weights,
-            which belongs to the default of the options, counts as left out.
+            `medium`, `original` or `original-5.5b`. If `options_file` is a folder or a short name,
+            `weight_file` may be left out, or be its default.
 
         # Raises
 
@@ -68,8 +68,8 @@ class ElmoFiles(NamedTuple):
                 "name of a published model has both"
             )
         return cls(
-            find_file(options_file, OPTIONS_NAME, "options_file"),
-            find_file(os.path.expanduser(weight_file), WEIGHTS_NAME, "weight_file"),
+            find_file(options_file, OPTIONS_FILE, "options_file"),
+            find_file(os.path.expanduser(weight_file), WEIGHT_FILE, "weight_file"),
         )
 
     @contextmanager
@@ -79,13 +79,15 @@ class ElmoFiles(NamedTuple):
 
         # Raises
 
-        `ConfigurationError` that names the file and what is wrong with it; also for a `ValueError`
-        of what is done with the weights.
+        `ConfigurationError` that names the file and what is wrong with it; also in the place of a
+        `ValueError` raised in the `with` block.
         """
+        import h5py
+
         try:
             values = read_json_object(self.options_file)
         except ValueError as error:
-            if _is_hdf5(self.options_file):
+            if os.path.isfile(self.options_file) and h5py.is_hdf5(self.options_file):
                 raise ConfigurationError(
                     f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
                     "(JSON): exchange options_file and weight_file"
@@ -98,21 +100,14 @@ class ElmoFiles(NamedTuple):
             raise ConfigurationError(str(error)) from error
 
 
-def _is_hdf5(path: str) -> bool:
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
-
-
 def _is_short_name(value: str) -> bool:
     return value in _PUBLISHED_MODELS and not os.path.isfile(value)
 
 
 def find_file(value: str, file_name: str, argument: str) -> str:
     """
-    The local path of a file of an ELMo: `value` is the file, its folder, its address or the short
-    name of a published model; `argument` is what an error calls it.
+    Return the local path of a file of an ELMo, or download it. `value` is the file, its folder, its
+    address or the short name of a published model; `argument` is its name in errors.
     """
     address = os.path.join(value, file_name) if os.path.isdir(value) else value
     if _is_short_name(value) and not os.path.isfile(address):
@@ -124,7 +119,7 @@ def find_file(value: str, file_name: str, argument: str) -> str:
             raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
         hint = f"nor is it one of the published models {list(_PUBLISHED_MODELS)}"
         if os.path.isdir(value):
-            hint = f"the folder of an ELMo has {OPTIONS_NAME} and {WEIGHTS_NAME}"
+            hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
     except Exception as error:  # of any of the libraries that know how to download
         raise ConfigurationError(
@@ -136,12 +131,12 @@ def find_file(value: str, file_name: str, argument: str) -> str:
 
 def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
     """
-    The parts of a config that take ELMo files, each with its place: the keys that lead there, with
-    dots between.
+    Yield the sections of a config with arguments for ELMo files, each with its place: the keys that
+    lead there, joined by dots.
     """
     if isinstance(section, dict):
         is_elmo = section.get("type") in ("elmo_token_embedder", "elmo_multi_token_embedder")
-        # A language model, which has a type, may have an `options_file` alone.
+        # Sections of other types may have an `options_file` alone, as those of language models.
         takes_files = is_elmo or "type" not in section or "weight_file" in section
         default = DEFAULT_OPTIONS_FILE if is_elmo else None
         if takes_files and section.get("options_file", default) is not None:
@@ -156,7 +151,9 @@ def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str
 
 
 def file_names(section: Dict[str, Any]) -> Dict[str, str]:
-    """`options_file` and `weight_file` of such a part, also where they are the defaults."""
+    """
+    Return `options_file` and `weight_file` of such a section, or their defaults.
+    """
     return {
         "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
         "weight_file": section.get("weight_file", DEFAULT_WEIGHT_FILE),

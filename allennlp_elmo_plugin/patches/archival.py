@@ -1,3 +1,8 @@
+"""
+AllenNLP's functions that write and load archives, with the ELMo files that a config names inside
+the archive, as in AllenNLP 0.9 and in its layout.
+"""
+
 import functools
 import glob
 import io
@@ -6,7 +11,7 @@ import logging
 import os
 import tarfile
 from os import PathLike
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -14,28 +19,20 @@ from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
+from allennlp_elmo_plugin.files.file_names import ARCHIVE_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
 
 logger = logging.getLogger(__name__)
 
-# AllenNLP's own, whatever the plugin makes of their names.
+# AllenNLP's functions, before the plugin replaces them.
 _load_archive = archival.load_archive
 _load_model = archival._load_model
 
-_ARCHIVE = "model.tar.gz"
-
-# The layout of AllenNLP 0.9: the names of the archived files by their places in the config.
+# The names of the archived files by their places in the config, and the folder of these files.
 _INDEX = "files_to_archive.json"
 _FOLDER = "fta"
-
-
-class _ElmoFile(NamedTuple):
-    """A file of an ELMo: its name in the config, and where it is on this machine."""
-
-    name: str
-    path: str
 
 
 def archive_model(
@@ -45,29 +42,13 @@ def archive_model(
     include_in_archive: Optional[List[str]] = None,
 ) -> str:
     """
-    Write what AllenNLP's function of this name writes, and the ELMo files that the config names, so
-    that the archive loads where they are not: as AllenNLP 0.9 had it, and in its layout. Files that
-    cannot be had are left out with a warning. AllenNLP without this package loads such an archive
-    too, but wants the files where the config says.
+    Write the archive that AllenNLP's function of this name writes, and add the ELMo files that the
+    config names, so that the archive loads where they are not. If they can't be found, they are
+    left out with a warning. AllenNLP without this package loads such an archive too, but needs the
+    files in the places that the config names.
 
-    The archive takes the place of an earlier one when it is complete. Nothing else in
-    `serialization_dir` changes.
-
-    # Parameters
-
-    serialization_dir : `str`
-        The folder of a training run.
-    weights : `str`, optional (default = `"best.th"`)
-        Relative to `serialization_dir`, or absolute.
-    archive_path : `str`, optional (default = `"model.tar.gz"` in `serialization_dir`)
-        A file, or an existing folder for `model.tar.gz`.
-    include_in_archive : `List[str]`, optional (default = `None`)
-        Paths, or globs, relative to `serialization_dir`.
-
-    # Returns
-
-    `str`
-        The path of the archive.
+    The archive replaces an earlier one when it is complete. Nothing else in `serialization_dir`
+    changes.
 
     # Raises
 
@@ -80,12 +61,12 @@ def archive_model(
     for kind, path in (("weights", weights_path), ("config", config_path)):
         if not os.path.exists(path):
             raise RuntimeError(f"{kind} file '{path}' does not exist, unable to archive model")
-    target = os.path.join(folder, _ARCHIVE) if archive_path is None else os.fspath(archive_path)
+    target = folder if archive_path is None else os.fspath(archive_path)
     if os.path.isdir(target):
-        target = os.path.join(target, _ARCHIVE)
+        target = os.path.join(target, ARCHIVE_FILE)
     logger.info("archiving weights and vocabulary to %s", target)
 
-    # All nodes of distributed training do this, and may share the folder.
+    # All nodes of a distributed training may write to the same folder.
     with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
         for path, name in (
             (config_path, archival.CONFIG_NAME),
@@ -96,7 +77,7 @@ def archive_model(
             if name == META_NAME and not os.path.exists(path):
                 logger.warning("meta file %s does not exist", path)
             else:
-                archive.add(os.path.realpath(path), name)  # what a link leads to
+                archive.add(os.path.realpath(path), name)  # the target of a link
         for pattern in include_in_archive or []:
             for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
                 archive.add(path, os.path.relpath(path, folder))
@@ -104,28 +85,29 @@ def archive_model(
     return target
 
 
-def _find_elmo_files(config_path: str) -> Dict[str, _ElmoFile]:
+def _find_elmo_files(config_path: str) -> Dict[str, Tuple[str, str]]:
     """
-    The ELMo files of a config by their places there; none if one of them cannot be had.
+    Return the ELMo files of a config by their places there: the name of each in the config, and its
+    path on this machine. There are none if one of them can't be found.
     """
-    files: Dict[str, _ElmoFile] = {}
+    files: Dict[str, Tuple[str, str]] = {}
     try:
         with open(config_path, encoding="utf-8") as file:
             config = json.load(file)
         for place, section in elmo_sections(config):
             names = file_names(section)
             for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
-                files[f"{place}.{argument}"] = _ElmoFile(name, os.path.realpath(path))
+                files[f"{place}.{argument}"] = name, os.path.realpath(path)
     except Exception as error:  # of a config or download: no reason to lose the model
         logger.warning("The archive is made without its ELMo files: %s", error)
         return {}
     return files
 
 
-def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, _ElmoFile]) -> None:
+def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, Tuple[str, str]]) -> None:
     if not files:
         return
-    index = json.dumps({key: file.name for key, file in files.items()}, indent=2).encode()
+    index = json.dumps({key: name for key, (name, _) in files.items()}, indent=2).encode()
     member = tarfile.TarInfo(_INDEX)
     member.size = len(index)
     archive.addfile(member, io.BytesIO(index))
@@ -133,19 +115,19 @@ def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, _ElmoFile]) -> No
     member.type, member.mode = tarfile.DIRTYPE, 0o755
     archive.addfile(member)
     members: Dict[str, str] = {}
-    for key, file in files.items():
+    for key, (_, path) in files.items():
         name = f"{_FOLDER}/{key}"
-        if members.setdefault(file.path, name) == name:
-            archive.add(file.path, name)
+        if members.setdefault(path, name) == name:
+            archive.add(path, name)
         else:  # an ELMo in several places of the config
             member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.LNKTYPE, members[file.path]
+            member.type, member.linkname = tarfile.LNKTYPE, members[path]
             archive.addfile(member)
 
 
 class _Refused(ValueError):
     """
-    What is wrong with an archive, without its name.
+    An error in an archive that does not name the archive yet.
     """
 
 
@@ -154,7 +136,7 @@ def load_archive(
     archive_file: Union[str, "PathLike[str]"], *args: Any, **kwargs: Any
 ) -> archival.Archive:
     """
-    AllenNLP's function of this name. What `load_model` refuses gets the name of the archive.
+    Call AllenNLP's function of this name, and add the name of the archive to `load_model`'s errors.
     """
     try:
         return _load_archive(archive_file, *args, **kwargs)
@@ -169,8 +151,8 @@ def load_model(
     cuda_device: int,
 ) -> Model:
     """
-    AllenNLP's `_load_model`, with the ELMo files of the archive, also of one made by AllenNLP 0.9,
-    in the place of those in the config, but for those that the user has overridden.
+    Call AllenNLP's `_load_model` with the ELMo files of the archive, which may be AllenNLP 0.9's,
+    instead of those in the config, except where the user has overridden them.
 
     # Raises
 

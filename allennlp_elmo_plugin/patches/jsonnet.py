@@ -12,7 +12,8 @@ from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.modules.elmo_files import OPTIONS_NAME, WEIGHTS_NAME, ElmoFiles, find_file
+from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file
 from allennlp_elmo_plugin.patches.names import replace_attribute
 
 
@@ -39,14 +40,14 @@ def elmo_model(name: str) -> Dict[str, Any]:
     if os.path.isfile(folder):
         raise ConfigurationError(f"ELMO {name!r}: a file, where its folder must be given")
     is_folder = os.path.isdir(folder)
-    if os.path.isfile(os.path.join(folder, WEIGHTS_NAME)):
+    if os.path.isfile(os.path.join(folder, WEIGHT_FILE)):
         with ElmoFiles.find(folder).open() as (options, _):
             pass
     else:
-        options = BiLmOptions.from_file(find_file(folder, OPTIONS_NAME, "ELMO"))
+        options = BiLmOptions.from_file(find_file(folder, OPTIONS_FILE, "ELMO"))
     return {
-        "options_file": os.path.join(folder, OPTIONS_NAME) if is_folder else name,
-        "weight_file": os.path.join(folder, WEIGHTS_NAME) if is_folder else name,
+        "options_file": os.path.join(folder, OPTIONS_FILE) if is_folder else name,
+        "weight_file": os.path.join(folder, WEIGHT_FILE) if is_folder else name,
         "dim": len(options.directions) * options.projection_dim,
     }
 

@@ -367,8 +367,7 @@ def _read_variables(folder: Path) -> None:
     for name in list(variables.shapes)[:n_read]:
         for _ in variables.blocks(name):
             pass
-    variables.accumulators()
-    variables.n_updates()
+    variables.adagrad_state()
 
 
 def _tar(members: Dict[str, bytes]) -> bytes:

@@ -16,6 +16,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model, archive_model
 
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
@@ -88,6 +89,23 @@ def test_same_vocabulary_is_the_same_model(name, kind, tmp_path, caplog):
         assert torch.equal(value, expected[key]), key
     assert (made.softmax.weight is getattr(made.bilm.token_layer, "weight", 0)) == (name == "tied")
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "elmo" in r.name]
+
+
+def test_only_tables_of_words_draw_random_numbers(tmp_path):
+    """Other parameters are not initialised before they are replaced."""
+    source, model = write_source(tmp_path, OPTIONS["characters"])
+    vocab = vocabulary(tmp_path / "vocabulary", NEW_WORDS)
+    torch.manual_seed(0)
+    made = BidirectionalLanguageModel(vocab, pretrained_file=source)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    softmax = Softmax(len(NEW_WORDS), 5)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(made.softmax.weight[3], softmax.weight[3])  # of a new word
+    assert not torch.equal(made.softmax.weight[0], softmax.weight[0])
+    assert all(parameter.requires_grad for parameter in made.parameters())
+    made.bilm(torch.ones(1, 2, 50, dtype=torch.long)).unpack(2).sum().backward()
+    assert all(parameter.grad is not None for parameter in made.bilm.parameters())
 
 
 def test_tied_tables_that_differ(tmp_path):

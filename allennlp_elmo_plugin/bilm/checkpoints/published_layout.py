@@ -1,7 +1,7 @@
 """
-The published layout of a biLM's weights (that of bilm-tf's `dump_weights`): a table of which
-numbers of a dataset are which numbers of the model. Readers and writers share it, and it is known
-without a model, so that files can be compared with options before there is memory for one.
+The published layout of a biLM's weights (that of bilm-tf's `dump_weights`): a table of the numbers
+of each dataset and their places in the model. Readers and writers share it. It needs no model, so
+that files can be compared with options before there is memory for one.
 """
 
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
@@ -12,11 +12,11 @@ from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell"
-"""What the datasets of an LSTM layer begin with, by the numbers of its direction and layer."""
+"""The beginning of the datasets of an LSTM layer, by the numbers of its direction and layer."""
 SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax/W", "softmax/b"
 
 _ALL = slice(None)
-# Each gate's place with TensorFlow (i, g, f, o) and in the model (i, f, g, o).
+# Each gate's place in TensorFlow (i, g, f, o) and in the model (i, f, g, o).
 _GATES = ((0, 0), (1, 2), (2, 1), (3, 3))
 _FORGET_GATE = 2
 
@@ -32,7 +32,7 @@ def _convolution(weight: torch.Tensor) -> torch.Tensor:
 
 class Part(NamedTuple):
     """
-    Where a model has some of the numbers of a dataset: `layout(parameter[rows])`, a view of the
+    The place of some numbers of a dataset in a model: `layout(parameter[rows])`, a view of the
     parameter, is `sign * dataset[place] + offset`.
     """
 
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 class Dataset(NamedTuple):
     """
-    A dataset of the published layout: its name, its shape, and where a model has its numbers.
+    A dataset of the published layout: its name, its shape, and the places of its numbers.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Dataset(NamedTuple):
     @property
     def is_parameter(self) -> bool:
         """
-        Whether the dataset is a parameter as it is.
+        Whether the dataset is a whole parameter in the same layout.
         """
         return self.parts == [Part(self.parts[0].parameter)]
 
@@ -79,14 +79,7 @@ class Dataset(NamedTuple):
         self, parameters: Mapping[str, torch.Tensor], rows: torch.Tensor, start: int = 0
     ) -> None:
         """
-        Give parameters, by their names, the numbers of some rows of the dataset.
-
-        # Parameters
-
-        parameters : `Mapping[str, torch.Tensor]`
-        rows : `torch.Tensor`
-        start : `int`, optional (default = `0`)
-            The number of the first row.
+        Write some rows of the dataset, from row `start`, to a model's parameters, by their names.
         """
         for part in self.parts:
             first, stop, _ = part.place[0].indices(start + len(rows))
@@ -100,20 +93,12 @@ class Dataset(NamedTuple):
                     view.add_(part.offset)
 
 
-def datasets(options: BiLmOptions, forget_bias: float = 1.0, prefix: str = "") -> Iterator[Dataset]:
+def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset]:
     """
-    Yield the datasets of weights.hdf5 for a `BiLm` of these options. Nothing is allocated.
-
-    # Parameters
-
-    options : `BiLmOptions`
-    forget_bias : `float`, optional (default = `1.0`)
-        That of the model.
-    prefix : `str`, optional
-        What the names of the model's parameters begin with.
+    Yield the datasets of weights.hdf5 for a `BiLm` of these arguments. Nothing is allocated.
     """
     char_cnn, dim, lstm_dim = options.char_cnn, options.projection_dim, options.lstm_dim
-    encoder = f"{prefix}_token_embedder"
+    encoder = "_token_embedder"
     if char_cnn is None:
         shape = options.n_tokens_vocab or 0, dim
         yield Dataset("embedding", shape, [Part(f"{encoder}.weight")])
@@ -143,8 +128,8 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0, prefix: str = "") -
     for number, direction in enumerate(options.directions):
         for layer_index in range(options.n_layers):
             cell = CELL.format(number, layer_index)
-            layer = f"{prefix}_elmo_lstm.{direction}_layer_{layer_index}"
-            # The input's rows lie over those of the state.
+            layer = f"_elmo_lstm.{direction}_layer_{layer_index}"
+            # The input's rows come before those of the state.
             kernel = [
                 Part(f"{layer}.{linear}.weight", gates[own], torch.t, (place, gates[stored]))
                 for linear, place in (
@@ -169,12 +154,12 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0, prefix: str = "") -
                 yield Dataset(f"{cell}/W_P_0", (lstm_dim, dim), [part])
 
 
-def softmax_datasets(n_words: int, dim: int, prefix: str = "") -> List[Dataset]:
+def softmax_datasets(n_words: int, dim: int) -> List[Dataset]:
     """
-    Return the datasets of a `Softmax`, which weights.hdf5 has no place for: they have the names
-    that bilm-tf's checkpoints have.
+    Return the datasets of a `Softmax`, which weights.hdf5 has no place for, by their names in
+    bilm-tf's checkpoints.
     """
     return [
-        Dataset(SOFTMAX_WEIGHT, (n_words, dim), [Part(f"{prefix}weight")]),
-        Dataset(SOFTMAX_BIAS, (n_words,), [Part(f"{prefix}bias")]),
+        Dataset(SOFTMAX_WEIGHT, (n_words, dim), [Part("weight")]),
+        Dataset(SOFTMAX_BIAS, (n_words,), [Part("bias")]),
     ]

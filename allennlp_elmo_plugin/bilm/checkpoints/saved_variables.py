@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy
 import torch
@@ -29,13 +29,13 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFl
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.files.file_names import SOFTMAX_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 
 PathLike = Union[str, "os.PathLike[str]"]
 Shapes = Mapping[str, Tuple[int, ...]]
-T = TypeVar("T", bound="SavedVariables")
 
 # An LSTM's variable under any of bilm-tf's names. With one layer there is no `multi_rnn_cell`, and
 # forward only no `RNN_0`; its own dump of such models keeps TensorFlow's names in part.
@@ -61,7 +61,7 @@ def published_name(name: str) -> str:
     return f"{CELL.format(direction, layer)}/{kind}"
 
 
-class SavedVariables(ABC):
+class SavedVariables(ExitStack, ABC):
     """
     The variables of a language model, under their names in the published layout, in whatever files
     they are saved. Files stay open until the end of a `with` block.
@@ -78,15 +78,9 @@ class SavedVariables(ABC):
     _parts: Tuple[str, ...] = ("char_embed", "CNN", "embedding", "RNN_", "rnn/")
 
     def __init__(self, source: str, shapes: Dict[str, Tuple[int, ...]]) -> None:
+        super().__init__()
         self.source = source
         self.shapes = shapes
-        self._files = ExitStack()
-
-    def __enter__(self: T) -> T:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._files.close()
 
     @property
     def published_shapes(self) -> Shapes:
@@ -117,14 +111,8 @@ class SavedVariables(ABC):
 
     def check(self, table: Iterable[Dataset], parts: Tuple[str, ...] = ()) -> None:
         """
-        Check that there are the variables that a model needs, and no others of its parts.
-
-        # Parameters
-
-        table : `Iterable[Dataset]`
-            What the model needs.
-        parts : `Tuple[str, ...]`, optional (default = those of a biLM)
-            What the names of others begin with.
+        Check that there are the variables that a model needs, and no others whose names begin with
+        `parts`, which are by default those of a biLM.
 
         # Raises
 
@@ -140,7 +128,6 @@ class SavedVariables(ABC):
                     f"{self.file_of(name)}: the variable {name!r} has shape {self.shapes[name]}, "
                     f"but the options ask for {shape}; are these the weights that belong to them?"
                 )
-            self._check_stored(name)
         parts = parts or self._parts
         others = [name for name in self.shapes if name not in expected and name.startswith(parts)]
         if others:
@@ -156,29 +143,18 @@ class SavedVariables(ABC):
         """
         return self.source
 
-    def _check_stored(self, name: str) -> None:
-        """
-        Check that a variable's numbers are there, without reading them.
-        """
-        return
-
     def _missing(self, name: str) -> str:
         return (
             f"{self.source}: the variable {name!r} is missing; are these the weights that belong "
             "to the options?"
         )
 
-    def accumulators(self) -> Optional["SavedVariables"]:
+    def adagrad_state(self) -> Optional[Tuple["SavedVariables", int]]:
         """
-        Return Adagrad's accumulators under the names of their variables; `None` if there are none.
+        Return Adagrad's accumulators, under the names of their variables, and the number of updates
+        so far (0 if it is not known); `None` if there are no accumulators.
         """
         return None
-
-    def n_updates(self) -> int:
-        """
-        Return how many training steps have updated the variables; 0 if that is not known.
-        """
-        return 0
 
 
 class CheckpointVariables(SavedVariables):
@@ -204,6 +180,7 @@ class CheckpointVariables(SavedVariables):
                 stored = self._names.setdefault(published_name(match[1]), name)
                 if stored != name:
                     raise ValueError(_twice(checkpoint.prefix, stored, name))
+                checkpoint.find(name)  # which compares its size with that of the data file
         shapes = {name: checkpoint.variables[each].shape for name, each in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
@@ -213,22 +190,16 @@ class CheckpointVariables(SavedVariables):
                 floats = block.astype("float32")
             yield start, floats
 
-    def _check_stored(self, name: str) -> None:
-        self._checkpoint.find(self._names[name])
-
-    def accumulators(self) -> Optional[SavedVariables]:
-        slots = CheckpointVariables(self._checkpoint, self._ACCUMULATOR)
-        return slots if slots.shapes else None
-
-    def n_updates(self) -> int:
+    def adagrad_state(self) -> Optional[Tuple[SavedVariables, int]]:
+        accumulators = CheckpointVariables(self._checkpoint, self._ACCUMULATOR)
+        if not accumulators.shapes:
+            return None
         if "global_step" not in self._checkpoint.variables:
-            return 0
+            return accumulators, 0
         n_updates = self._checkpoint.read("global_step")
         if n_updates.shape or not 0 <= n_updates < 2**63:
-            raise ValueError(
-                f"{self._checkpoint.prefix}: 'global_step' must be one number, at least 0"
-            )
-        return int(n_updates)
+            raise ValueError(f"{self.source}: 'global_step' must be one number, at least 0")
+        return accumulators, int(n_updates)
 
 
 class Hdf5Variables(SavedVariables):
@@ -252,7 +223,7 @@ class Hdf5Variables(SavedVariables):
             for path in (weight_file, softmax_file):
                 if path is not None:
                     self._list(files.enter_context(open_weight_file(path)), os.fspath(path))
-            self._files = files.pop_all()
+            self.callback(files.pop_all().close)
 
     def _list(self, file: Any, path: str) -> None:
         def visit(stored: Union[str, bytes], item: Any) -> None:
@@ -359,11 +330,11 @@ def find_variables(folder: Path) -> SavedVariables:
     is_folder = folder.is_dir()
     if not is_folder or (folder / "checkpoint").is_file() or any(folder.glob("*.index")):
         return CheckpointVariables(TensorFlowCheckpoint(folder))
-    weight_file, softmax_file = folder / "weights.hdf5", folder / "softmax.hdf5"
+    weight_file, softmax_file = folder / WEIGHT_FILE, folder / SOFTMAX_FILE
     if not weight_file.exists():
         raise FileNotFoundError(
             f"{folder}: there is neither a checkpoint of TensorFlow (checkpoint, model.ckpt-*) nor "
-            "a weights.hdf5"
+            f"a {WEIGHT_FILE}"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
 

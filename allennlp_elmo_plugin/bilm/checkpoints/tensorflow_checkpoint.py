@@ -157,14 +157,13 @@ class TensorFlowCheckpoint:
                 f"{self._index_file}: not the index of a TensorFlow checkpoint, or one cut off"
             )
         try:
-            footer = table[-_FOOTER_SIZE:]
-            meta_handle, place = _handle(footer, 0)
-            index_handle, _ = _handle(footer, place)
-            for _ in self._block(table, meta_handle):
+            # The offsets and sizes of a block for metadata and of the index of the others.
+            numbers = _varints(table[-_FOOTER_SIZE:], 0, 4)
+            for _ in self._block(table, numbers[:2]):
                 pass  # empty, and checked like all others
             end, last = 0, None
-            for _, value in self._block(table, index_handle):
-                (offset, size), _ = _handle(value, 0)
+            for _, value in self._block(table, numbers[2:4]):
+                offset, size, _ = _varints(value, 0, 2)
                 # Each byte is read once, and each variable has one entry.
                 if offset < end:
                     raise IndexError("blocks overlap")
@@ -179,7 +178,7 @@ class TensorFlowCheckpoint:
         except (IndexError, struct.error, UnicodeDecodeError) as error:
             raise ValueError(f"{self._index_file}: is damaged ({error})") from error
 
-    def _block(self, table: bytes, handle: Tuple[int, int]) -> Iterator[Tuple[bytes, bytes]]:
+    def _block(self, table: bytes, handle: Tuple[int, ...]) -> Iterator[Tuple[bytes, bytes]]:
         """
         Yield the keys and values of the block at (offset, size).
         """
@@ -198,22 +197,20 @@ class TensorFlowCheckpoint:
                 "TensorFlow's Saver does not write and this can't read"
             )
         block = table[offset:end]
-        # At the end there are places to start reading at, and how many.
+        # The block ends with places where reading can start, and their number.
         (n_restarts,) = struct.unpack("<I", block[-4:])
         last = size - 4 * (n_restarts + 1)
         if last < 0:
             raise IndexError("a block is too short")
         key, place = b"", 0
         while place < last:
-            n_shared, place = _varint(block, place)
-            n_own, place = _varint(block, place)
-            n_value, place = _varint(block, place)
-            if n_shared > len(key) or place + n_own + n_value > last:
+            n_shared, n_new, n_value, place = _varints(block, place, 3)
+            if n_shared > len(key) or place + n_new + n_value > last:
                 raise IndexError("an entry is cut off")
-            if n_shared + n_own > _MAX_NAME_BYTES:
+            if n_shared + n_new > _MAX_NAME_BYTES:
                 raise IndexError(f"a name of more than {_MAX_NAME_BYTES} bytes")
-            key = key[:n_shared] + block[place : place + n_own]
-            place += n_own
+            key = key[:n_shared] + block[place : place + n_new]
+            place += n_new
             yield key, block[place : place + n_value]
             place += n_value
 
@@ -243,7 +240,7 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
-        prefix = re.sub(r"\.index$", "", path)
+        prefix = path.removesuffix(".index")
         if os.path.isfile(f"{prefix}.index"):
             return prefix
         if os.path.exists(path):
@@ -252,7 +249,7 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
                 "the old format V1 has to be saved again by a newer TensorFlow"
             )
         raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
-    found = sorted(str(file)[: -len(".index")] for file in Path(path).glob("*.index"))
+    found = sorted(str(file).removesuffix(".index") for file in Path(path).glob("*.index"))
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
         named = _latest(choice)
@@ -315,13 +312,15 @@ def _varint(data: bytes, place: int) -> Tuple[int, int]:
             raise IndexError("a number of more than 64 bits")
 
 
-def _handle(data: bytes, place: int) -> Tuple[Tuple[int, int], int]:
+def _varints(data: bytes, place: int, count: int) -> Tuple[int, ...]:
     """
-    Return the offset and size of a block, and the place after them.
+    Return `count` numbers from `place` on, and the place after them.
     """
-    offset, place = _varint(data, place)
-    size, place = _varint(data, place)
-    return (offset, size), place
+    numbers = []
+    for _ in range(count):
+        number, place = _varint(data, place)
+        numbers.append(number)
+    return (*numbers, place)
 
 
 def _fields(message: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:

@@ -1,5 +1,5 @@
 """
-weights.hdf5 in the published layout, and softmax.hdf5, read to a model and written from one.
+Read weights.hdf5 in the published layout into a model, and write it and softmax.hdf5 from one.
 """
 
 import os
@@ -22,20 +22,13 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 def read_weights(path: PathLike, model: BiLm) -> None:
     """
-    Fills a biLM from a weights.hdf5 in the published layout, which bilm-tf and AllenNLP share.
-
-    # Parameters
-
-    path : `str`
-        The HDF5 file.
-    model : `BiLm`
-        Built from the options that belong to the file. Nothing is changed unless the whole file
-        fits.
+    Read a weights.hdf5 in the published layout, which bilm-tf and AllenNLP share, into a biLM of
+    the options that belong to it. Nothing changes unless the whole file fits.
 
     # Raises
 
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5 or
-    cut off, a dataset missing or of another shape, a value that is not finite.
+    cut off, a dataset missing or of another shape, NaN or infinity.
     """
     with Hdf5Variables(path) as variables:
         variables.check(datasets(model.options))
@@ -44,30 +37,16 @@ def read_weights(path: PathLike, model: BiLm) -> None:
 
 def write_weights(path: PathLike, bilm: BiLm) -> None:
     """
-    Writes a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
-    read it to the same numbers.
-
-    # Parameters
-
-    path : `str`
-        The HDF5 file.
-    bilm : `BiLm`
-        The model.
+    Write a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
+    read the same numbers from it.
     """
     _write(path, bilm, datasets(bilm.options, bilm.forget_bias))
 
 
 def write_softmax(path: PathLike, softmax: Softmax) -> None:
     """
-    Writes the output layer, which weights.hdf5 has no place for: `softmax/W`, shape `(n_words,
-    dim)`, and `softmax/b`, shape `(n_words,)`, as bilm-tf's checkpoints name them.
-
-    # Parameters
-
-    path : `str`
-        The HDF5 file.
-    softmax : `Softmax`
-        The output layer.
+    Write the output layer as softmax.hdf5, whole or not at all: `softmax/W`, shape `(n_words,
+    dim)`, and `softmax/b`, shape `(n_words,)`, as in bilm-tf's checkpoints.
     """
     _write(path, softmax, softmax_datasets(*softmax.weight.shape))
 
