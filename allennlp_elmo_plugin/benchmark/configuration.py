@@ -16,7 +16,7 @@ from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model

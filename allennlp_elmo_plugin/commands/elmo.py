@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     check_output,
     has_checkpoint,
 )
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (

@@ -31,7 +31,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, SOFTMAX_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, SOFTMAX_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.models.pretrained import read_archive
 

@@ -41,7 +41,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.files.file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
 from allennlp_elmo_plugin.models.pretrained import find_vocabulary, read_folder
@@ -159,22 +159,17 @@ def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> s
 
 
 def _find_vocabulary(source: Path, vocab_file: Optional[PathLike], n_words: Optional[int]) -> Path:
-    if vocab_file is not None:
-        return Path(vocab_file)
     folder = source if source.is_dir() else source.parent
-    path = find_vocabulary(folder)
+    path = find_vocabulary(folder) if vocab_file is None else Path(vocab_file)
     if path is not None:
         return path
     found = sorted(path.name for path in folder.glob("vocab*.txt"))
+    use = "for the new softmax"
+    if n_words is not None:
+        use = f"of {n_words:,} words that the model was trained with"
     raise ValueError(
-        f"{folder}: {f'has {found}' if found else 'has no vocabulary'}; "
-        "give with --vocab-file the one "
-        + (
-            f"of {n_words:,} words that the model was trained with"
-            if n_words is not None
-            else "for the new softmax"
-        )
-        + ", one word a line in the order of their ids"
+        f"{folder}: {f'has {found}' if found else 'has no vocabulary'}; give with --vocab-file the "
+        f"one {use}, one word a line in the order of their ids"
     )
 
 

@@ -1,5 +1,5 @@
 """
-How files are read and written, whatever is in them. `whole_file.py` and `output_folder.py` write
-whole or not at all; `json_file.py`, `hdf5_file.py`, `tensor_file.py` and `model_archive.py` read
-the files of strangers, as data.
+Reading and writing files. `whole_file.py` and `output_folder.py` write files whole or not at all;
+`json_file.py`, `hdf5_file.py`, `tensor_file.py` and `model_archive.py` read the files of strangers
+as data; `model_file_names.py` has the names of a model's files.
 """

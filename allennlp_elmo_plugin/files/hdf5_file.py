@@ -16,8 +16,6 @@ Path = Union[str, "os.PathLike[str]"]
 
 MAX_EXPANSION = 100
 """How many times its size a compressed file may unpack to. Trained weights hardly compress."""
-ALWAYS_ALLOWED = 64 * 2**20
-"""Bytes that any file may unpack to."""
 
 # Numbers that are read at a time: few enough for the processor's cache.
 _BLOCK = 2**19
@@ -28,9 +26,9 @@ _FILTERS = {1, 2, 3, 32000}
 
 def allowance(size: int) -> int:
     """
-    Return how many bytes a compressed file of this size may unpack to.
+    Return how many bytes a compressed file of this size may unpack to: 64 MiB in any case.
     """
-    return max(ALWAYS_ALLOWED, MAX_EXPANSION * size)
+    return max(64 * 2**20, MAX_EXPANSION * size)
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class _Global(str):
 
 class _Storage(NamedTuple):
     """
-    Where numbers are stored: their type, the name of their file in the archive, and how many.
+    Stored numbers: their type, the name of their file in the archive, and how many there are.
     """
 
     dtype: torch.dtype
@@ -139,8 +139,6 @@ class TensorFile:
         if order in self._entries and self._read(order) != b"little":
             raise ValueError(f"{self.source}: was written on a big-endian machine")
         self.tensors = self._parse(bytes(self._read(found[0])))
-        for name, tensor in self.tensors.items():
-            self._check(name, tensor)
 
     def _read(self, name: str) -> bytearray:
         size = self._entries[name].file_size
@@ -179,6 +177,7 @@ class TensorFile:
                     f"{self.source}: '{shown(name)}' in it is not a tensor; use weights that "
                     "torch.save wrote from a state dict"
                 )
+            self._check(name, value)
         return values
 
     def _check(self, name: str, tensor: StoredTensor) -> None:

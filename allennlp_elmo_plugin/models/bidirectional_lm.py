@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.truncated_bptt_reader import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.pretrained import (
     PretrainedLanguageModel,
     read_pretrained,

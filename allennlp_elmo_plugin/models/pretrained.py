@@ -8,6 +8,7 @@ import os
 import reprlib
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -16,7 +17,12 @@ from allennlp.common.file_utils import cached_path
 from allennlp.data.vocabulary import NAMESPACE_PADDING_FILE
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.bilm.checkpoints.published_layout import Dataset, Part
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import (
+    Dataset,
+    Part,
+    datasets,
+    softmax_datasets,
+)
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     SavedVariables,
     TensorVariables,
@@ -37,9 +43,9 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     read_vocabulary_folder,
 )
-from allennlp_elmo_plugin.files.file_names import ARCHIVED_WEIGHT_FILE, OPTIONS_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import unpacked_files
+from allennlp_elmo_plugin.files.model_file_names import ARCHIVED_WEIGHT_FILE, OPTIONS_FILE
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE
 
@@ -206,12 +212,11 @@ def read_archive(path: str) -> PretrainedLanguageModel:
                     f"vocabulary has {len(words)} words"
                 )
             options = replace(options, n_tokens_vocab=len(words))
-            n_softmax = len(words)
-            if not options.share_embedding_softmax:
-                n_softmax *= 1 + options.projection_dim
-            variables.check_size(options, n_softmax)
+            is_tied = options.share_embedding_softmax
+            weight, bias = softmax_datasets(len(words), options.projection_dim)
+            variables.check_size(chain(datasets(options), [bias] if is_tied else [weight, bias]))
             bilm = BiLm(options, device="meta")
-            shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
+            shared: Any = bilm.token_layer.weight if is_tied else None
             softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
             model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
             # The variables are the parameters, under the same names.

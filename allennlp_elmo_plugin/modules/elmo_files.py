@@ -11,8 +11,8 @@ from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
 
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, read_options
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 
 _PUBLISHED_MODELS = {
     "small": "2x1024_128_2048cnn_1xhighway",

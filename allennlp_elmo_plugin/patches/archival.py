@@ -19,8 +19,8 @@ from allennlp.common.meta import META_NAME
 from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
-from allennlp_elmo_plugin.files.file_names import ARCHIVE_FILE
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
 

@@ -12,7 +12,7 @@ from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file
 from allennlp_elmo_plugin.patches.names import replace_attribute
 

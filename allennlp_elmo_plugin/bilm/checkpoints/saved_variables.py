@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
@@ -29,9 +29,9 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFl
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.file_names import SOFTMAX_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.model_file_names import SOFTMAX_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -249,12 +249,12 @@ class Hdf5Variables(SavedVariables):
         return self._places[name][0]
 
     def _missing(self, name: str) -> str:
-        if name in self._not_numbers:
-            return (
-                f"{self._not_numbers[name]}: the dataset {name!r} is not of floating-point "
-                "numbers; is this a weight file?"
-            )
-        return super()._missing(name)
+        path = self._not_numbers.get(name)
+        if path is None:
+            return super()._missing(name)
+        return (
+            f"{path}: the dataset {name!r} is not of floating-point numbers; is this a weight file?"
+        )
 
 
 class TensorVariables(SavedVariables):
@@ -280,19 +280,16 @@ class TensorVariables(SavedVariables):
                         shapes[dataset.format(*match.groups())] = convert(*shape)
         return shapes
 
-    def check_size(self, options: BiLmOptions, n_others: int) -> None:
+    def check_size(self, table: Iterable[Dataset]) -> None:
         """
-        Check, before a model of these options is made, that the file has as many numbers as the
-        biLM needs, and `n_others` for a softmax.
+        Check that the file has as many numbers as `table`, before there is memory for a model.
         """
-        total = n_others
-        for dataset in datasets(options):
-            total += math.prod(dataset.shape)
-            if total > self._file.n_numbers:
-                raise ValueError(
-                    f"{self.source}: has {self._file.n_numbers:,} numbers, fewer than the options "
-                    "ask for; are these the weights of this model?"
-                )
+        n_numbers = self._file.n_numbers
+        if any(total > n_numbers for total in accumulate(math.prod(d.shape) for d in table)):
+            raise ValueError(
+                f"{self.source}: has {n_numbers:,} numbers, fewer than the options ask for; are "
+                "these the weights of this model?"
+            )
 
     def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
         yield 0, self._file.read(name).float().numpy()
@@ -531,16 +528,14 @@ def make_language_model(
     shapes, is_tied = variables.shapes, options.share_embedding_softmax
     n_words = variables.n_words or 0
     weight, bias = softmax_datasets(n_words, options.projection_dim)
-    has_softmax = SOFTMAX_WEIGHT in shapes or SOFTMAX_BIAS in shapes
-    if has_softmax and is_tied and SOFTMAX_WEIGHT not in shapes:
-        softmax_table = [bias]
-    else:
-        softmax_table = [weight, bias] if has_softmax else []
+    softmax_table: List[Dataset] = []
+    if SOFTMAX_WEIGHT in shapes or SOFTMAX_BIAS in shapes:
+        softmax_table = [bias] if is_tied and SOFTMAX_WEIGHT not in shapes else [weight, bias]
     # First, as it ends where the file does, however many layers the options ask for.
     variables.check(chain(datasets(options), softmax_table))
     bilm = BiLm(options, device="meta")
     load(bilm, datasets(options), variables)
-    if not has_softmax:
+    if not softmax_table:
         return bilm, None
     shared: Any = bilm.token_layer.weight if is_tied else None
     if is_tied and SOFTMAX_WEIGHT in shapes:
