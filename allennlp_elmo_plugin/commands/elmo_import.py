@@ -154,7 +154,7 @@ def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> s
             write_vocabulary_folder(Path(staging, VOCABULARY_FOLDER), model.words)
             _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
         del model  # whose memory the accumulators need
-        n_updates = _write_adagrad_state(options, variables, made / ADAGRAD_FILE)
+        n_updates = _write_accumulators(options, variables, made / ADAGRAD_FILE)
         return _report(options, variables.source, has_softmax, n_updates)
 
 
@@ -207,7 +207,7 @@ def _config(options: BiLmOptions) -> Dict[str, Any]:
     }
 
 
-def _write_adagrad_state(
+def _write_accumulators(
     options: BiLmOptions, variables: SavedVariables, path: Path
 ) -> Optional[int]:
     """

@@ -79,8 +79,8 @@ class ElmoFiles(NamedTuple):
 
         # Raises
 
-        `ConfigurationError` that names the file and what is wrong with it; also in the place of a
-        `ValueError` raised in the `with` block.
+        `ConfigurationError` that names the file and what is wrong with it; also for a
+        `ValueError` that is raised in the `with` block.
         """
         import h5py
 

@@ -20,7 +20,7 @@ from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE
+from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
 
@@ -70,7 +70,7 @@ def archive_model(
     with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
         for path, name in (
             (config_path, archival.CONFIG_NAME),
-            (weights_path, archival._WEIGHTS_NAME),
+            (weights_path, ARCHIVED_WEIGHT_FILE),
             (os.path.join(folder, VOCABULARY_FOLDER), VOCABULARY_FOLDER),
             (os.path.join(folder, META_NAME), META_NAME),
         ):

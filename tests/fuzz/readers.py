@@ -364,7 +364,8 @@ def _read_variables(folder: Path) -> None:
     variables = find_variables(folder)
     # Of an HDF5 file, all are read as weights.
     n_read = 2 if isinstance(variables, Hdf5Variables) else None
-    for name in list(variables.shapes)[:n_read]:
+    # A model has no scalars.
+    for name in [name for name, shape in variables.shapes.items() if shape][:n_read]:
         for _ in variables.blocks(name):
             pass
     variables.adagrad_state()

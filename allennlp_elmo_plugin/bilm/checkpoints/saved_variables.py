@@ -64,14 +64,8 @@ def published_name(name: str) -> str:
 class SavedVariables(ExitStack, ABC):
     """
     The variables of a language model, under their names in the published layout, in whatever files
-    they are saved. Files stay open until the end of a `with` block.
-
-    # Parameters
-
-    source : `str`
-        The name of the files in errors.
-    shapes : `Dict[str, Tuple[int, ...]]`
-        The variables' names and shapes.
+    they are saved. Files stay open until the end of a `with` block. `source` is the name of the
+    files in errors, `shapes` has the shapes of the variables by their names.
     """
 
     # What the names of a biLM's variables begin with.
@@ -139,7 +133,7 @@ class SavedVariables(ExitStack, ABC):
 
     def file_of(self, name: str) -> str:
         """
-        Return the name in errors of the file with a variable.
+        Return the name of a variable's file in errors.
         """
         return self.source
 
@@ -159,13 +153,8 @@ class SavedVariables(ExitStack, ABC):
 
 class CheckpointVariables(SavedVariables):
     """
-    The variables in a TensorFlow checkpoint of bilm-tf.
-
-    # Parameters
-
-    checkpoint : `TensorFlowCheckpoint`
-    slot : `str`, optional (default = `""`)
-        The ending of the names of the variables to read: `"/Adagrad"` for the accumulators.
+    The variables in a TensorFlow checkpoint of bilm-tf, or with a `slot` of `"/Adagrad"` their
+    accumulators, whose names have this ending.
     """
 
     _ACCUMULATOR = "/Adagrad"
@@ -180,7 +169,8 @@ class CheckpointVariables(SavedVariables):
                 stored = self._names.setdefault(published_name(match[1]), name)
                 if stored != name:
                     raise ValueError(_twice(checkpoint.prefix, stored, name))
-                checkpoint.find(name)  # which compares its size with that of the data file
+                if checkpoint.find(name)[1].kind != "f":
+                    raise ValueError(f"{checkpoint.prefix}: {name!r} has no floating-point numbers")
         shapes = {name: checkpoint.variables[each].shape for name, each in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
@@ -204,14 +194,8 @@ class CheckpointVariables(SavedVariables):
 
 class Hdf5Variables(SavedVariables):
     """
-    The variables in weights.hdf5, and in softmax.hdf5 those of the output layer, which the
-    published layout has no place for.
-
-    # Parameters
-
-    weight_file : `str`
-    softmax_file : `str`, optional (default = `None`)
-        The output layer as `elmo-export` writes it.
+    The variables in weights.hdf5, and in the softmax.hdf5 of `elmo-export` those of the output
+    layer, which the published layout has no place for.
     """
 
     def __init__(self, weight_file: PathLike, softmax_file: Optional[PathLike] = None) -> None:

@@ -28,7 +28,7 @@ _MAX_DIMENSIONS = 32
 
 class Variable(NamedTuple):
     """
-    An entry of the index: what a variable is, and in which place of which data file it is.
+    An entry of the index: the type and shape of a variable, and its place in a data file.
     """
 
     dtype: int

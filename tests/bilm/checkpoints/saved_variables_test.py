@@ -145,6 +145,10 @@ def test_numbers_that_are_not_float32(tmp_path):
     write_checkpoint(tmp_path / "x", arrays)
     with pytest.raises(ValueError, match="'embedding' contains NaN or infinity"):
         make_language_model(options, find_variables(tmp_path))
+    arrays["lm/embedding"] = np.ones((3, 4), "int32")
+    write_checkpoint(tmp_path / "x", arrays)
+    with pytest.raises(ValueError, match="x: 'lm/embedding' has no floating-point numbers"):
+        find_variables(tmp_path)
 
 
 @pytest.mark.parametrize("place", [0, -1])
