@@ -94,9 +94,12 @@ class SavedVariables(ExitStack, ABC):
         return None
 
     @abstractmethod
-    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
+    def blocks(
+        self, name: str, out: Optional[numpy.ndarray] = None
+    ) -> Iterator[Tuple[int, numpy.ndarray]]:
         """
-        Yield a variable as float32 in blocks of rows, each with the number of its first row.
+        Yield a variable as float32 in blocks of rows, each with the number of its first row. With
+        `out`, a float32 array of its shape, read it to there, without a second copy in memory.
 
         # Raises
 
@@ -174,10 +177,14 @@ class CheckpointVariables(SavedVariables):
         shapes = {name: checkpoint.variables[each].shape for name, each in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
-    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
+    def blocks(
+        self, name: str, out: Optional[numpy.ndarray] = None
+    ) -> Iterator[Tuple[int, numpy.ndarray]]:
         for start, block in self._checkpoint.blocks(self._names[name]):
+            shape = block.shape
+            floats = numpy.empty(shape, "float32") if out is None else out[start : start + shape[0]]
             with numpy.errstate(over="ignore"):  # of float64, which `load` finds as infinity
-                floats = block.astype("float32")
+                floats[...] = block
             yield start, floats
 
     def adagrad_state(self) -> Optional[Tuple[SavedVariables, int]]:
@@ -225,9 +232,11 @@ class Hdf5Variables(SavedVariables):
 
         file.visititems(visit)
 
-    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
+    def blocks(
+        self, name: str, out: Optional[numpy.ndarray] = None
+    ) -> Iterator[Tuple[int, numpy.ndarray]]:
         path, dataset = self._places[name]
-        return float_blocks(dataset, path)
+        return float_blocks(dataset, path, out)
 
     def file_of(self, name: str) -> str:
         return self._places[name][0]
@@ -275,8 +284,13 @@ class TensorVariables(SavedVariables):
                 "these the weights of this model?"
             )
 
-    def blocks(self, name: str) -> Iterator[Tuple[int, numpy.ndarray]]:
-        yield 0, self._file.read(name).float().numpy()
+    def blocks(
+        self, name: str, out: Optional[numpy.ndarray] = None
+    ) -> Iterator[Tuple[int, numpy.ndarray]]:
+        values = self._file.read(name).float().numpy()
+        if out is not None:
+            numpy.copyto(out, values)
+        yield 0, values
 
 
 # Parameters that determine the options: their names, the datasets that have their numbers, and the
@@ -462,7 +476,8 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], variables: SavedVaria
                 )
                 loaded[id(parameter)][:1] = 0.0  # the row of the padding, which is in no file
             targets[name] = loaded[id(parameter)]
-        for start, block in variables.blocks(dataset.name):
+        out = next(iter(targets.values())).numpy() if dataset.is_parameter else None
+        for start, block in variables.blocks(dataset.name, out):
             values = torch.from_numpy(block)
             # The sum of NaN or infinity is not finite either, and takes a tenth of the time.
             if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
@@ -470,7 +485,8 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], variables: SavedVaria
                     f"{variables.file_of(dataset.name)}: the variable {dataset.name!r} contains "
                     "NaN or infinity; get the file again, or export the model again"
                 )
-            dataset.set(targets, values, start)
+            if out is None:
+                dataset.set(targets, values, start)
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is None or id(parameter) not in loaded:
