@@ -7,7 +7,7 @@ import reprlib
 from typing import Dict, List, Sequence, Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from allennlp_elmo_plugin.files.hdf5_file import ALWAYS_ALLOWED
+from allennlp_elmo_plugin.files.hdf5_file import allowance
 from allennlp_elmo_plugin.files.text_lines import TextLines, without_mark
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
@@ -34,12 +34,12 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
     words: Dict[str, int] = {}
     with open(path, "rb") as file:
         text = TextLines(file, source)
-        limit = max(ALWAYS_ALLOWED, os.path.getsize(path))
+        limit = allowance(os.path.getsize(path))
         for line in iter(text.read_line, b""):
             number = text.number
             if text.offset > limit:
                 raise ValueError(
-                    f"{source}: unpacks to more than {ALWAYS_ALLOWED:,} bytes; if you trust it, "
+                    f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
                     "unpack it with gunzip"
                 )
             word = text.decode((without_mark(line) if number == 1 else line).strip())
