@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.benchmark.cached_bilm import keep_vectors
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.modules import ElmoMultiTokenEmbedder, ElmoTokenEmbedder, elmo_bilm
+from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_bilm
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import write_random_elmo
@@ -431,7 +431,7 @@ def kept_vectors(files: Files) -> Any:
 
 
 def output_encoder(files: Files) -> Any:
-    elmo = ElmoMultiTokenEmbedder(*files, dropout=0.0)
+    elmo = ElmoTokenEmbedder(*files, dropout=0.0, num_output_representations=2)
     encoder = ElmoOutputEncoder(PassThroughEncoder(16), 16, num_highway_layers=1)
     return torch.nn.Sequential(elmo, encoder)
 

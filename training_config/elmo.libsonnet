@@ -57,7 +57,7 @@ local native(name) =
   embedder:: { type: 'elmo_token_embedder' } + elmo.files,
 
   // Two representations of a token, one for the input of an encoder and one for its output.
-  embedder_of_two:: { type: 'elmo_multi_token_embedder' } + elmo.files,
+  embedder_of_two:: elmo.embedder { num_output_representations: 2 },
 
   regularizer:: { regexes: [['scalar_parameters', { type: 'l2', alpha: elmo.l2 }]] },
 

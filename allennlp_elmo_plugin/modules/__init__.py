@@ -5,6 +5,5 @@ language model; `elmo_token_embedder.py` puts it into a text field embedder,
 """
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from allennlp_elmo_plugin.modules.elmo_multi_token_embedder import ElmoMultiTokenEmbedder
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from allennlp_elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder

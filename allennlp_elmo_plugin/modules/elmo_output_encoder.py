@@ -15,9 +15,10 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
     that knows nothing of ELMo. The representation is the first features of each token; it bypasses
     the encoder and is prepended to its output.
 
-    Registered as `elmo_output`. AllenNLP concatenates embeddings in the alphabetical order of their
-    names, so `"elmo"` has to be the first of them; `elmo_multi_token_embedder` returns two
-    representations, of which the first bypasses the encoder and the second is its input.
+    Registered as `elmo_output`. AllenNLP sets embeddings side by side in the alphabetical order of
+    their names, so `"elmo"` has to be the first of them. With `num_output_representations` 2,
+    `elmo_token_embedder` puts two representations there: the first bypasses the encoder, and the
+    second is part of its input.
 
     # Parameters
 

@@ -1,6 +1,6 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.registration import register_anew
 @register_anew(TokenEmbedder, "elmo_token_embedder")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
-    One ELMo representation of each token: `Elmo` with a single scalar mix.
+    ELMo representations of each token, one unless `num_output_representations` is set.
 
     Registered as `elmo_token_embedder`, in the place of AllenNLP's class of the same name, whose
     arguments, outputs and `state_dict` keys it shares: configurations and archives made with either
@@ -37,17 +37,17 @@ class ElmoTokenEmbedder(TokenEmbedder):
     requires_grad : `bool`, optional (default = `False`)
         Train the language model with the task instead of freezing it.
     projection_dim : `int`, optional (default = `None`)
-        Project the representations linearly to this size.
+        Project the output linearly to this size: all representations of a token together.
     vocab_to_cache : `List[str]`, optional (default = `None`)
-        Words whose character representations are computed once, in advance. The embedder then takes
-        the positions of the words in this list as `word_inputs`; position 0 means padding.
+        Words whose character representations are computed once, in advance. `word_inputs` are then
+        positions in this list; position 0 means padding.
     scalar_mix_parameters : `List[float]`, optional (default = `None`)
         Weights of the layers before the softmax; they are then fixed. By default they are trained.
     initial_state : `str`, optional (default = `"carried"`)
         What every sentence starts from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
     namespace_to_cache : `str`, optional (default = `None`)
         A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
-        indexer `elmo_characters` with the same `namespace_to_cache` gives the `word_inputs`.
+        indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
     vocab : `Vocabulary`, optional (default = `None`)
         The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
         config.
@@ -55,6 +55,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
         Of the language model's matrix products: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
     max_cached_words : `int`, optional (default = `50000`)
         Words whose vectors are kept from batch to batch where no gradient is needed; see `Elmo`.
+    num_output_representations : `int`, optional (default = `1`)
+        How many representations to compute, each with separate scalar weights. The output has them
+        side by side. The language model runs once. See `ElmoOutputEncoder` for a use of two.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         vocab: Optional[Vocabulary] = None,
         precision: str = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
+        num_output_representations: int = 1,
     ) -> None:
         super().__init__()
         if namespace_to_cache is not None:
@@ -81,7 +85,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         self._elmo = Elmo(
             options_file,
             weight_file,
-            1,
+            num_output_representations,
             do_layer_norm=do_layer_norm,
             dropout=dropout,
             requires_grad=requires_grad,
@@ -92,13 +96,13 @@ class ElmoTokenEmbedder(TokenEmbedder):
             max_cached_words=max_cached_words,
         )
         self._projection: Optional[torch.nn.Linear] = None
-        self.output_dim: int = self._elmo.get_output_dim()
+        self.output_dim: int = num_output_representations * self._elmo.get_output_dim()
         if projection_dim:
             self._projection = torch.nn.Linear(self.output_dim, projection_dim)
             self.output_dim = projection_dim
 
     def get_output_dim(self) -> int:
-        """The size of the representation of one token."""
+        """Return the size of the output for one token."""
         return self.output_dim
 
     def forward(
@@ -117,18 +121,26 @@ class ElmoTokenEmbedder(TokenEmbedder):
         `torch.Tensor`
             Shape `(batch_size, ..., timesteps, output_dim)`.
         """
-        # (batch_size, ..., timesteps, 2 * projection size of the language model)
-        representation = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        # Each of shape (batch_size, ..., timesteps, 2 * projection size of the language model)
+        representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
+        output = representations[0]
+        if len(representations) > 1:
+            output = torch.cat(representations, dim=-1)
         if self._projection is not None:
-            # (batch_size, ..., timesteps, output_dim)
-            representation = self._projection(representation)
-        return representation
+            output = self._projection(output)  # (batch_size, ..., timesteps, output_dim)
+        return output
+
+
+@TokenEmbedder.register("elmo_multi_token_embedder")
+class _ElmoMultiTokenEmbedder(ElmoTokenEmbedder):
+    """Two representations, by the name that they have in earlier configurations and archives."""
+
+    def __init__(self, num_output_representations: int = 2, **kwargs: Any) -> None:
+        super().__init__(num_output_representations=num_output_representations, **kwargs)
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
-    """
-    The words of a namespace by their ids, padding first.
-    """
+    """Return the words of a namespace by their ids, padding first."""
     words: Dict[int, str] = {}
     if vocab is not None and namespace in vocab.get_namespaces():
         words = vocab.get_index_to_token_vocabulary(namespace)

@@ -183,3 +183,64 @@ class TestNamespaceToCache:
         assert tensors["elmo"]["word_inputs"].shape == (2, 1)
         output = self.embedder(files, vocab, namespace_to_cache="elmo_words")(tensors)
         assert output.shape == (2, 1, 16)
+
+
+class TestSeveralRepresentations:
+    @staticmethod
+    def embedder(files, name="elmo_token_embedder", **arguments):
+        params = {"type": name, "options_file": files[0], "weight_file": files[1], "dropout": 0.0}
+        return TokenEmbedder.from_params(Params({**params, **arguments}))
+
+    def test_side_by_side(self, files):
+        one, two = (self.embedder(files, num_output_representations=n) for n in (1, 2))
+        dim = one.get_output_dim()
+        assert two.get_output_dim() == 2 * dim
+        both, expected = two(IDS), one(IDS)
+        assert torch.equal(both[..., :dim], expected) and torch.equal(both[..., dim:], expected)
+        both[..., dim:].sum().backward()
+        first, second = two._elmo._scalar_mixes
+        assert first.gamma.grad.item() == 0 != second.gamma.grad.item()
+
+    def test_projected_together(self, files):
+        embedder = self.embedder(files, num_output_representations=3, projection_dim=5)
+        plain = self.embedder(files, num_output_representations=3)
+        assert embedder.get_output_dim() == 5
+        projected = torch.nn.functional.linear(plain(IDS), *embedder._projection.parameters())
+        assert torch.equal(embedder(IDS), projected)
+
+    def test_settings_of_the_language_model(self, files):
+        settings = {"initial_state": "zero", "precision": "int8", "max_cached_words": 1}
+        one = self.embedder(files, **settings)
+        two = self.embedder(files, **settings, num_output_representations=2)
+        assert torch.equal(two(IDS)[..., : one.get_output_dim()], one(IDS))
+        exact = self.embedder(
+            files, **{**settings, "precision": "float32"}, num_output_representations=2
+        )
+        assert not torch.equal(two(IDS), exact(IDS))
+        assert two._elmo._elmo_lstm._token_embedder.max_cached_words == 1
+
+    def test_configurations_and_weights_by_the_earlier_name(self, files):
+        settings = {
+            "do_layer_norm": True,
+            "dropout": 0.0,
+            "requires_grad": False,
+            "initial_state": "zero",
+            "precision": "float32",
+            "max_cached_words": 10,
+        }
+        two = self.embedder(files, "elmo_multi_token_embedder", **settings)
+        state = two.state_dict()
+        mixes = [name for name in state if "_lstm" not in name]
+        assert mixes == [
+            f"_elmo.scalar_mix_{number}.{name}"
+            for number in (0, 1)
+            for name in ("gamma", *(f"scalar_parameters.{layer}" for layer in range(3)))
+        ]
+        for number, name in enumerate(mixes):
+            state[name] += number
+        two.load_state_dict(state)
+        new = self.embedder(files, **settings, num_output_representations=2)
+        new.load_state_dict(state)
+        assert torch.equal(two(IDS), new(IDS))
+        three = self.embedder(files, "elmo_multi_token_embedder", num_output_representations=3)
+        assert 2 * three.get_output_dim() == 3 * two.get_output_dim()

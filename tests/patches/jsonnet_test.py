@@ -62,7 +62,8 @@ def test_settings(config: Path) -> None:
     config.write_text(text, encoding="utf-8")
     found = Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")}).as_dict()
     embedder = found["model"]["text_field_embedder"]["token_embedders"]["elmo"]
-    assert embedder["type"] == "elmo_multi_token_embedder"
+    assert embedder["type"] == "elmo_token_embedder"
+    assert embedder["num_output_representations"] == 2
     assert embedder["dropout"] == 0.2 and embedder["initial_state"] == "zero"
     assert found["model"]["regularizer"]["regexes"][0][1]["alpha"] == 1.0
     assert found["model"]["encoder"] == {
