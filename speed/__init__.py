@@ -1,1 +1,1 @@
-"""Speed side by side with AllenNLP's modules. `make benchmark` runs all of it."""
+"""Speed side by side with AllenNLP's modules. `make speed` measures everything."""

@@ -5,10 +5,10 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
+from speed.originals import elmo as original
 from speed.report import Row
 from speed.timing import take_turns
 from speed.workload import Corpus, Sentence
-from tests.support import originals
 
 # What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.
 _BATCHES_BEFORE = 40
@@ -93,7 +93,7 @@ def measure(
         if size not in workload.bars and size in ("small", "original") or not select(workload.name):
             continue
         if theirs is None:
-            theirs = originals.elmo.Elmo(options_file, weight_file, 1, dropout=0.0).eval()
+            theirs = original.Elmo(options_file, weight_file, 1, dropout=0.0).eval()
         ours = Elmo(
             options_file,
             weight_file,

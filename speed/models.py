@@ -1,19 +1,23 @@
 """The models that are timed, with random weights."""
 
-from typing import Dict, NamedTuple, Sequence, Tuple
+import os
+from typing import Dict, List, NamedTuple, Tuple
 
-from tests.support.testing import write_random_elmo
+import torch
+
+from allennlp_elmo_plugin import BiLm, BiLmOptions
+from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 
 _FILTERS = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
 
 
 class Size(NamedTuple):
-    """What a language model is made of; the names are those of options.json."""
+    """The parts of options.json in which the models differ."""
 
     lstm_dim: int
     projection_dim: int
     n_highway: int
-    filters: Sequence[Tuple[int, int]] = _FILTERS
+    filters: List[Tuple[int, int]] = _FILTERS
 
 
 SIZES: Dict[str, Size] = {
@@ -27,8 +31,24 @@ SIZES: Dict[str, Size] = {
 
 
 def write_model(size: str, folder: str) -> Tuple[str, str]:
-    """
-    options.json and weights.hdf5 of a model with random weights, in which errors of rounding do not
-    grow from step to step.
-    """
-    return write_random_elmo(folder, char_dim=16, **SIZES[size]._asdict())
+    """Write the options.json and weights.hdf5 of a random model, and return their paths."""
+    lstm_dim, projection_dim, n_highway, filters = SIZES[size]
+    options = BiLmOptions.from_dict(
+        {
+            "lstm": {
+                "dim": lstm_dim,
+                "projection_dim": projection_dim,
+                "n_layers": 2,
+                "cell_clip": 3.0,
+                "proj_clip": 3.0,
+                "use_skip_connections": True,
+            },
+            "char_cnn": {"embedding": {"dim": 16}, "filters": filters, "n_highway": n_highway},
+        }
+    )
+    torch.manual_seed(0)
+    bilm = BiLm(options)
+    files = os.path.join(folder, "options.json"), os.path.join(folder, "weights.hdf5")
+    options.write(files[0])
+    write_weights(files[1], bilm)
+    return files

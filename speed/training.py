@@ -16,26 +16,28 @@ from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
+from speed.originals import elmo as original
 from speed.report import Row
 from speed.timing import take_turns
 from speed.workload import Corpus
-from tests.support import originals
 
 NUM_STEPS = 20
 
 
 class Batch(NamedTuple):
     """
-    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS - 2, 50)`, to which
-    AllenNLP's module adds a begin and an end, and the targets of both directions, shape
-    `(batch_size, NUM_STEPS)` each.
+    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS, 50)`, the same
+    without the begin and the end, which AllenNLP's module adds, and the targets of both directions,
+    shape `(batch_size, NUM_STEPS)` each.
     """
 
-    character_ids: torch.Tensor
+    tokens: torch.Tensor
+    unbounded_tokens: torch.Tensor
     targets: torch.Tensor
     targets_reverse: torch.Tensor
 
@@ -43,7 +45,8 @@ class Batch(NamedTuple):
 def make_batch(corpus: Corpus, n_words: int, batch_size: int) -> Batch:
     rows = [[corpus.words[i] for i in corpus.word_ids(NUM_STEPS - 2)] for _ in range(batch_size)]
     targets = Corpus(n_words, seed=int(corpus.word_ids())).word_ids(2, batch_size, NUM_STEPS)
-    return Batch(batch_to_ids(rows), *torch.from_numpy(targets))
+    bounded = [[BEGIN_SENTENCE_WORD, *row, END_SENTENCE_WORD] for row in rows]
+    return Batch(batch_to_ids(bounded), batch_to_ids(rows), *torch.from_numpy(targets))
 
 
 class OurTraining(torch.nn.Module):
@@ -106,9 +109,7 @@ class AllenNlpTraining(torch.nn.Module):
     ) -> None:
         super().__init__()
         lstm = BiLmOptions.from_file(options_file)
-        self.encoder = originals.elmo._ElmoCharacterEncoder(
-            options_file, weight_file, requires_grad=True
-        )
+        self.encoder = original._ElmoCharacterEncoder(options_file, weight_file, requires_grad=True)
         self.lstm = ElmoLstm(
             input_size=lstm.projection_dim,
             hidden_size=lstm.projection_dim,
@@ -127,12 +128,12 @@ class AllenNlpTraining(torch.nn.Module):
     def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
         if samples is not None:
             self.softmax.choice_func = lambda *_: (samples.ids.numpy(), samples.num_tries)
-        tokens = self.encoder(batch.character_ids)
+        tokens = self.encoder(batch.unbounded_tokens)
         # (batch_size * NUM_STEPS, 2 * projection_dim)
         top = self.lstm(tokens["token_embedding"], tokens["mask"])[-1].flatten(0, 1)
         losses = [
             self.softmax(hidden, targets.flatten())
-            for hidden, targets in zip(top.chunk(2, 1), batch[1:])
+            for hidden, targets in zip(top.chunk(2, 1), batch[2:])
         ]
         return (losses[0] + losses[1]) / (2 * top.size(0))
 

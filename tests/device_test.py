@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import h5py
-import numpy
 import pytest
 import torch
 from allennlp.commands import main
@@ -21,6 +20,7 @@ from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_bilm
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
+from tests.support.device_checks import arrays_of, assert_close, check_on_gpu
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import write_random_elmo
 
@@ -45,38 +45,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """The settled state is found soon, and not quite settled."""
     monkeypatch.setattr(elmo_bilm, "_SETTLED_PASSES", 3)
-
-
-def arrays_of(value: Any) -> Any:
-    """The same with numpy's arrays for tensors."""
-    if isinstance(value, dict):
-        return {key: arrays_of(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [arrays_of(each) for each in value]
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def assert_close(actual: Any, expected: Any, atol: float = 1e-5) -> None:
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys()
-        for key in expected:
-            assert_close(actual[key], expected[key], atol)
-    elif isinstance(expected, list):
-        assert len(actual) == len(expected)
-        for pair in zip(actual, expected):
-            assert_close(*pair, atol)
-    elif isinstance(expected, (numpy.ndarray, float)):
-        numpy.testing.assert_allclose(actual, expected, rtol=10 * atol, atol=atol)
-    else:
-        assert actual == expected
-
-
-def check_on_gpu(compute: Callable[[torch.device], Any], atol: float = 1e-5) -> None:
-    """Compare what a function of the device returns on the CPU and on a GPU."""
-    expected = arrays_of(compute(CPU))
-    with gpu_for_tests() as gpu:
-        actual = arrays_of(compute(gpu.device))
-    assert_close(actual, expected, atol)
 
 
 # `ElmoEmbedder`

@@ -12,7 +12,7 @@ from allennlp.common import Params
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
-from tests.training_config.pretrain_test import _write_text
+from tests.support.pretraining import write_text
 
 OPTIONS = {
     "bidirectional": True,
@@ -54,7 +54,7 @@ def config(folder: Path, n_epochs: int = 2) -> Params:
 def corpus(tmp_path: Path) -> Path:
     """Shards, one of them empty, with blank lines; a held-out text smaller than a batch."""
     (tmp_path / "train").mkdir()
-    _write_text(tmp_path / "train" / "a", seed=1, n_sentences=20)
+    write_text(tmp_path / "train" / "a", seed=1, n_sentences=20)
     (tmp_path / "train" / "b").touch()
     text = (tmp_path / "train" / "a").read_text(encoding="utf-8")
     (tmp_path / "train" / "c").write_text(text.replace("\n", "\n\n \t\n"), encoding="utf-8")

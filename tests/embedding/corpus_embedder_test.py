@@ -17,6 +17,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import read_summary
+from tests.support.full_disk import Disk
 from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import read_arrays, write_random_elmo
 
@@ -218,8 +219,6 @@ class TestResume:
 
 
 def test_a_disk_that_is_full_at_once_leaves_nothing(files, tmp_path, monkeypatch):
-    from tests.embedding.journaled_file_test import Disk
-
     with monkeypatch.context() as context:
         Disk(context, 20000, OSError(28, "No space left on device"))
         with pytest.raises(OSError, match="No space left on device; nothing is kept"):

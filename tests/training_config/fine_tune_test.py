@@ -15,12 +15,7 @@ from allennlp.models import load_archive
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from tests.training_config.pretrain_test import (
-    SMALL,
-    SMALL_CHARACTERS,
-    RecordLosses,
-    _write_text,
-)
+from tests.support.pretraining import SMALL, SMALL_CHARACTERS, RecordLosses, write_text
 
 READERS = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
 
@@ -30,7 +25,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory, repository_root: Path) 
     """A folder with a trained model, its export `elmo`, and texts of it and of a new domain."""
     folder = tmp_path_factory.mktemp("pretrained")
     for name, seed, n_sentences in (("train", 1, 60), ("validation", 2, 11)):
-        _write_text(folder / f"{name}.txt", seed, n_sentences)
+        write_text(folder / f"{name}.txt", seed, n_sentences)
         text = (folder / f"{name}.txt").read_text(encoding="utf-8")
         new_text = text.replace("word3", "neu").replace("word1", "ﬁlm")
         (folder / f"new_{name}.txt").write_text(new_text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """Every configuration of pretraining, trained for a few steps by AllenNLP at a small size."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -12,60 +11,18 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
-from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from tests.support.pretraining import (
+    BATCH_SIZE,
+    N_WORDS,
+    SMALL,
+    SMALL_CHARACTERS,
+    RecordLosses,
+    write_text,
+)
 
 CONFIGS = ["original", "medium", "small", "token_embeddings", "demo"]
-N_WORDS = 40
-BATCH_SIZE = 4
-SMALL = {
-    "dataset_reader.batch_size": BATCH_SIZE,
-    "dataset_reader.num_steps": 5,
-    "validation_dataset_reader.batch_size": BATCH_SIZE,
-    "validation_dataset_reader.num_steps": 5,
-    "model.num_samples": 20,
-    "model.options.lstm.dim": 12,
-    "model.options.lstm.projection_dim": 8,
-    "trainer.num_epochs": 2,
-    "trainer.callbacks": ["record_losses"],
-}
-SMALL_CHARACTERS = {
-    "model.options.char_cnn.filters": [[1, 4], [2, 4], [3, 8]],
-    "model.options.char_cnn.embedding.dim": 4,
-}
-
-
-@TrainerCallback.register("record_losses")
-class RecordLosses(TrainerCallback):
-    """Keeps the losses of all training steps of the last run."""
-
-    losses: List[float] = []
-
-    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        RecordLosses.losses = []
-
-    def on_batch(
-        self,
-        trainer: Any,
-        batch_inputs: Any,
-        batch_outputs: List[Dict[str, Any]],
-        *args: Any,
-        is_training: bool,
-        **kwargs: Any,
-    ) -> None:
-        if is_training:
-            RecordLosses.losses += [output["loss"].item() for output in batch_outputs]
-
-
-def _write_text(path: Path, seed: int, n_sentences: int) -> None:
-    rng = random.Random(seed)
-    words = [f"word{i}" for i in range(N_WORDS)]
-    with open(path, "w", encoding="utf-8") as file:
-        for _ in range(n_sentences):
-            # Rarer words are further back, as the sampler assumes.
-            chosen = (words[int(N_WORDS * rng.random() ** 2)] for _ in range(rng.randint(1, 9)))
-            file.write(" ".join(chosen) + "\n")
 
 
 @pytest.fixture
@@ -73,8 +30,8 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with train.txt, validation.txt and a vocabulary, which the environment names."""
     folder = tmp_path / "corpus"
     folder.mkdir()
-    _write_text(folder / "train.txt", seed=1, n_sentences=60)
-    _write_text(folder / "validation.txt", seed=2, n_sentences=11)
+    write_text(folder / "train.txt", seed=1, n_sentences=60)
+    write_text(folder / "validation.txt", seed=2, n_sentences=11)
     make_vocabulary(folder / "train.txt", folder / "vocab")
     monkeypatch.setenv("TRAIN_DATA_PATH", str(folder / "train.txt"))
     monkeypatch.setenv("VALIDATION_DATA_PATH", str(folder / "validation.txt"))
