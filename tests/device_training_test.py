@@ -18,7 +18,7 @@ from allennlp.training.callbacks import TrainerCallback
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state, write_adagrad_state
+from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state, write_adagrad_state
 from tests.support.device_checks import arrays_of, assert_close, check_on_gpu
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import read_arrays

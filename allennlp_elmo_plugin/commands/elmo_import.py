@@ -45,7 +45,7 @@ from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, ARCHIVED_W
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
 from allennlp_elmo_plugin.models.pretrained import find_vocabulary, read_folder
-from allennlp_elmo_plugin.training.adagrad_state import write_adagrad_state
+from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
 

@@ -1,6 +1,6 @@
 """
-What training a language model needs beside AllenNLP's trainer. Start with `resumable_trainer.py`,
-which trains and recovers; `run_folder.py` guards the folder of a run.
+What training a language model needs in addition to AllenNLP's trainer. Start with
+`resumable_trainer.py`, which trains and recovers; `run_folder.py` guards the folder of a run.
 """
 
 from allennlp_elmo_plugin.training import callbacks

@@ -1,3 +1,5 @@
+"""The check that a vocabulary is sorted by frequency, as the sampled softmax requires."""
+
 import logging
 import math
 
@@ -9,11 +11,11 @@ logger = logging.getLogger(__name__)
 class FrequencyOrderCheck:
     """
     Warns when the words of a text are not in the order of frequency that a log-uniform sampler
-    takes for granted. In another order sampling spoils the training, and nothing shows it.
+    requires. With another order training fails silently.
 
-    The order is wrong where the first words of the text, coded by the sampler's distribution, take
-    more than coded by none (every word alike). Natural text in order takes far less: the mean of
-    `ln k` is about half of `ln n_words`, and in a random order nearly all of it.
+    The order is wrong if the first words of the text cost more bits under the sampler's
+    distribution than under a uniform one. Natural text in order costs far fewer: the mean of `ln k`
+    is about half of `ln n_words`, and in a random order nearly all of it.
 
     # Parameters
 
@@ -30,12 +32,7 @@ class FrequencyOrderCheck:
         self._cost = 0.0
 
     def __call__(self, targets: torch.Tensor) -> None:
-        """
-        # Parameters
-
-        targets : `torch.Tensor`
-            Vocabulary ids of the next words of the text, shape `(n_tokens,)`.
-        """
+        """Count vocabulary ids of the next words of the text, shape `(n_tokens,)`."""
         if self._n_seen >= self._n_tokens:
             return
         p = torch.log1p(1.0 / (targets.double() + 1.0)) / math.log(self._n_words + 1)

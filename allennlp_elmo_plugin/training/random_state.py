@@ -1,7 +1,4 @@
-"""
-The states of all random number generators that training may draw from: Python's, NumPy's, torch's
-on the CPU and on the GPU of the training.
-"""
+"""The states of the random number generators of Python, NumPy and torch (CPU and GPU)."""
 
 import random
 from typing import Any, Dict
@@ -12,21 +9,14 @@ import torch
 
 def get_random_state(device: torch.device) -> Dict[str, Any]:
     """
-    # Parameters
-
-    device : `torch.device`
-        The device of the training.
-
-    # Returns
-
-    `Dict[str, Any]`
-        Tensors and plain Python values, which `torch.load` takes without trusting the file.
+    Return the states, with that of the GPU if training runs on `device`: tensors and plain Python
+    values, which `torch.load` reads without trusting the file.
     """
     numpy_state: Any = numpy.random.get_state()
     name, keys, *rest = numpy_state
     state = {
         "python": random.getstate(),
-        # The keys are unsigned, which older torch has no tensors for.
+        # Older torch has no tensors of unsigned numbers.
         "numpy": [name, keys.tolist(), *rest],
         "torch": torch.get_rng_state(),
         "cuda": None,
@@ -37,10 +27,7 @@ def get_random_state(device: torch.device) -> Dict[str, Any]:
 
 
 def set_random_state(state: Dict[str, Any], device: torch.device) -> None:
-    """
-    Restore what `get_random_state` returned. The GPU's part is left out where training goes on
-    without one.
-    """
+    """Restore what `get_random_state` returned; the GPU's part only if `device` is a GPU."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))

@@ -1,3 +1,6 @@
+"""The trainer whose runs recover exactly after a kill."""
+
+import glob
 import logging
 import os
 import zipfile
@@ -9,7 +12,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
-from allennlp.training.moving_average import MovingAverage
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.files.whole_file import whole_file
@@ -17,8 +19,6 @@ from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 
 logger = logging.getLogger(__name__)
-
-_SET_ASIDE = ".incomplete"
 
 
 @register_anew(Trainer, "gradient_descent", constructor="from_partial_objects")
@@ -29,25 +29,25 @@ class ResumableTrainer(GradientDescentTrainer):
     its last checkpoint on. Where computation is deterministic (one thread on a CPU), they are equal
     to the bit.
 
-    It takes the place of the trainer "gradient_descent", AllenNLP's default, so that no
-    configuration can forget it. Models and data loaders other than the language model
-    "bidirectional_lm" with "truncated_bptt" are trained by AllenNLP's code alone.
+    It replaces the trainer "gradient_descent", AllenNLP's default, so that no configuration can
+    forget it. Models and data loaders other than the language model "bidirectional_lm" with
+    "truncated_bptt" are trained by AllenNLP's code alone.
 
-    AllenNLP's checkpoints have the parameters and the optimizer's state. To them are added the
+    AllenNLP's checkpoints have the parameters and the optimizer's state. This trainer adds the
     carried LSTM states and metrics (`training_state` of the model), the position in the text
     (`state_dict` of the data loaders), the random number generators, and the sums of the losses of
-    the epoch. AllenNLP recovers by reading again all that was read before; here reading starts from
-    the position. Checkpoints that the kill left half written are removed, and weights or training
-    states without their other half are set aside, so that the checkpoint before is taken.
+    the epoch. AllenNLP recovers by reading again what was read before; here reading starts from the
+    position. Damaged or incomplete checkpoints are removed or set aside, and the checkpoint before
+    is used.
 
-    A run that had ended, or was stopped early, is not trained any further when it is recovered: it
+    When a run is recovered that had ended, or was stopped early, it is not trained any further. It
     gets the metrics and the archive that a kill may have prevented.
 
-    In distributed training each process saves and gets back its own state, and draws other random
-    numbers than the others.
+    In distributed training each process saves and restores a state, and draws other random numbers
+    than the others.
 
-    A trainer, not a callback, since a callback has no part in how a trainer skips what is done, in
-    the metrics of an epoch, and in what processes other than the first save.
+    This is a trainer, not a callback, since a callback can't change how a trainer skips finished
+    batches, the metrics of an epoch, or what processes other than the first save.
 
     # Parameters
 
@@ -65,37 +65,47 @@ class ResumableTrainer(GradientDescentTrainer):
         self.model: Any
         self.data_loader: Any
         self._serialization_dir: str
-        # `_rank` is that among the processes of one machine.
+        # `_rank` counts the processes of one machine.
         self._global_rank = dist.get_rank() if self._distributed else 0
         if self._distributed and hasattr(model, "training_state"):
-            # All have the seed of the configuration, and the weights of the first by now.
+            # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
         self._progress: Optional[_Progress] = None
         if hasattr(self.model, "training_state") and hasattr(self.data_loader, "state_dict"):
             self._progress = _Progress(self._serialization_dir)
-            # First, so that the others get the right losses.
+            # It comes first, so that the other callbacks get the right losses.
             self._callbacks.insert(0, self._progress)
 
     def train(self) -> Dict[str, Any]:
         try:
             return super().train()
         except RuntimeError as error:
-            # torch has neither a class for it, nor the name of the file.
-            if self._progress is None or "inline_container.cc" not in str(error):
-                raise
+            # torch has neither a class for it nor the name of the file: the one that was cut off.
+            paths = sorted(glob.glob(os.path.join(glob.escape(self._serialization_dir), "*.th")))
+            path = next((path for path in paths if not zipfile.is_zipfile(path)), None)
             raise OSError(
-                f"Can't write {_cut_off_file(self._serialization_dir)}: the disk is full, or a "
-                "quota is reached. Make room, and go on with `allennlp train --recover`"
+                f"Can't write {path or self._serialization_dir}: the disk is full, or a quota is "
+                "reached. Make room, and continue with `allennlp train --recover`"
             ) from error
 
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:
-            state = self._state()
+            state = {
+                "total_batches": self._total_batches_completed,
+                "sums": dict(self._progress.sums),
+                "model": self.model.training_state(),
+                "data_loaders": [
+                    loader.state_dict() if hasattr(loader, "state_dict") else None
+                    for loader in self._data_loaders
+                ],
+                "scaler": None if self._scaler is None else self._scaler.state_dict(),
+                "random": get_random_state(self.cuda_device),
+            }
             self._progress.states = [state]
             if self._distributed:
                 self._progress.states = [None] * self._world_size
                 dist.all_gather_object(self._progress.states, state)
-                # AllenNLP tells the first process alone, and the others would come again at once.
+                # AllenNLP does this in the first process only; the others would save every batch.
                 self._set_last_save(self._epochs_completed, self._batches_in_epoch_completed)
         return super().get_checkpoint_state()
 
@@ -103,21 +113,6 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._checkpointer is not None:
             self._checkpointer._last_save_num_epochs_completed = n_epochs
             self._checkpointer._last_save_num_batches_in_epoch_completed = n_batches
-
-    def _state(self) -> Dict[str, Any]:
-        """The state of this process that AllenNLP does not save."""
-        assert self._progress is not None
-        return {
-            "total_batches": self._total_batches_completed,
-            "sums": dict(self._progress.sums),
-            "model": self.model.training_state(),
-            "data_loaders": [
-                loader.state_dict() if hasattr(loader, "state_dict") else None
-                for loader in self._data_loaders
-            ],
-            "scaler": None if self._scaler is None else self._scaler.state_dict(),
-            "random": get_random_state(self.cuda_device),
-        }
 
     @property
     def _data_loaders(self) -> List[Any]:
@@ -130,7 +125,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 self._start_after_batches_in_epoch_completed
             ):
                 logger.warning(
-                    "This run goes on with LSTM states of zero, since its data loader keeps no "
+                    "This run continues with LSTM states of zero, since its data loader keeps no "
                     'position in the text; for runs that recover exactly use "truncated_bptt"'
                 )
             return
@@ -139,7 +134,7 @@ class ResumableTrainer(GradientDescentTrainer):
             _drop_incomplete_checkpoints(self._checkpointer, n_shards)
         if self._distributed:
             dist.barrier()
-        parameters = None if self._moving_average is None else self._moving_average._parameters
+        parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         super()._maybe_restore_checkpoint()
         if not self._progress.recovered:
             return
@@ -154,10 +149,14 @@ class ResumableTrainer(GradientDescentTrainer):
             if loader_state is not None:
                 loader.load_state_dict(loader_state)
         if self._moving_average is not None:
-            _follow_parameters(self._moving_average, parameters)
+            # AllenNLP restored copies of the model's parameters, and averages on the CPU.
+            self._moving_average._parameters = parameters
+            for averages in (self._moving_average._shadows, self._moving_average._backups):
+                for name, parameter in parameters:
+                    averages[name] = averages[name].to(parameter.device)
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
-        # The next checkpoint comes when it would have come.
+        # The next checkpoint is saved when the run would have saved it without the kill.
         self._set_last_save(
             self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
         )
@@ -165,8 +164,9 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _restore_best_model(self) -> None:
         """
-        AllenNLP copies the best model after the checkpoint at the end of an epoch, and a kill
-        in between would lose it. And it keeps the place of the folder when it was saved.
+        Save or find the weights of the best epoch. AllenNLP saves them after the checkpoint at the
+        end of an epoch, and a kill in between would lose them; and its path to them is that of the
+        folder before it was moved.
         """
         is_sharded = self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded
         if (
@@ -181,7 +181,7 @@ class ResumableTrainer(GradientDescentTrainer):
                     raise ConfigurationError(
                         f"{self._best_model_filename} is missing: the weights of epoch "
                         f"{self._metric_tracker.best_epoch}, the best so far. Put the file back; "
-                        "or, to go on without them, copy any other weights of the run there"
+                        "or, to continue without them, copy any other weights of the run there"
                     )
             return
         self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
@@ -202,7 +202,7 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._epochs_completed < self._start_after_epochs_completed:
             return {}
         if self._progress.recovered:
-            self._go_on()
+            self._continue_epoch()
         metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
         for name, total in self._progress.sums.items():
@@ -212,10 +212,13 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
         n_completed = self._start_after_epochs_completed
-        if self._progress is None or not self._progress.recovered or not self._has_ended:
+        has_ended = self._start_after_batches_in_epoch_completed == 0 and (
+            n_completed >= self._num_epochs or self._metric_tracker.should_stop_early()
+        )
+        if self._progress is None or not self._progress.recovered or not has_ended:
             return super()._try_train()
         logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
-        self._go_on()
+        self._continue_epoch()
         n_epochs, self._num_epochs = self._num_epochs, n_completed
         try:
             super()._try_train()  # skips all epochs, and loads the best weights
@@ -223,28 +226,19 @@ class ResumableTrainer(GradientDescentTrainer):
             self._num_epochs = n_epochs
         return self._progress.metrics, n_completed - 1
 
-    @property
-    def _has_ended(self) -> bool:
-        """Whether the recovered run trained for all its epochs, or was stopped early."""
-        return self._start_after_batches_in_epoch_completed == 0 and (
-            self._start_after_epochs_completed >= self._num_epochs
-            or self._metric_tracker.should_stop_early()
-        )
-
-    def _go_on(self) -> None:
-        """Goes on in the middle, or at the beginning, of the epoch to be trained next."""
+    def _continue_epoch(self) -> None:
+        """Restore where the recovered run was in the epoch to be trained next."""
         assert self._progress is not None
         state = self._progress.states[self._global_rank]
         self._progress.recovered = False
         self._progress.sums = state["sums"]
         self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
         self._total_batches_completed = state["total_batches"]
-        # Nothing is to be skipped: the data loader starts from there.
+        # AllenNLP skips nothing: the data loader starts from there.
         self._start_after_batches_in_epoch_completed = 0
         for callback in self._callbacks:
             if isinstance(callback, ConfidenceChecksCallback) and self._primary:
-                # These were done at the first batch, and only there AllenNLP removes their hooks,
-                # which take memory at every step.
+                # AllenNLP removes their hooks at the first batch, which is past; they cost memory.
                 callback._verification.destroy_hooks()
         set_random_state(state["random"], self.cuda_device)
 
@@ -252,8 +246,8 @@ class ResumableTrainer(GradientDescentTrainer):
 class _Progress(TrainerCallback):
     """
     The part of the checkpoints that `ResumableTrainer` adds: the states of the processes, the
-    metrics of the last epoch, and the sums of the losses in the current one, from which the losses
-    that AllenNLP reports are corrected.
+    metrics of the last epoch, and the sums of the losses in the current one, which replace those
+    that AllenNLP counts from the recovery on.
     """
 
     def __init__(self, serialization_dir: str) -> None:
@@ -292,7 +286,7 @@ class _Progress(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        # Those that an earlier epoch added stay, whether or not there was a kill in between.
+        # What callbacks added in an earlier epoch stays, with or without a kill in between.
         for name, value in self.metrics.items():
             metrics.setdefault(name, value)
         self.metrics = metrics  # other callbacks may add to them
@@ -315,19 +309,17 @@ class _Progress(TrainerCallback):
 def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:
     """
     Make the newest complete checkpoint the last one. AllenNLP writes the model's state and then the
-    trainer's under their final names: after a kill in between it would take what is there for the
-    last checkpoint, and not write over it either.
-
-    Files that were not written to the end are removed. Others keep their content, under a name that
-    AllenNLP doesn't know.
+    trainer's under their final names: after a kill in between it would recover from what is there,
+    and never overwrite it. Files that were cut off are removed; others are renamed to
+    `....incomplete`.
     """
+    folder = checkpointer._serialization_dir
     files: Dict[Tuple[int, int], List[str]] = {}
-    for name in os.listdir(checkpointer._serialization_dir):
+    for name in os.listdir(folder):
         point = checkpointer._parse_model_state_path(name)
         point = point or checkpointer._parse_training_state_path(name)
         if point is not None:
-            path = os.path.join(checkpointer._serialization_dir, name)
-            files.setdefault(point, []).append(path)
+            files.setdefault(point, []).append(os.path.join(folder, name))
     for point in sorted(files, reverse=True):
         paths = files[point]
         if len(paths) == 2 * n_shards and all(map(_is_whole, paths)):
@@ -335,8 +327,8 @@ def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> N
         aside = []
         for path in paths:
             if zipfile.is_zipfile(path):
-                os.replace(path, f"{path}{_SET_ASIDE}")
-                aside.append(f"{path}{_SET_ASIDE}")
+                aside.append(f"{path}.incomplete")
+                os.replace(path, aside[-1])
             else:
                 os.remove(path)
         logger.warning(
@@ -347,41 +339,19 @@ def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> N
         )
     if files:
         logger.warning(
-            "There is no complete checkpoint in %s: the run starts from its beginning",
-            checkpointer._serialization_dir,
+            "There is no complete checkpoint in %s: the run starts from its beginning", folder
         )
-
-
-def _follow_parameters(moving_average: MovingAverage, parameters: Any) -> None:
-    """
-    AllenNLP gives a moving average back the parameters that it was saved with, no longer those of
-    the model, and its averages on the CPU.
-    """
-    moving_average._parameters = parameters
-    for averages in (moving_average._shadows, moving_average._backups):
-        for name, parameter in parameters:
-            averages[name] = averages[name].to(parameter.device)
-
-
-def _cut_off_file(serialization_dir: str) -> str:
-    """
-    The path of the weights or the training state that could not be written to the end, or that of
-    the folder if there is none.
-    """
-    names = sorted(name for name in os.listdir(serialization_dir) if name.endswith(".th"))
-    paths = [os.path.join(serialization_dir, name) for name in names]
-    return next((path for path in paths if not zipfile.is_zipfile(path)), serialization_dir)
 
 
 def _is_whole(path: str) -> bool:
     """
-    Whether a file is as `torch.save` wrote it: the table of contents comes last, and has a checksum
-    of each part.
+    Return whether a file is as `torch.save` wrote it: the table of contents comes last, and has a
+    checksum of each part.
     """
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip() is None
     except OSError:
-        raise  # it can't be read
-    except Exception:  # of whatever stands where the table of contents should be
+        raise  # The file can't be read.
+    except Exception:  # Of any kind: anything may stand where the table of contents should be.
         return False

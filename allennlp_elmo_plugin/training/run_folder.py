@@ -20,12 +20,10 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 
-# AllenNLP's own, whatever the plugin makes of their names.
+# AllenNLP's own, which the plugin replaces under their names.
 _train_model = train.train_model
 _create_serialization_dir = training_util.create_serialization_dir
 
-# Runs of earlier versions have the second.
-_LOCK_NAMES = (LOCK_NAME, ".lock")
 _TRAINED = re.compile(r"(model_state_.*|best)\.th")
 
 
@@ -40,10 +38,10 @@ def train_model(
     **kwargs: Any,
 ) -> Any:
     """
-    AllenNLP's function of this name. It locks the folder, and before a run is recovered checks that
-    its configuration is `params` and its vocabulary the one in there: AllenNLP replaces the
-    vocabulary first, and nothing shows that the rows of embeddings and softmax then belong to other
-    words. Nothing has been written to the folder when it is refused, but for its lock.
+    AllenNLP's function of this name, which also locks the folder. Before a run is recovered, it
+    checks that the run has the configuration `params` and the vocabulary that they name: AllenNLP
+    would replace the vocabulary, so that the rows of embeddings and softmax silently belong to
+    other words. If it refuses, it has written nothing to the folder except its lock.
 
     # Raises
 
@@ -53,8 +51,8 @@ def train_model(
     """
     folder = Path(serialization_dir)
     names = _names(folder)
-    # A run that was killed before anything was written has nothing but its lock.
-    recover = recover and (bool(names) or not _has_lock(folder))
+    # A run that was killed before it wrote anything left nothing but its lock.
+    recover = recover and (bool(names) or not (folder / LOCK_NAME).exists())
     refused_by_allennlp = (
         (recover and force)
         or (recover and CONFIG_NAME not in names)
@@ -85,25 +83,21 @@ def create_serialization_dir(
 ) -> None:
     """AllenNLP's function of this name, for which a folder with nothing but a lock is new."""
     folder = Path(serialization_dir)
-    if recover or _names(folder) or not _has_lock(folder):
+    if recover or _names(folder) or not (folder / LOCK_NAME).exists():
         _create_serialization_dir(params, serialization_dir, recover, force)
 
 
-def _has_lock(folder: Path) -> bool:
-    return any((folder / name).exists() for name in _LOCK_NAMES)
-
-
 def _names(folder: Path) -> Set[str]:
-    """What is in a folder; once it has its lock, without hidden files, which a kill may leave."""
+    """List a folder; if it has its lock, without hidden files, which a killed run may leave."""
     names = set(os.listdir(folder)) if folder.is_dir() else set()
-    if _has_lock(folder):
+    if LOCK_NAME in names:
         names = {name for name in names if not name.startswith(".")}
     return names
 
 
 def _remove_contents(folder: Path) -> None:
-    """Of the whole folder but its lock."""
-    # First what every run has: after a kill nobody can recover the rest.
+    """Remove everything but the lock."""
+    # The file that every run has goes first: after a kill nobody can recover the rest.
     for path in sorted(folder.iterdir(), key=lambda path: path.name != CONFIG_NAME):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -112,7 +106,7 @@ def _remove_contents(folder: Path) -> None:
 
 
 def _check_config(params: Params, folder: Path) -> None:
-    """AllenNLP does so too, but fails on a new key, and its error names none."""
+    """Compare like AllenNLP, but name the keys that differ, also if they are new."""
     path = folder / CONFIG_NAME
     before, now = (each.as_flat_dict() for each in (Params.from_file(path), params))
     keys = sorted(
@@ -135,12 +129,12 @@ def _check_vocabulary(params: Params, folder: Path) -> None:
     """`check_vocabulary_of_run` for the vocabulary that a configuration reads from files."""
     section = params.duplicate().pop("vocabulary", None)
     if (
-        isinstance(section, Params)  # or a type alone, which reads no files
+        isinstance(section, Params)  # A string, a type alone, reads no files.
         and section.get("type") in ("from_files", "extend")
         and _has_vocabulary(folder)
     ):
         vocab = Vocabulary.from_params(section, instances=[])
-        # In distributed training AllenNLP reads it from the folder, however much of it is there.
+        # Distributed training reads the folder's vocabulary, even if that is incomplete.
         check_vocabulary_of_run(vocab, folder, "distributed" in params)
 
 
@@ -153,11 +147,11 @@ def check_vocabulary_of_run(
     # Parameters
 
     vocab : `Vocabulary`
-        What the model is to go on with.
+        The vocabulary to continue with.
     folder : `str`
         The folder of the run. Nothing is checked if it has no vocabulary of a language model.
     before_training : `bool`, optional (default = `False`)
-        Whether a run without any weights counts, too.
+        Whether to check a run without any weights, too.
 
     # Raises
 

@@ -1,3 +1,5 @@
+"""Perplexity that counts every token once."""
+
 import math
 from typing import Dict
 
@@ -10,34 +12,21 @@ from allennlp.training.metrics import Metric
 class TokenPerplexity(Metric):
     """
     `exp` of the mean negative log likelihood of a token, every token counted once. AllenNLP's
-    `perplexity` averages over batches, of whatever size.
+    `perplexity` averages over batches, whatever their size.
     """
 
     def __init__(self) -> None:
-        self._total = 0.0
-        self._n_tokens = 0.0
+        self.reset()
 
     def __call__(  # type: ignore[override]
         self, loss: torch.Tensor, n_tokens: int
     ) -> None:
-        """
-        # Parameters
-
-        loss : `torch.Tensor`
-            Sum of the negative log likelihoods, in nats; a scalar.
-        n_tokens : `int`
-            Tokens in the sum.
-        """
+        """Add the summed negative log likelihood, in nats, of so many tokens."""
         self._total += dist_reduce_sum(float(loss))
         self._n_tokens += dist_reduce_sum(n_tokens)
 
     def get_metric(self, reset: bool = False) -> float:
-        """
-        # Returns
-
-        `float`
-            The perplexity; 0 if no token was seen, infinite where a float can't hold it.
-        """
+        """Return the perplexity; 0 if no token was seen, infinity where a float can't hold it."""
         perplexity = 0.0
         if self._n_tokens:
             loss = self._total / self._n_tokens
@@ -47,12 +36,13 @@ class TokenPerplexity(Metric):
         return perplexity
 
     def state_dict(self) -> Dict[str, float]:
-        """What was added up since the last `reset`."""
+        """Return the sums since the last `reset`."""
         return {"total": self._total, "n_tokens": self._n_tokens}
 
     def load_state_dict(self, state: Dict[str, float]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._total, self._n_tokens = state["total"], state["n_tokens"]
 
     def reset(self) -> None:
-        self._total = self._n_tokens = 0.0
+        self._total = 0.0
+        self._n_tokens = 0.0

@@ -1,3 +1,5 @@
+"""The loop that evaluates in all processes of distributed training."""
+
 from typing import Any, Dict
 
 import torch.distributed as dist
@@ -15,10 +17,10 @@ from allennlp_elmo_plugin.registration import register_anew
 class TrainingLoop(TrainModel):
     """
     AllenNLP's training loop, in which all processes of distributed training evaluate a language
-    model on the test set: each reads its rows of the text, and the metrics are of all of them.
-    AllenNLP evaluates in the first process alone, which then waits for the others in vain.
+    model on the test set: each reads its rows of the text, and the metrics count all rows. AllenNLP
+    evaluates in the first process alone, which then waits for the others forever.
 
-    It takes the place of the loop "default". Other models are evaluated by AllenNLP's code alone.
+    It replaces the loop "default". Other models are evaluated by AllenNLP's code alone.
 
     # Parameters
 
@@ -46,16 +48,8 @@ def evaluate_together(
     model: Model, data_loader: DataLoader, cuda_device: Any, batch_weight_key: str = ""
 ) -> Dict[str, Any]:
     """
-    Evaluate in all processes of distributed training, or in the only one.
-
-    # Parameters
-
-    Those of AllenNLP's `evaluate`.
-
-    # Returns
-
-    `Dict[str, Any]`
-        The metrics, with the mean of the processes' losses.
+    Run AllenNLP's `evaluate` in all processes of distributed training, or in the only one, and
+    return the metrics, with the mean of the processes' losses.
     """
     metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
     if is_distributed() and "loss" in metrics:

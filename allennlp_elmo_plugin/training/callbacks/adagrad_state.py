@@ -1,3 +1,5 @@
+"""The callback that continues the training of a checkpoint of bilm-tf."""
+
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -5,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state
+from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state
 
 if TYPE_CHECKING:
     from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
@@ -16,9 +18,9 @@ logger = logging.getLogger(__name__)
 @TrainerCallback.register("adagrad_state")
 class AdagradStateCallback(TrainerCallback):
     """
-    Starts training with the state of Adagrad that `allennlp elmo-import` took out of a checkpoint
-    of bilm-tf. Together with the imported model, training goes on as if it had never stopped; with
-    fresh accumulators the first updates would be too large.
+    Starts training with the state of Adagrad that `allennlp elmo-import` read from a checkpoint of
+    bilm-tf. With the imported model, training continues as if it had never stopped; with fresh
+    accumulators the first updates would be too large.
 
     ```jsonnet
     model: { type: "from_archive", archive_file: "imported/model.tar.gz" },
@@ -28,12 +30,12 @@ class AdagradStateCallback(TrainerCallback):
     }
     ```
 
-    A run that is recovered has its own state, and keeps it.
+    A recovered run keeps the state of its checkpoint.
 
     # Parameters
 
     serialization_dir : `str`
-        Given by the trainer.
+        Passed by the trainer.
     file : `str`
         The `adagrad.hdf5`.
     """

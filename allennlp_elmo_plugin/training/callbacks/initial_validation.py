@@ -1,3 +1,5 @@
+"""The callback that validates before the first update."""
+
 import logging
 import os
 from typing import TYPE_CHECKING, Any, Dict
@@ -19,16 +21,14 @@ METRICS_FILE = "metrics_initial.json"
 @TrainerCallback.register("initial_validation")
 class InitialValidationCallback(TrainerCallback):
     """
-    Validates before the first update: what a pretrained model is worth on the new text as it is.
-    The metrics are in the log, in `metrics_initial.json` of the folder of the run, and with those
-    of training as `initial_validation_...`.
-
-    Training itself is that without this callback.
+    Validates before the first update, to show how a pretrained model does on the new text. The
+    metrics are in the log, in `metrics_initial.json` in the folder of the run, and among those of
+    training as `initial_validation_...`. Training itself does not change.
 
     # Parameters
 
     serialization_dir : `str`
-        Given by the trainer.
+        Passed by the trainer.
     """
 
     def __init__(self, serialization_dir: str) -> None:
@@ -52,7 +52,7 @@ class InitialValidationCallback(TrainerCallback):
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():
-                # Shown at any level of logging: what comes after is compared with it.
+                # At a level that is always shown, for comparison with the metrics of training.
                 logger.warning("Before training: %s %.4f", key, value)
             dump_metrics(os.path.join(self.serialization_dir, METRICS_FILE), self.metrics)
 

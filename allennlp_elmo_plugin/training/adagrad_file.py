@@ -1,5 +1,7 @@
+"""The state of Adagrad as an HDF5 file: for each parameter the sum of its squared gradients."""
+
 import os
-from typing import Any, Dict, Iterable, Iterator, Tuple, Union
+from typing import Dict, Iterable, Iterator, Tuple, Union
 
 import numpy
 import torch
@@ -8,7 +10,7 @@ from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
 
 _STEP = "step"
-# Rows of a table that are held at a time.
+# Rows of a table are read in pieces of this size.
 _CHUNK_BYTES = 2**26
 
 
@@ -18,17 +20,16 @@ def write_adagrad_state(
     step: int,
 ) -> None:
     """
-    Writes the state of Adagrad as an HDF5 file, whole or not at all: for each parameter the sum of
-    its squared gradients, by the parameter's name.
+    Write the state of Adagrad, whole or not at all.
 
     # Parameters
 
     path : `str`
         The HDF5 file.
     accumulators : `Iterable[Tuple[str, torch.Tensor]]`
-        The name and the sum of each parameter, one after the other.
+        The name and the sum of each parameter.
     step : `int`
-        Updates that were made so far.
+        The number of updates so far.
     """
     import h5py
 
@@ -48,7 +49,7 @@ def read_adagrad_state(
     optimizer: torch.optim.Optimizer,
 ) -> int:
     """
-    Gives an optimizer the state that `write_adagrad_state` wrote, in its own memory.
+    Copy the state that `write_adagrad_state` wrote into the memory of an optimizer.
 
     # Parameters
 
@@ -63,17 +64,17 @@ def read_adagrad_state(
     # Returns
 
     `int`
-        Updates that were made so far.
+        The number of updates so far.
 
     # Raises
 
     `FileNotFoundError`, or `ValueError` that says what does not fit.
     """
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{path}: there is no such file")
     states = dict(_states(parameters, optimizer))
     with open_weight_file(path) as state_file:
-        step = _read_step(state_file, path)
+        step = state_file.attrs.get(_STEP)
+        if not isinstance(step, numpy.integer) or step < 0:
+            raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
         for name, state in states.items():
             shape = tuple(state["sum"].shape)
             stored = state_file.get(name)
@@ -85,14 +86,7 @@ def read_adagrad_state(
                 )
         for name, state in states.items():
             _copy(state_file[name], state["sum"])
-            state["step"].fill_(step)
-    return step
-
-
-def _read_step(state_file: Any, path: Union[str, "os.PathLike[str]"]) -> int:
-    step = state_file.attrs.get(_STEP)
-    if not isinstance(step, numpy.integer) or step < 0:
-        raise ValueError(f"{path}: not a state of Adagrad (it has no number of steps)")
+            state["step"].fill_(int(step))
     return int(step)
 
 
@@ -106,7 +100,7 @@ def _states(
             if "sum" not in state or "step" not in state:
                 raise ValueError(
                     f"the optimizer {type(optimizer).__name__} keeps no sums of squared gradients; "
-                    "only Adagrad can go on from a state of Adagrad"
+                    "only Adagrad can continue from a state of Adagrad"
                 )
             yield name, state
 

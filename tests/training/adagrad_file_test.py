@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from allennlp_elmo_plugin.training import adagrad_state
-from allennlp_elmo_plugin.training.adagrad_state import read_adagrad_state, write_adagrad_state
+from allennlp_elmo_plugin.training import adagrad_file
+from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state, write_adagrad_state
 
 
 def make(seed=0):
@@ -25,7 +25,7 @@ def train(model, optimizer, n_steps):
 
 @pytest.mark.parametrize("chunk", [16, 2**26])
 def test_round_trip(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(adagrad_state, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(adagrad_file, "_CHUNK_BYTES", chunk)
     model, optimizer = make()
     train(model, optimizer, 5)
     sums = [(name, optimizer.state[p]["sum"]) for name, p in model.named_parameters()]
@@ -62,5 +62,5 @@ def test_nothing_changes_unless_all_fits(tmp_path):
     with pytest.raises(ValueError, match="has nothing for the parameter 'weight'"):
         read_adagrad_state(tmp_path / "state.hdf5", model.named_parameters(), optimizer)
     assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(FileNotFoundError, match="no such weight file"):
         read_adagrad_state(tmp_path / "nothing", model.named_parameters(), optimizer)
