@@ -1,3 +1,5 @@
+"""The AllenNLP model that trains a `BiLm` as bilm-tf does."""
+
 import logging
 import math
 import os
@@ -36,71 +38,55 @@ logger = logging.getLogger(__name__)
 _PRECISIONS = ("float32", "bfloat16")
 
 
-class _ScaleGradient(torch.autograd.Function):
-    """
-    Leaves a value as it is, and multiplies its gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor, factor: float) -> torch.Tensor:
-        ctx.factor = factor
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad * ctx.factor, None
-
-
 @Model.register("bidirectional_lm")
 class BidirectionalLanguageModel(Model):
     """
     The language model of ELMo (Peters et al. 2018), trained as bilm-tf trains it: a `BiLm` with a
-    `Softmax`, read by truncated back-propagation through time over the windows of the dataset
-    reader `truncated_bptt_lm`. LSTM states are carried from window to window, row by row;
-    evaluation has states of its own, which start from zero at every pass.
+    `Softmax`, trained by truncated back-propagation through time over the windows of the dataset
+    reader `truncated_bptt_lm`. LSTM states are carried from window to window, row by row.
+    Evaluation carries separate states, which start from zero at every pass.
 
     `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
-    Its gradient is that of `num_steps * loss`, which bilm-tf takes and which its learning rate and
-    gradient norm (`all_clip_norm_val`) are made for. In distributed training each process weighs
-    its loss by its share of the words, so that the mean of the processes is that of all words.
+    Its gradient is that of `num_steps * loss`, as in bilm-tf, whose learning rate and gradient norm
+    (`all_clip_norm_val`) fit it. In distributed training each process weights its loss by its share
+    of the words, so that the mean of the processes is that of all words.
 
     In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
-    always that of the full one: the two are not to be compared, nor are the perplexities that
-    follow from them. A warning says so when training starts.
+    always that of the full one. Don't compare the two, or the perplexities that follow from them; a
+    warning says so when training starts.
 
     # Parameters
 
     vocab : `Vocabulary`
         With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
     options : `Dict[str, Any]`, optional (default = `None`)
-        What the model is made of: the keys of bilm-tf's options.json. Of its keys for training
-        those count that the model uses (`dropout`, `sample_softmax`, `n_negative_samples_batch`,
-        `share_embedding_softmax`); without `char_cnn` it has a token embedding.
+        The keys of bilm-tf's options.json. Of its keys for training, the model uses `dropout`,
+        `sample_softmax`, `n_negative_samples_batch` and `share_embedding_softmax`. Without
+        `char_cnn` it has a token embedding.
     options_file : `str`, optional (default = `None`)
         An options.json, in place of `options`.
     pretrained_file : `str`, optional (default = `None`)
-        A language model to go on from: an archive of a `bidirectional_lm`, a folder with
-        options.json and weights.hdf5, with softmax.hdf5 and vocab.txt beside them as `elmo-export`
-        writes them or without, or a folder with a checkpoint of bilm-tf and its vocabulary. The
-        options are its own where none are given. Where its vocabulary is another one, the words of
-        both keep their rows in the softmax and in a token embedding, and the others start fresh.
+        A language model to start from: an archive of a `bidirectional_lm`; a folder with
+        options.json and weights.hdf5, and optionally softmax.hdf5 and vocab.txt, as `elmo-export`
+        writes them; or a folder with a checkpoint of bilm-tf and its vocabulary. Its options are
+        the default. If its vocabulary differs, the words of both keep their rows in the softmax and
+        in a token embedding, and the others start fresh.
 
         The options are also written to `options.json` in the folder of the training run. With
-        `"include_in_archive": ["options.json"]` in the configuration the archive has them, and
-        needs the pretrained model no more.
-    num_samples : `int`, optional (default = what the options say)
+        `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and
+        no longer needs the pretrained model.
+    num_samples : `int`, optional (default = that of the options)
         Negative samples for a direction and batch; 0 trains with the full softmax.
-    dropout : `float`, optional (default = what the options say)
+    dropout : `float`, optional (default = that of the options)
         On the input of every LSTM layer and on the output of the last.
-    share_embedding_softmax : `bool`, optional (default = what the options say)
+    share_embedding_softmax : `bool`, optional (default = that of the options)
         Whether the softmax's weight is the token embedding.
-    bidirectional : `bool`, optional (default = what the options say)
-        `false` for a forward model alone.
+    bidirectional : `bool`, optional (default = that of the options)
+        `false` for a model with the forward direction only.
     precision : `str`, optional (default = `"float32"`)
-        Of the matrix products in training: "float32", or "bfloat16", which is faster on hardware
-        that has it. Parameters and the LSTMs' memories are float32 in any case, and evaluation is
-        all float32. `torch.autocast` changes nothing of that, and the trainer's `use_amp` is
-        refused.
+        Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
+        hardware that supports it. Parameters and the LSTMs' memories are always float32, and so is
+        evaluation, also under `torch.autocast`. The trainer's `use_amp` is refused.
     """
 
     default_predictor = "bidirectional_lm"
@@ -122,7 +108,12 @@ class BidirectionalLanguageModel(Model):
         n_words = check_vocabulary(vocab)
         if self.serialization_dir is not None:
             check_vocabulary_of_run(vocab, self.serialization_dir)
-        pretrained = None if pretrained_file is None else _read_pretrained(pretrained_file)
+        pretrained = None
+        if pretrained_file is not None:
+            try:
+                pretrained = read_pretrained(pretrained_file)
+            except (FileNotFoundError, ValueError) as error:
+                raise ConfigurationError(f"pretrained_file: {error}") from error
         values, source = _read_options(options, options_file, pretrained, self.serialization_dir)
         arguments = {
             "num_samples": num_samples,
@@ -142,7 +133,7 @@ class BidirectionalLanguageModel(Model):
             if pretrained is not None:
                 pretrained.check_options(self.options, source)
                 if num_samples is None and self.options.n_negative_samples_batch >= n_words:
-                    # The published options don't say, and bilm-tf's default is for large ones.
+                    # The published options lack the number, and bilm-tf's default is too large.
                     self.options = replace(self.options, sample_softmax=False)
             if pretrained is None or self.options.char_cnn is None:
                 self.bilm = BiLm(self.options)
@@ -168,22 +159,18 @@ class BidirectionalLanguageModel(Model):
             )
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
         if pretrained is not None:
-            self._start_from(pretrained)
+            indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
+            if self.serialization_dir is not None and is_global_primary():
+                self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         if precision not in _PRECISIONS:
             raise ConfigurationError(f"precision is {precision!r}; it must be one of {_PRECISIONS}")
         self._precision = precision
         self._check_order = FrequencyOrderCheck(n_words)
         self._warned_of_samples = False
-        # States and number of the last window, apart for training (`True`) and evaluation.
+        # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
-
-    def _start_from(self, pretrained: PretrainedLanguageModel) -> None:
-        indexed = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-        words = [indexed[index] for index in range(len(indexed))]
-        pretrained.copy_to(self, words)
-        if self.serialization_dir is not None and is_global_primary():
-            self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
 
     @model_call
     def forward(
@@ -198,13 +185,13 @@ class BidirectionalLanguageModel(Model):
         # Parameters
 
         tokens : `torch.Tensor`
-            What the forward direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
-            vocabulary ids, shape `(batch_size, num_steps)`.
+            Character ids, shape `(batch_size, num_steps, 50)`, or vocabulary ids, shape
+            `(batch_size, num_steps)`, that the forward direction reads.
         targets : `torch.Tensor`
             Vocabulary ids of the words that follow, shape `(batch_size, num_steps)`; -100 after the
             last.
         tokens_reverse, targets_reverse : `torch.Tensor`, optional (default = `None`)
-            The same of the backward direction's stream.
+            The same for the backward direction's stream.
         window : `torch.Tensor`, optional (default = `None`)
             Number of the window in its pass, number of the row and of all rows, shape
             `(batch_size, 3)`. Without it, the data loader's order is not checked, and evaluation
@@ -248,37 +235,37 @@ class BidirectionalLanguageModel(Model):
             # Every process must have a gradient, if only zero, for every parameter.
             loss = loss + sum(p.reshape(-1)[:0].sum() for p in self.parameters() if p.requires_grad)
         outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
-        outputs["loss"] = _ScaleGradient.apply(loss, targets.size(1)) if self.training else loss
+        outputs["loss"] = loss
+        if self.training and loss.requires_grad:
+            num_steps = targets.size(1)
+            loss.register_hook(lambda gradient: gradient * num_steps)
         return outputs
 
     def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         n_tokens = targets.size(0)
         if n_tokens == 0:
-            # The text of a direction, or in distributed training of a process, may end before.
+            # The text of this direction, or of this process, may end before the others.
             loss = top.sum()
         elif self.training:
             loss = self.softmax.loss(top, targets)
             if self.softmax.sampler is not None:
-                self._warn_of_samples(self.softmax.sampler.n_samples)
+                if not self._warned_of_samples:
+                    self._warned_of_samples = True
+                    logger.warning(
+                        "The loss and the perplexities of training are those of a softmax over %d "
+                        "samples, which is easier: do not compare them with those of validation "
+                        "and evaluation, which are of the full softmax over %d words",
+                        self.softmax.sampler.n_samples,
+                        self.softmax.bias.size(0),
+                    )
                 self._check_order(targets)
         else:
             loss = -self.softmax.log_probabilities(top, targets).mean()
-        # All processes come here for each direction, and wait for each other.
+        # All processes must run this for each direction: they wait for each other.
         self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
         if is_distributed():
             loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
         return loss
-
-    def _warn_of_samples(self, n_samples: int) -> None:
-        if not self._warned_of_samples:
-            self._warned_of_samples = True
-            logger.warning(
-                "The loss and the perplexities of training are those of a softmax over %d samples, "
-                "which is easier: do not compare them with those of validation and evaluation, "
-                "which are of the full softmax over %d words",
-                n_samples,
-                self.softmax.bias.size(0),
-            )
 
     def _check_inputs(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
         char_cnn = self.options.char_cnn
@@ -303,9 +290,7 @@ class BidirectionalLanguageModel(Model):
             )
 
     def _follow(self, window: torch.Tensor) -> None:
-        """
-        Checks that this window is the next one, and starts evaluation afresh with every pass.
-        """
+        """Check that this window is the next one, and reset evaluation at every new pass."""
         try:
             number = check_window_order(window, self._last_window[self.training])
         except ValueError as error:
@@ -316,9 +301,9 @@ class BidirectionalLanguageModel(Model):
 
     def training_state(self) -> Dict[str, Any]:
         """
-        What goes from one batch to the next beside the parameters: the LSTM states and the number
-        of the window (in training and in evaluation), the metrics' sums and the state of the
-        sampler. Tensors and plain Python values.
+        Return all state but the parameters: the LSTM states and the number of the window (in
+        training and in evaluation), the metrics' sums and the state of the sampler. Tensors and
+        plain Python values.
         """
         sampler = self.softmax.sampler
         return {
@@ -329,9 +314,7 @@ class BidirectionalLanguageModel(Model):
         }
 
     def load_training_state(self, state: Dict[str, Any]) -> None:
-        """
-        Takes over what `training_state` gave, in the same or another process.
-        """
+        """Restore what `training_state` returned."""
         for mode, carried in self._carried.items():
             carried.load_state_dict(state["carried"][mode])
         self._last_window.update(state["last_window"])
@@ -342,7 +325,8 @@ class BidirectionalLanguageModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        `perplexity`, `exp` of the mean over directions and tokens, and that of each direction.
+        Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
+        direction, `forward_perplexity` and `backward_perplexity`.
         """
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
@@ -354,19 +338,10 @@ class BidirectionalLanguageModel(Model):
 
 
 def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """
-    Return tensors of whole numbers on the CPU, copied from a GPU at once.
-    """
+    """Return tensors of integers on the CPU, copied from a GPU in one transfer."""
     numbers = torch.cat([each.flatten() for each in tensors.values()]).cpu()
     parts = numbers.split([each.numel() for each in tensors.values()])
     return {key: part.view(tensors[key].shape) for key, part in zip(tensors, parts)}
-
-
-def _read_pretrained(path: str) -> PretrainedLanguageModel:
-    try:
-        return read_pretrained(path)
-    except (FileNotFoundError, ValueError) as error:
-        raise ConfigurationError(f"pretrained_file: {error}") from error
 
 
 def _read_options(
@@ -375,9 +350,7 @@ def _read_options(
     pretrained: Optional[PretrainedLanguageModel],
     serialization_dir: Optional[str],
 ) -> Tuple[Dict[str, Any], str]:
-    """
-    The keys of options.json, and where they are from.
-    """
+    """Return the keys of options.json, and where they come from."""
     if options is not None and options_file is not None:
         raise ConfigurationError(
             "bidirectional_lm takes either options (the keys of options.json) or options_file, not "
@@ -386,10 +359,10 @@ def _read_options(
     if options is not None:
         return dict(options), "options"
     if options_file is None and pretrained is not None:
-        # The vocabulary may be another one.
+        # The vocabulary may differ.
         return replace(pretrained.options, n_tokens_vocab=None).to_dict(), pretrained.source
     if options_file is None:
-        # That of a model that was trained from a `pretrained_file`.
+        # In an archive, the options of a model that was trained from a `pretrained_file`.
         options_file = os.path.join(serialization_dir or "", OPTIONS_FILE)
         if serialization_dir is None or not os.path.exists(options_file):
             raise ConfigurationError(

@@ -1,3 +1,5 @@
+"""The predictor for the language model: probabilities of sentences."""
+
 import math
 import reprlib
 from typing import Any, Dict, List
@@ -23,24 +25,24 @@ from allennlp_elmo_plugin.files.text_lines import split_words
 @Predictor.register("bidirectional_lm")
 class BidirectionalLanguageModelPredictor(Predictor):
     """
-    How likely sentences are under a `bidirectional_lm`: log probability and perplexity of each in
-    either direction, and the log probability of every token.
+    Computes how likely sentences are under a `bidirectional_lm`: the log probability and perplexity
+    of each in either direction, and the log probability of every token.
 
         allennlp predict model.tar.gz sentences.jsonl
 
-    A line of input is a JSON object, `{"sentence": "the words of it"}`, split at ASCII white space
-    as the dataset reader does, or `{"tokens": ["the", "words"]}`. With `--predictor-args
+    A line of input is a JSON object, `{"sentence": "its words"}`, split at ASCII white space as the
+    dataset reader does, or `{"tokens": ["its", "words"]}`. With `--predictor-args
     '{"plain_text": true}'` it is the sentence itself. AllenNLP skips blank lines.
 
-    Each sentence is read by itself: the LSTM states start from zero, where training and
-    `allennlp evaluate` carry them from sentence to sentence. So the numbers don't depend on what
-    else is in the file, and differ a little from those of `allennlp evaluate`.
+    For each sentence the LSTM states start from zero, whereas training and `allennlp evaluate`
+    carry them from sentence to sentence. So the numbers don't depend on what else is in the file,
+    and differ a little from those of `allennlp evaluate`.
 
     # Parameters
 
     model : `BidirectionalLanguageModel`
     dataset_reader : `DatasetReader`
-        Not used: sentences don't come in windows here.
+        Not used, since sentences don't come in windows here.
     plain_text : `bool`, optional (default = `False`)
         Whether lines are sentences, not JSON.
     """
@@ -65,9 +67,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
         )
 
     def predict(self, sentence: str) -> JsonDict:
-        """
-        `predict_json` for a sentence as a string.
-        """
+        """Call `predict_json` for a sentence as a string."""
         return self.predict_json({"sentence": sentence})
 
     def load_line(self, line: str) -> JsonDict:
@@ -92,21 +92,19 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
         `JsonDict`
             `tokens`; `unknown`, those that are not in the vocabulary and count as `<UNK>`;
-            `perplexity`, the geometric mean of those of the directions; and for each direction (the
-            backward one unless the model is forward only), in natural logarithms:
+            `perplexity`, the geometric mean of those of the directions; and for each direction of
+            the model, in natural logarithms:
 
             - `forward_log_probabilities` of the tokens and then of `</S>`, each given what is left
               of it, and `backward_log_probabilities` of `<S>` and then of the tokens, each given
               what is right of it: one number more than there are tokens
             - `forward_log_probability`, their sum
-            - `forward_perplexity`, `exp` of their mean with the sign turned
+            - `forward_perplexity`, `exp` of minus their mean
         """
         return self.predict_batch_json([inputs])[0]
 
     def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
-        """
-        `predict_json` for several sentences at once.
-        """
+        """Call `predict_json` for several sentences at once."""
         sentences = [_tokens(each) for each in inputs]
         log_probabilities = self._log_probabilities(sentences)
         vocabulary = self._model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
@@ -130,16 +128,16 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
     @torch.no_grad()
     def _log_probabilities(self, sentences: List[List[str]]) -> Dict[str, torch.Tensor]:
-        """
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            For each direction shape `(n_sentences, longest + 1)`, in the order of the text.
-        """
+        """Return for each direction shape `(n_sentences, longest + 1)`, in text order."""
         model: Any = self._model
         bounded = [[BEGIN_SENTENCE_WORD, *tokens, END_SENTENCE_WORD] for tokens in sentences]
         lengths = torch.tensor([len(tokens) for tokens in bounded])  # (n_sentences,)
-        ids = self._vocabulary_ids(bounded)  # (n_sentences, longest + 2)
+        vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        unknown = vocabulary[UNKNOWN_WORD]
+        ids = torch.nn.utils.rnn.pad_sequence(  # (n_sentences, longest + 2)
+            [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded],
+            batch_first=True,
+        )
         tokens = ids
         if self._table is not None:
             # (n_sentences, longest + 2, max_characters)
@@ -161,17 +159,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
             )
             found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
         return found
-
-    def _vocabulary_ids(self, sentences: List[List[str]]) -> torch.Tensor:
-        """
-        Shape `(n_sentences, longest)`, 0 after the end of a sentence.
-        """
-        vocabulary = self._model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
-        unknown = vocabulary[UNKNOWN_WORD]
-        return torch.nn.utils.rnn.pad_sequence(
-            [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in sentences],
-            batch_first=True,
-        )
 
     def predict_instance(self, instance: Instance) -> JsonDict:
         return self.predict_batch_instance([instance])[0]
