@@ -1,9 +1,8 @@
 """
-Locks, by one rule: whoever opened a file with `open_locked` holds it until the handle is closed or
-its process ends, however it ends. So a lock can't be left behind: a file without an owner is free.
-A second handle is refused in another process, in another thread and in the same thread alike. A
-forked process doesn't inherit the lock. (File systems without locks, and Windows, keep nobody out:
-that is logged once for each folder.)
+Locks on files. Whoever opened a file with `open_locked` holds its lock until the handle is closed
+or the process ends, however it ends; so no lock is ever left behind. A second handle is refused in
+another process, in another thread and in the same thread. A forked process doesn't inherit the
+lock. File systems without locks, and Windows, lock nothing: that is logged once for each folder.
 """
 
 import errno
@@ -19,7 +18,7 @@ from typing import Iterator, MutableSet, Union
 logger = logging.getLogger(__name__)
 
 LOCK_NAME = ".run.lock"
-"""In a folder that one process at a time works in; `.lock` is AllenNLP's name for vocabularies."""
+"""The lock of a folder. AllenNLP uses `.lock` for vocabularies."""
 
 _held: "MutableSet[io.FileIO]" = weakref.WeakSet()
 
@@ -28,35 +27,32 @@ def open_locked(
     path: Union[str, "os.PathLike[str]"], create: bool = True, wait: bool = False
 ) -> io.FileIO:
     """
-    Open a file for reading and writing, as it is, and lock it.
+    Open a file for reading and writing, without truncating it, and lock it.
 
     # Parameters
 
     path : `str`
     create : `bool`, optional (default = `True`)
-        Make the file if it is missing.
+        Create the file if it is missing.
     wait : `bool`, optional (default = `False`)
-        Wait for another owner's end.
+        Wait until another owner closes it.
 
     # Returns
 
     `io.FileIO`
-        The file of this name at a moment when it was locked. Its owner alone may rename or remove
-        it.
+        The locked file. Its owner alone may rename or remove it.
 
     # Raises
 
     `BlockingIOError`
         The file has another owner.
-    `FileNotFoundError`
-        There is no such file, or no such folder.
     """
     flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
     while True:
         file = io.FileIO(os.open(path, flags, 0o666), "r+")
         try:
             _lock(file, os.fspath(path), wait)
-            # Its last owner may have renamed or removed it since it was opened.
+            # The last owner may have renamed or removed it since it was opened.
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 _held.add(file)
                 return file
@@ -89,19 +85,8 @@ def _warn(folder: str, reason: str) -> None:
 @contextmanager
 def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
     """
-    Keep other processes out of a folder, by a lock on its file `LOCK_NAME`, which stays.
-
-    # Parameters
-
-    folder : `Path`
-        An existing folder.
-    refusal : `Exception`
-        What is raised if another process is in it.
-
-    # Raises
-
-    `OSError`
-        The folder can't be written to.
+    Keep other processes out of an existing folder, by a lock on its file `LOCK_NAME`, which stays.
+    Raise `refusal` if another process is in it.
     """
     try:
         lock = open_locked(folder / LOCK_NAME)
@@ -112,7 +97,7 @@ def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
 
 
 def _close_in_child() -> None:
-    """A lock lasts until all copies of the handle are closed, and a fork copies it."""
+    """Close the copies of handles that a fork makes, which would keep the parent's locks."""
     for file in list(_held):
         file.close()
     _held.clear()

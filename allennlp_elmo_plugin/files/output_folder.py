@@ -1,9 +1,9 @@
 """
 Folders whose files appear together or not at all. A command stages its files in a hidden folder
-inside the output, which may be a mount point, and then moves the earlier files out and the new ones
-in, each by a rename. A reader never sees files of two runs: the first name is the one without which
-every reader refuses the folder, and it leaves first and comes last. One process at a time may write
-(see `staging`); if it is killed before that last move, the next one first undoes the others.
+inside the output, which may be a mount point, then renames the earlier files out and the new ones
+in. A reader never sees files of two runs: the first name is the one that every reader requires, and
+it leaves first and arrives last. One process at a time may write (see `Staging`). If it is killed
+before that last move, the next process first undoes the others.
 """
 
 import errno
@@ -18,10 +18,10 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.files.whole_file import Staging, sync, sync_folder
 
 _STAGING = ".elmo.partial"
-_NOT_OURS_TO_COUNT = (_STAGING, "lost+found")  # the latter is in each new file system
+_IGNORED = (_STAGING, "lost+found")  # Each new file system has the latter.
 
-# In the staging folder: files to come, files that were there, and the list of names, called after
-# the direction of the moves that are going on.
+# In the staging folder: the new files, the earlier files, and the list of names, which is called
+# after the direction of the current moves.
 _NEW, _OLD, _MOVING_OUT, _MOVING_IN = "new", "old", "moving-out", "moving-in"
 
 
@@ -35,12 +35,12 @@ def output_folder(
     # Parameters
 
     path : `str`
-        The folder, made if missing.
+        The folder, created if missing.
     names : `Sequence[str]`
-        The files and subfolders that may be written, the one that every reader needs first.
+        The files and subfolders that may be written, the one that every reader requires first.
         Earlier ones of these names are removed, even those that are not written this time.
     force : `bool`, optional (default = `False`)
-        Whether there may be something in the folder. What has other names stays.
+        Whether the folder may have content. What has other names stays.
 
     # Returns
 
@@ -50,7 +50,7 @@ def output_folder(
     # Raises
 
     `ConfigurationError`
-        The path is a file, there is something in the folder, or another process is writing to it.
+        The path is a file, or the folder has content.
     """
     if not os.fspath(path):
         raise ConfigurationError("the output is an empty name; give a folder")
@@ -60,7 +60,7 @@ def output_folder(
         with Staging(folder / _STAGING, folder) as staging:
             _undo(folder, staging)
             staging.clear()
-            if not force and any(item not in _NOT_OURS_TO_COUNT for item in os.listdir(folder)):
+            if not force and any(item not in _IGNORED for item in os.listdir(folder)):
                 raise ConfigurationError(
                     f"The folder {path} is not empty; choose another output, or --force to replace "
                     "what this command writes there"
@@ -80,7 +80,7 @@ def output_folder(
 
 
 def _make(folder: Path) -> List[Path]:
-    """Make a folder and return what was made, from the outside in."""
+    """Create a folder and its missing parents, and return what was created, parents first."""
     if folder.is_symlink() and not folder.exists():
         raise ConfigurationError(
             f"{folder} is a link to {os.readlink(folder)}, which does not exist; choose another "
@@ -125,8 +125,7 @@ def _swap(folder: Path, staging: Staging, names: Sequence[str]) -> None:
 
 def _undo(folder: Path, staging: Staging) -> None:
     """
-    Put back what was there before a swap that was not finished. It can be repeated if it is
-    interrupted, too.
+    Restore what was there before an unfinished swap. If this is interrupted, it can be repeated.
     """
     new, old = staging.path / _NEW, staging.path / _OLD
     moving_in, moving_out = staging.path / _MOVING_IN, staging.path / _MOVING_OUT
@@ -167,8 +166,8 @@ def _move(source: Path, target: Path) -> None:
     try:
         os.replace(source, target)
     except OSError as error:
-        # In a container, a folder of the image itself can't be renamed, but its files can. And
-        # where that was interrupted, there are two halves to join.
+        # In a container, a folder of the image can't be renamed, but its files can. If moving them
+        # was interrupted, this joins both halves.
         can_go_singly = error.errno in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST)
         if not can_go_singly or source.is_symlink() or not source.is_dir():
             raise

@@ -1,9 +1,9 @@
 """
-Files that appear whole or not at all. A file is written in a hidden staging folder inside its
-destination's folder, which is all that must be writable, synced to the disk, and then renamed. A
-staging folder belongs to whoever holds the lock on its file `lock` (see `locks`): a second writer
-of the same output waits or is refused. The owner removes the folder at its end; if it was killed,
-the next writer does. (Without locks a second writer is not noticed, and the first one fails.)
+Files that appear whole or not at all. A file is written in a hidden staging folder inside the
+folder of its destination, synced to the disk, and then renamed. A staging folder belongs to the
+process that holds the lock on its file `lock` (see `locks`): a second writer of the same output
+waits or is refused. The owner removes the folder at the end; if it was killed, the next writer
+does. (Without locks a second writer is not noticed, and the first one fails.)
 """
 
 import errno
@@ -41,18 +41,12 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     path : `str`
         The file. Its folder must exist.
     wait : `bool`, optional (default = `False`)
-        Wait while another process is writing it.
+        Wait while another process is writing it, instead of raising a `BlockingIOError`.
 
     # Returns
 
     `Iterator[str]`
         The path to write to.
-
-    # Raises
-
-    `OSError`
-        The file cannot be written, is a device or a pipe, or another process is writing it
-        (`BlockingIOError`).
     """
     target = os.path.abspath(path)
     folder, name = os.path.split(target)
@@ -73,14 +67,9 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
 
 class LateErrorFile(io.FileIO):
     """
-    A file for libraries that can't cope with a write that fails (on a full disk HDF5 crashes the
-    process, and torch hides the reason): nothing is written from then on, and the `with` block ends
+    A new file for libraries that mishandle a failed write (on a full disk HDF5 crashes the process,
+    and torch hides the reason): it silently ignores all further writes, and the `with` block ends
     with the error.
-
-    # Parameters
-
-    path : `str`
-        The file, which is created or emptied.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -113,22 +102,17 @@ class LateErrorFile(io.FileIO):
 
 class Staging:
     """
-    A hidden folder for what is not finished. Its owner may find in it what a killed process has
-    left (see `clear`), and removes it at the end.
+    A hidden folder for unfinished files. Its owner may find in it what a killed process left (see
+    `clear`), and removes it at the end.
 
     # Parameters
 
     path : `Path`
-        The hidden folder. The folder that it lies in must exist.
+        The hidden folder. Its parent must exist.
     output : `str`
         What it is for, named in errors.
     wait : `bool`, optional (default = `False`)
-        Wait while another process has it.
-
-    # Raises
-
-    `OSError`
-        The folder cannot be made, or another process has it (`BlockingIOError`).
+        Wait while another process has it, instead of raising a `BlockingIOError`.
     """
 
     def __init__(self, path: Path, output: PathLike, wait: bool = False) -> None:
@@ -137,7 +121,7 @@ class Staging:
         self._wait = wait
         self._lock: Optional[io.FileIO] = None
         self.keep = False
-        """Leave everything to the next process: something in it must not get lost."""
+        """Whether to leave the content to the next process, which must not be lost."""
 
     def __enter__(self) -> "Staging":
         try:
@@ -154,7 +138,7 @@ class Staging:
         return self
 
     def _acquire(self) -> Optional[io.FileIO]:
-        """The locked file, or `None` if the process before has removed it in the meantime."""
+        """Return the locked file, or `None` if its last owner has just removed it."""
         if os.path.islink(self.path) or os.path.isfile(self.path):
             os.remove(self.path)
         try:
@@ -183,7 +167,7 @@ class Staging:
     ) -> None:
         assert self._lock is not None
         if self._lock.closed:
-            return  # in a forked process: it is the parent's
+            return  # This is a forked process, and the folder belongs to its parent.
         try:
             if not self.keep:
                 self.clear()
@@ -191,7 +175,7 @@ class Staging:
                 self._lock.close()  # NFS keeps a removed file in its folder until it is closed.
                 os.rmdir(self.path)
         except OSError:
-            pass  # The next process is there already, or will remove what is left.
+            pass  # The next process has it already, or will remove the rest.
         finally:
             self._lock.close()
             self._lock = None
@@ -203,14 +187,14 @@ class Staging:
 
 def is_special(path: PathLike) -> bool:
     """
-    Whether there is something other than a file or a folder, `/dev/null` for example: the system
-    administrator could put a file in its place.
+    Return whether this is neither a file nor a folder, such as `/dev/null`, which an administrator
+    could replace by a file.
     """
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def remove(path: PathLike) -> None:
-    """Remove a file, a link or a folder with all that is in it, if it is there."""
+    """Remove a file, a link or a folder with its content, if it exists."""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -221,7 +205,7 @@ def remove(path: PathLike) -> None:
 
 
 def sync(path: PathLike) -> None:
-    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    """Wait until a file, or a folder with its content, is on the disk."""
     if os.path.islink(path):
         return
     if os.path.isdir(path):
@@ -242,6 +226,6 @@ def sync_folder(path: PathLike) -> None:
     try:
         os.fsync(descriptor)
     except OSError:
-        pass  # a file system that can't
+        pass  # The file system can't do it.
     finally:
         os.close(descriptor)
