@@ -1,4 +1,6 @@
-"""Subcommands of `allennlp`."""
+"""
+The subcommands of `allennlp`, one a module; `command.py` has what they share. Start with `elmo.py`.
+"""
 
 from allennlp_elmo_plugin.commands.elmo import Elmo
 from allennlp_elmo_plugin.commands.elmo_benchmark import ElmoBenchmark

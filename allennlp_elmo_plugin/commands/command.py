@@ -1,6 +1,6 @@
 """
-What the `elmo*` commands share. A user's mistake is one line on standard error and exit status 2;
-what other packages log and warn about while a command runs is left out. `--debug` shows all of it.
+What the `elmo*` commands share. A user's mistake prints one line on standard error and ends with
+exit status 2. Messages and warnings of other packages are hidden. `--debug` shows everything.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from allennlp.common.util import import_module_and_submodules
 _PACKAGE = __name__.split(".")[0]
 
 _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
-# Of libraries that read bad files; their messages alone say too little.
+# Libraries raise these for bad files, with messages that are useless without the type.
 _OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
 
 _LOWEST_LEVELS = {
@@ -35,7 +35,7 @@ _LOWEST_LEVELS = {
 }
 
 _USAGE, _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 2, 130, 141, 143
-"""Exit statuses; the last three are those of a shell for a process that the signal ends."""
+"""Exit statuses; the last three are those that a shell reports after a signal."""
 
 _LONGEST_MESSAGE = 2000
 
@@ -44,7 +44,7 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
 
 
-GoOn = Callable[[argparse.Namespace], Optional[str]]
+Resume = Callable[[argparse.Namespace], Optional[str]]
 
 
 class Command(Subcommand):
@@ -52,30 +52,27 @@ class Command(Subcommand):
     Base class of our subcommands. `add_subparser` ends with `return self.finish(subparser, run)`.
     """
 
-    # `finish` adds --include-package, so that a package that is missing is an error like others.
+    # `finish` adds --include-package itself, so that a missing package is an error like others.
     requires_plugins = False
 
     def finish(
         self,
         subparser: argparse.ArgumentParser,
         function: Callable[[argparse.Namespace], None],
-        go_on: Optional[GoOn] = None,
+        resume: Optional[Resume] = None,
     ) -> argparse.ArgumentParser:
         """
+        Add the common arguments to a parser and return it.
+
         # Parameters
 
         subparser : `argparse.ArgumentParser`
-            The parser, with the command's own arguments.
+            The parser, with the command's arguments.
         function : `Callable[[argparse.Namespace], None]`
             What the command does.
-        go_on : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
-            Called when the user stops the command: the option with which the same command goes on,
-            an empty one if it needs none, or `None` if there is nothing to go on with.
-
-        # Returns
-
-        `argparse.ArgumentParser`
-            The same parser.
+        resume : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
+            Called when the user stops the command. It returns the option with which the same
+            command resumes, `""` if it needs none, or `None` if there is nothing to resume.
         """
         subparser.add_argument(
             "--include-package",
@@ -92,7 +89,7 @@ class Command(Subcommand):
         )
         _check_in_one_line(subparser)
         subparser.set_defaults(
-            func=functools.partial(run, function, go_on=go_on, command=subparser.prog)
+            func=functools.partial(run, function, resume=resume, command=subparser.prog)
         )
         return subparser
 
@@ -100,27 +97,12 @@ class Command(Subcommand):
 def run(
     function: Callable[[argparse.Namespace], None],
     args: argparse.Namespace,
-    go_on: Optional[GoOn] = None,
+    resume: Optional[Resume] = None,
     command: str = "",
 ) -> None:
     """
-    Run a command. An error that a user can mend ends the process with a line on standard error.
-
-    # Parameters
-
-    function : `Callable[[argparse.Namespace], None]`
-        What the command does.
-    args : `argparse.Namespace`
-        Its arguments.
-    go_on : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
-        See `Command.finish`.
-    command : `str`, optional (default = `""`)
-        The command without its arguments.
-
-    # Raises
-
-    `SystemExit`
-        There was such an error, or the user has stopped the command.
+    Run a command, as `Command.finish` describes it; `command` is its name with the program's. After
+    an error that a user can mend, or a signal, print a line and exit.
     """
     message: Optional[str] = None
     if args.debug:
@@ -130,19 +112,19 @@ def run(
         with _terminable(), _only_our_messages(), _printable_output():
             _run(function, args)
         return
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # The reader of our output has closed it.
         status = _BROKEN_PIPE
         _drop_output()
     except _Terminated:
-        status, message = _TERMINATED, f"terminated{_how_to_go_on(args, go_on, command)}"
+        status, message = _TERMINATED, f"terminated{_how_to_resume(args, resume, command)}"
     except KeyboardInterrupt:
-        status, message = _INTERRUPTED, f"interrupted{_how_to_go_on(args, go_on, command)}"
+        status, message = _INTERRUPTED, f"interrupted{_how_to_resume(args, resume, command)}"
     except _MISTAKES as error:
         status, message = _USAGE, f"error: {_describe(error)}"
     except _OF_LIBRARIES as error:
         name = type(error).__name__
         status, message = _USAGE, f"error: {name}: {_describe(error)} (--debug shows where)"
-    # Here, where the error and with it open progress bars are gone.
+    # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     if message is not None:
         print(message, file=sys.stderr)
     sys.exit(status)
@@ -152,7 +134,7 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
     for package in args.packages:
         try:
             import_module_and_submodules(package)
-        except (ImportError, TypeError, ValueError) as error:  # the last two of the name
+        except (ImportError, TypeError, ValueError) as error:  # The last two for a bad name.
             raise ConfigurationError(f"--include-package {package}: {error}") from error
     function(args)
     try:
@@ -165,18 +147,18 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
         raise OSError(error.errno, f"cannot write: {error.strerror}", "standard output") from error
 
 
-def _how_to_go_on(args: argparse.Namespace, go_on: Optional[GoOn], command: str) -> str:
-    option = None if go_on is None else go_on(args)
+def _how_to_resume(args: argparse.Namespace, resume: Optional[Resume], command: str) -> str:
+    option = None if resume is None else resume(args)
     if option is None:
         return ""
     given = sys.argv[2:]
-    # In front: what follows `--` is no option.
+    # The option comes first, since nothing after `--` is an option.
     options = [option] if option and option not in given else []
     return f"; to go on: {command} {_printable(shlex.join([*options, *given]))}"
 
 
 def _describe(error: BaseException) -> str:
-    """What an error says, in one line that a terminal can show."""
+    """Return an error's message as one line that a terminal can show."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     elif isinstance(error, MemoryError):
@@ -198,7 +180,7 @@ def _printable(text: str) -> str:
 
 
 def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
-    """Say in one line what is wrong with the arguments, those that no one knows too."""
+    """Let a parser report wrong arguments, unknown ones too, in one line."""
     parse_known_args = subparser.parse_known_args
     command = subparser.prog
 
@@ -219,25 +201,25 @@ def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM raise `_Terminated` where AllenNLP's program lets it raise an exception."""
+
+    def terminate(number: int, frame: Any) -> NoReturn:
+        raise _Terminated
+
     handler = signal.getsignal(signal.SIGTERM)
-    is_ours = threading.current_thread() is threading.main_thread()
-    if not is_ours or handler is not allennlp_util._handle_sigterm:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or handler is not allennlp_util._handle_sigterm:
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _terminate(number: int, frame: Any) -> NoReturn:
-    raise _Terminated
-
-
 @contextmanager
 def _only_our_messages() -> Iterator[None]:
-    """Leave out what others log below errors, and their warnings unless Python was told to warn."""
+    """Hide what others log below errors, and their warnings unless Python was told to warn."""
 
     def is_for_users(record: logging.LogRecord) -> bool:
         package = record.name.split(".")[0]
@@ -258,7 +240,7 @@ def _only_our_messages() -> Iterator[None]:
 
 @contextmanager
 def _printable_output() -> Iterator[None]:
-    """Escape what standard output cannot encode, such as the name of a file, instead of failing."""
+    """Escape what standard output cannot encode, such as a file name, instead of failing."""
     output: Any = sys.stdout
     if getattr(output, "errors", None) != "strict" or not hasattr(output, "reconfigure"):
         yield
@@ -270,11 +252,11 @@ def _printable_output() -> Iterator[None]:
         try:
             output.reconfigure(errors="strict")
         except OSError:
-            pass  # It flushes, and what it writes to is gone.
+            pass  # `reconfigure` flushes, and the reader of the output is gone.
 
 
 def _drop_output() -> None:
-    """Write no more to standard output, which would fail at the end of the process."""
+    """Discard further standard output, which would fail at the end of the process."""
     try:
         descriptor = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):

@@ -1,5 +1,5 @@
 """
-The subcommand `elmo-benchmark` says whether an ELMo helps: it trains small task models with and
+The subcommand `elmo-benchmark` shows whether an ELMo helps: it trains small task models with and
 without it, with several seeds, and compares their scores on the test sets.
 
 ```
@@ -12,7 +12,7 @@ writes
 - `my_benchmark/scores.png`, `curves.png`, `layer_weights.png` (with matplotlib)
 - `my_benchmark/runs/TASK/MODEL-SEED.json`: each run
 
-The same command again goes on where it was stopped.
+The same command again resumes where it was stopped.
 """
 
 import argparse
@@ -29,21 +29,19 @@ from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.quiet import import_plugins
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# An installed package has the configs inside, a clone of the repository beside it.
+# An installed package contains the configs; in a clone of the repository they are beside it.
 _CONFIGS = _PACKAGE / "training_config"
 CONFIG_FOLDER = (_CONFIGS if _CONFIGS.is_dir() else _PACKAGE.parent / _CONFIGS.name) / "benchmark"
 
 
 @Subcommand.register("elmo-benchmark")
 class ElmoBenchmark(Command):
-    """
-    `allennlp elmo-benchmark --tasks TASKS --elmo ELMO --data DIR --output DIR`
-    """
+    """`allennlp elmo-benchmark --tasks TASKS --elmo ELMO --data DIR --output DIR`"""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
             "Train task models with and without an ELMo, and compare their scores. The same "
-            "command again goes on where it was stopped."
+            "command again resumes where it was stopped."
         )
         subparser = parser.add_parser(self.name, description=description, help=description)
         subparser.add_argument(
@@ -77,11 +75,11 @@ class ElmoBenchmark(Command):
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
         )
-        return self.finish(subparser, benchmark_from_args, _go_on)
+        return self.finish(subparser, benchmark_from_args, _resume)
 
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
-    """Converts the command's arguments to those of `benchmark`, and prints the table."""
+    """Run the benchmark of the command's arguments, and print the table."""
     common_logging.FILE_FRIENDLY_LOGGING = True
     # The task models are those of allennlp-models.
     (plugins.import_plugins if args.debug else import_plugins)()
@@ -98,7 +96,7 @@ def benchmark_from_args(args: argparse.Namespace) -> None:
     )
 
 
-def _go_on(args: argparse.Namespace) -> Optional[str]:
+def _resume(args: argparse.Namespace) -> Optional[str]:
     from allennlp_elmo_plugin.benchmark.results_folder import SETTINGS_FILE
 
     return "" if (Path(args.output) / SETTINGS_FILE).exists() else None
@@ -114,31 +112,22 @@ def benchmark(
     overrides: str = "{}",
 ) -> str:
     """
+    Run what is missing of a benchmark, write its results, and return the table in Markdown.
+
     # Parameters
 
     tasks : `List[str]`
         See `find_tasks`.
     elmo : `str`
-        What `ELMO` is for `training_config/elmo.libsonnet`.
+        The value of `ELMO` for `training_config/elmo.libsonnet`.
     data, output, configs : `Path`
-        Folders. `output` is new, or that of the same benchmark, which then goes on.
+        Folders. `output` is new, or that of the same benchmark, which then resumes.
     seeds : `int`, optional (default = `3`)
         Each model is trained with seeds 1 to `seeds`.
     overrides : `str`, optional (default = `"{}"`)
         JSON that changes all configurations.
-
-    # Returns
-
-    `str`
-        The table, in Markdown.
-
-    # Raises
-
-    `ConfigurationError`
-        Data, ELMo or a config are missing or bad; `output` has results of others; or another
-        process works there.
     """
-    # These load models of allennlp-models, which is slow.
+    # These import models of allennlp-models, which is slow.
     from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
     from allennlp_elmo_plugin.benchmark.configuration import Configuration
     from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
@@ -161,7 +150,7 @@ def benchmark(
             (task, model, seed)
             for task in found
             for seed in range(1, seeds + 1)
-            for model in reversed(MODELS)  # ELMo first: more can be wrong with it
+            for model in reversed(MODELS)  # ELMo first, since more can be wrong with it.
         ]
         todo = [each for each in runs if not folder.has_run(*each)]
         if not is_new:
