@@ -1,4 +1,4 @@
-"""Configurations of the runs of a benchmark, and what their results depend on."""
+"""The configurations of a benchmark's runs, and digests of what their results depend on."""
 
 import difflib
 import hashlib
@@ -33,15 +33,11 @@ class Configuration:
     tasks : `Dict[str, Dict[str, Path]]`
         The data, see `find_tasks`.
     elmo : `str`
-        What `ELMO` is for `training_config/elmo.libsonnet`.
+        The value of `ELMO` for `training_config/elmo.libsonnet`.
     folder : `Path`
-        With `KIND.jsonnet` and `KIND_elmo.jsonnet`.
+        The folder with `KIND.jsonnet` and `KIND_elmo.jsonnet`.
     overrides : `str`
         JSON that changes all configurations.
-
-    # Raises
-
-    `ConfigurationError`, or `FileNotFoundError`, that names the argument and what is wrong with it.
     """
 
     def __init__(
@@ -70,24 +66,7 @@ class Configuration:
         return self._folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
 
     def params(self, task: str, model: str, seed: int) -> Params:
-        """
-        # Parameters
-
-        task : `str`
-        model : `str`
-            `baseline` or `elmo`.
-        seed : `int`
-
-        # Returns
-
-        `Params`
-            For `allennlp train`.
-
-        # Raises
-
-        `ConfigurationError`
-            The file is bad, or its data are not those of `tasks`.
-        """
+        """Return the configuration for `allennlp train` of a model, `baseline` or `elmo`."""
         path = self._path(task, model)
         data = {split: str(place) for split, place in self._tasks[task].items()}
         variables = {f"{split.upper()}_DATA_PATH": place for split, place in data.items()}
@@ -97,7 +76,7 @@ class Configuration:
             )
         except FileNotFoundError as error:
             raise FileNotFoundError(f"--configs {self._folder}: there is no {path}") from error
-        except RuntimeError as error:  # of jsonnet: the message, and where it was called
+        except RuntimeError as error:  # jsonnet's message, followed by a stack
             raise ConfigurationError(f"{path}: {_first_line(error)}") from error
         except ValueError as error:
             raise ConfigurationError(
@@ -116,13 +95,9 @@ class Configuration:
 
     def settings(self, tasks: Iterable[str]) -> Dict[str, Any]:
         """
-        What the results of tasks depend on, as it is now.
-
-        # Returns
-
-        `Dict[str, Any]`
-            `elmo`, the content of the ELMo or the name of a published one, and by task `tasks`,
-            each with `data` (by split), `baseline` and `elmo` (the configurations).
+        Return digests of what the results of tasks depend on: `elmo`, of the content of the ELMo
+        (or the name of a published one), and by task `tasks`, each with `data` (by split),
+        `baseline` and `elmo` (the configurations).
         """
         digests = _Digests()
         found: Dict[str, Any] = {}
@@ -136,13 +111,7 @@ class Configuration:
         return {"elmo": digests.of_path(elmo) if elmo.is_dir() else self._elmo, "tasks": found}
 
     def check(self, tasks: Iterable[str]) -> None:
-        """
-        Reads the weights of each ELMo, and the data as AllenNLP does.
-
-        # Raises
-
-        `ConfigurationError`, of the ELMo, the configuration or the file.
-        """
+        """Read the weights of each ELMo, and the data as AllenNLP does, to find errors early."""
         loaded: Set[Tuple[str, str]] = set()
         for task in tasks:
             params = self.params(task, "baseline", 0)
@@ -162,7 +131,7 @@ class Configuration:
                 _check_readable(reader if split == "train" else other_reader, path)
 
     def _check_trainer(self, task: str, model: str) -> None:
-        """The trainer is made when the data have been read: a wrong key would be found late."""
+        """Refuse unknown keys, which AllenNLP only finds after it has read the data."""
         settings = self.params(task, model, 0).as_dict(quiet=True).get("trainer", {})
         place = f"{self._path(task, model)} with --overrides, trainer"
         if not isinstance(settings, dict):
@@ -180,14 +149,14 @@ class Configuration:
 
 
 def _known_keys(trainer: Any, constructor: Optional[str]) -> Optional[Set[str]]:
-    """What a trainer can be given in a config; `None` if that can't be told."""
+    """Return the keys that a trainer may have in a config; `None` if it accepts any."""
     names: Set[str] = set()
     functions = [getattr(trainer, constructor)] if constructor else []
     for function in [*functions, *(vars(each).get("__init__") for each in trainer.__mro__)]:
         if function is not None:
             parameters = inspect.signature(function).parameters
             names.update(parameters)
-            # With them, it hands what it does not know to the next one.
+            # With a `**kwargs`, it passes unknown ones to the next class.
             if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
                 return names
     return None
@@ -200,7 +169,7 @@ def _check_readable(params: Params, path: Path) -> None:
     try:
         for _ in reader.read(str(path)):
             number += 1
-    except Exception as error:  # of any reader
+    except Exception as error:  # Readers raise errors of any kind.
         raise ConfigurationError(
             f"{name} stops after {number} instances: {type(error).__name__}: {error}"
         ) from error
@@ -213,19 +182,19 @@ def _first_line(error: RuntimeError) -> str:
 
 
 def _elmo_files(params: Params) -> Set[Tuple[str, str]]:
-    """The files of each ELMo in a configuration, as they are named there."""
+    """Return the files of each ELMo in a configuration, as they are named there."""
     names = [file_names(section) for _, section in elmo_sections(params.as_dict(quiet=True))]
     return {(each["options_file"], each["weight_file"]) for each in names}
 
 
 class _Digests:
-    """Of the contents of files, each read once."""
+    """Digests of the contents of files, each read once."""
 
     def __init__(self) -> None:
         self._found: Dict[Path, str] = {}
 
     def of_path(self, path: Path) -> str:
-        """Of a file, the files of an ELMo or the data of a folder, whatever their names."""
+        """Return that of a file, of the files of an ELMo, or of all files in a folder of data."""
         if path not in self._found:
             digest = hashlib.sha256()
             for file in _files_in(path):
@@ -234,7 +203,7 @@ class _Digests:
         return self._found[path]
 
     def without_paths(self, value: Any) -> Any:
-        """A configuration with the contents of its ELMo in place of paths, and no paths of data."""
+        """Replace the paths of ELMo files by digests, and remove the paths of data."""
         if isinstance(value, list):
             return [self.without_paths(item) for item in value]
         if not isinstance(value, dict):
@@ -254,7 +223,7 @@ def _digest(data: bytes) -> str:
 
 
 def _files_in(path: Path) -> List[Path]:
-    """In the order of AllenNLP's reader of CoNLL-2012, which is that of the file system."""
+    """List files in the order of AllenNLP's reader of CoNLL-2012, that of the file system."""
     if path.is_file():
         return [path]
     elmo = [path / name for name in (OPTIONS_FILE, WEIGHT_FILE) if (path / name).exists()]

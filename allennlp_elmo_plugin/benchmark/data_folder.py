@@ -1,3 +1,5 @@
+"""The folder of a benchmark's data: which tasks are there, in which files."""
+
 from pathlib import Path
 from typing import Dict, List
 
@@ -13,20 +15,20 @@ SPLITS = {
 
 
 def kind_of(task: str) -> str:
-    """The kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
+    """Return the kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
     return task.split("/")[0].split("_")[0]
 
 
 def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     """
-    The data of tasks, checked.
+    Find and check the data of tasks.
 
     # Parameters
 
     data : `Path`
-        A folder with a folder for each task: `KIND` or `KIND_ANYTHING`, KIND being one of `TASKS`.
-        In it, `train`, `dev` (or `validation`, `valid`) and `test`, files with any ending or (SRL)
-        folders.
+        A folder with a folder for each task: `KIND` or `KIND_ANYTHING`, where KIND is in `TASKS`.
+        Each contains `train`, `dev` (or `validation`, `valid`) and `test`: files with any ending or
+        (SRL) folders.
     names : `List[str]`
         Names of folders; the name of a kind also means all folders `KIND_ANYTHING`.
 
@@ -34,10 +36,6 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
 
     `Dict[str, Dict[str, Path]]`
         By task, its `train`, `validation` and `test`.
-
-    # Raises
-
-    `ConfigurationError` that names what is missing, or file and line of what is wrong.
     """
     if not data.is_dir():
         raise ConfigurationError(f"--data {data}: there is no such folder")

@@ -1,4 +1,4 @@
-"""Tables and pictures of finished runs."""
+"""Tables and pictures of a benchmark's finished runs."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,8 @@ from allennlp_elmo_plugin.files.whole_file import whole_file
 
 def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
     """
-    Writes `results.json` and `results.md` of all finished runs.
-
-    # Returns
-
-    `List[Dict[str, Any]]`
-        See `summarize`.
-    `str`
-        The table, in Markdown.
+    Write `results.json` and `results.md` of all finished runs. Return the rows of `summarize` and
+    the table in Markdown.
     """
     rows = summarize(folder.read_runs())
     table = markdown(rows)
@@ -31,13 +25,10 @@ def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
 
 def summarize(runs: Runs) -> List[Dict[str, Any]]:
     """
-    # Returns
-
-    `List[Dict[str, Any]]`
-        For each task, of the seeds that both models have been trained with: `task`, `score_name`,
-        `allennlp_metric`, `delta`, `paper_delta`, and of each model `mean`, `std` (of a sample;
-        null for one seed), `seeds`, `allennlp_mean`, `seconds` and `epochs` (means), and
-        `layer_weights` of ELMo.
+    Return a row for each task, over the seeds that both models have been trained with: `task`,
+    `score_name`, `allennlp_metric`, `delta`, `paper_delta`, for each model `mean`, `std` (of a
+    sample; null for one seed), `seeds`, `allennlp_mean`, `seconds` and `epochs` (means), and
+    `layer_weights` of ELMo.
     """
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
@@ -74,7 +65,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
 
 
 def markdown(rows: List[Dict[str, Any]]) -> str:
-    """The table, and a second one of AllenNLP's own metrics where they differ from the official."""
+    """Return the table, and one of AllenNLP's metrics where they differ from official scores."""
     lines = [
         "| task | score (test) | baseline | + ELMo | delta | paper's delta | seeds | time a run |",
         "|---|---|---|---|---|---|---|---|",
@@ -120,13 +111,8 @@ def _plus_minus(model: Dict[str, Any]) -> str:
 
 def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
     """
-    Writes `scores.png`, `curves.png` and `layer_weights.png`, the last as figure 2 of Peters et al.
-    (2018): the weight of each layer in each representation. Needs matplotlib.
-
-    # Returns
-
-    `List[Path]`
-        What was written.
+    Draw `scores.png`, `curves.png` and `layer_weights.png`, and return their paths. The last shows
+    the weight of each layer in each representation, like figure 2 of Peters et al. (2018).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -179,7 +165,7 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
         mixes = row["layer_weights"]
         for number, mix in enumerate(mixes, start=1):
             columns.append((row["task"] + (f"\nmix {number}" if len(mixes) > 1 else ""), mix))
-    if not columns:  # configs of one's own may have no mix
+    if not columns:  # A user's configs may have no mix.
         return written
     n_layers = max(len(mix) for _, mix in columns)
     table = [

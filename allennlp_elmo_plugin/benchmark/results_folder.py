@@ -1,3 +1,5 @@
+"""The folder of a benchmark's results, from which it resumes."""
+
 import glob
 import json
 import os
@@ -31,11 +33,6 @@ class ResultsFolder:
 
     path : `Path`
         A new folder, or that of a benchmark.
-
-    # Raises
-
-    `ConfigurationError`
-        It is a file, or a folder of something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +43,7 @@ class ResultsFolder:
             raise ConfigurationError(f"--output {path}: {above} is a file; choose another folder")
         if not os.access(above, os.W_OK | os.X_OK):
             raise ConfigurationError(f"--output {path}: nothing can be written to {above}")
-        # Hidden files may be of a start that failed.
+        # A start that failed may leave hidden files.
         visible = [item for item in path.glob("*") if not item.name.startswith(".")]
         if visible and not (path / SETTINGS_FILE).exists():
             raise ConfigurationError(f"--output {path}: the folder is not empty, and no benchmark")
@@ -54,14 +51,7 @@ class ResultsFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """
-        Keeps other processes out, and removes what one that was killed has left of finished runs.
-
-        # Raises
-
-        `ConfigurationError`
-            Another one is at work.
-        """
+        """Keep other processes out, and remove what a killed one left beside finished runs."""
         self.path.mkdir(parents=True, exist_ok=True)
         refusal = ConfigurationError(
             f"--output {self.path}: another elmo-benchmark works there; wait for its end, or "
@@ -76,21 +66,21 @@ class ResultsFolder:
         return self._file_of(task, model, seed).exists()
 
     def new_training(self, task: str, model: str, seed: int) -> Path:
-        """An empty folder for AllenNLP, without what a run that was stopped has left."""
+        """Return an empty folder for AllenNLP, without what a stopped run left."""
         folder = self._file_of(task, model, seed).with_suffix("")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
 
     def add_run(self, task: str, model: str, seed: int, result: Dict[str, Any]) -> None:
-        """Writes what came of a training, and removes its folder."""
+        """Write the result of a training, and remove its folder."""
         file = self._file_of(task, model, seed)
         run = {"task": task, "model": model, "seed": seed, **result}
         self.write(str(file.relative_to(self.path)), json.dumps(run, indent=2))
         shutil.rmtree(file.with_suffix(""))
 
     def read_runs(self) -> Runs:
-        """All that are finished."""
+        """Return the finished runs."""
         runs: Runs = {}
         for file in self._files():
             run = _read(file, _KEYS_OF_A_RUN)
@@ -98,26 +88,14 @@ class ResultsFolder:
         return runs
 
     def write(self, name: str, text: str) -> None:
-        """Writes a file as a whole, or not at all."""
+        """Write a file whole or not at all."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as staged:
             Path(staged).write_text(text, encoding="utf-8")
 
     def set_settings(self, settings: Dict[str, Any]) -> None:
-        """
-        Writes down what the runs to come depend on, after comparing it with the settings of the
-        runs that are there.
-
-        # Parameters
-
-        settings : `Dict[str, Any]`
-            See `settings_of`.
-
-        # Raises
-
-        `ConfigurationError` that names what has changed.
-        """
+        """Write `Configuration.settings`, unless those of runs that are finished have changed."""
         before: Dict[str, Any] = {"elmo": "", "tasks": {}}
         if (self.path / SETTINGS_FILE).exists():
             before = _read(self.path / SETTINGS_FILE, list(before))
@@ -129,7 +107,7 @@ class ResultsFolder:
             if self._files(task) and earlier.get("data") != found["data"]:
                 changed.append(f"data of {task}")
             for model, name in MODELS.items():
-                if model == "elmo" and "--elmo" in changed:  # it is part of the config
+                if model == "elmo" and "--elmo" in changed:  # It is part of the config.
                     continue
                 if self._files(task, model) and earlier.get(model) != found[model]:
                     changed.append(f"config of {task}, {name}")

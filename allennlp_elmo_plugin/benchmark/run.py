@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import torch
 from allennlp.commands.train import TrainModel
@@ -19,14 +19,16 @@ from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialE
 
 def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Dict[str, Any]:
     """
+    Train and evaluate a task model.
+
     # Parameters
 
     kind : `str`
-        Of the task, one of `TASKS`.
+        The kind of the task, one of `TASKS`.
     params : `Params`
         A whole configuration, with `test_data_path`.
     folder : `Path`
-        New, for what AllenNLP writes while it trains.
+        A new folder for what AllenNLP writes during training.
     vectors : `Dict[Tuple[str, ...], Dict[bytes, torch.Tensor]]`
         See `keep_vectors`.
 
@@ -34,8 +36,8 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
 
     `Dict[str, Any]`
         `score`, `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation
-        metric after each epoch), `layer_weights` (of each scalar mix, after the softmax) and
-        `gamma`, `epochs`, `trained_parameters`, `seconds`.
+        metric after each epoch, in percent), `layer_weights` (of each scalar mix, after the
+        softmax) and `gamma`, `epochs`, `trained_parameters`, `seconds`.
     """
     start = time.monotonic()
     prepare_environment(params)
@@ -50,7 +52,11 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         name[len(PREFIX) :]: value for name, value in metrics.items() if name.startswith(PREFIX)
     }
     task = TASKS[kind]
-    curve = _curve(folder, task.allennlp_metric)
+    files = sorted(
+        folder.glob("metrics_epoch_*.json"), key=lambda path: int(path.stem.rsplit("_", 1)[1])
+    )
+    epochs = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    curve = [100 * epoch[f"validation_{task.allennlp_metric}"] for epoch in epochs]
     mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
     return {
         "score": scores[task.score_name],
@@ -69,12 +75,3 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         ),
         "seconds": time.monotonic() - start,
     }
-
-
-def _curve(folder: Path, metric: str) -> List[float]:
-    """In percent."""
-    files = sorted(
-        folder.glob("metrics_epoch_*.json"), key=lambda path: int(path.stem.rsplit("_", 1)[1])
-    )
-    metrics = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    return [100 * each[f"validation_{metric}"] for each in metrics]

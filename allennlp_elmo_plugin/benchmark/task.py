@@ -1,3 +1,5 @@
+"""The kinds of tasks that the benchmark knows."""
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Optional
@@ -8,19 +10,19 @@ from allennlp_elmo_plugin.benchmark import checks
 @dataclass(frozen=True)
 class Task:
     """
-    What the benchmark knows of a kind of task.
+    A kind of task.
 
     # Parameters
 
     score_name : `str`
-        The official score that is compared, one of those of `INSTANCE_SCORERS`.
+        The official score to compare, one of those of `INSTANCE_SCORERS`.
     allennlp_metric : `str`
-        AllenNLP's metric for the same, by which the best epoch is chosen.
+        AllenNLP's metric that chooses the best epoch.
     paper_delta : `float`, optional
-        What ELMo adds to the baseline in Peters et al. (2018), table 1.
+        The increase of the score by ELMo in Peters et al. (2018), table 1.
     check : `Callable[[Path], None]`
-        Raises a `ConfigurationError` that names file and line (for JSON of SQuAD, the question) if
-        a file is not of the task's format.
+        Raises a `ConfigurationError` that names file and line (or question) if a file does not have
+        the task's format.
     """
 
     score_name: str
