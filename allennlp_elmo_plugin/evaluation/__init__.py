@@ -1,3 +1,6 @@
-from allennlp_elmo_plugin.evaluation.official_evaluator import OfficialEvaluator
+"""
+Official scores of task models. Start with `official_evaluator.py`, an evaluator of AllenNLP;
+`scorers.py` has the scores, and `instance_scorers.py` reads their arguments from instances.
+"""
 
-__all__ = ["OfficialEvaluator"]
+from allennlp_elmo_plugin.evaluation.official_evaluator import OfficialEvaluator

@@ -1,4 +1,4 @@
-"""Official scores of a test set from its instances and what a model says of each."""
+"""Official scores of a test set, from its instances and a model's outputs for them."""
 
 from typing import Any, Callable, Dict, List
 
@@ -10,39 +10,40 @@ from allennlp_elmo_plugin.evaluation.scorers import Scores
 Outputs = List[Dict[str, Any]]
 
 
+def _metadata(instances: List[Instance], key: str) -> List[Any]:
+    return [instance["metadata"][key] for instance in instances]  # type: ignore[index]
+
+
+def _predicted(outputs: Outputs, key: str) -> List[Any]:
+    return [output[key] for output in outputs]
+
+
 def _score_tags(instances: List[Instance], outputs: Outputs) -> Scores:
     gold = [list(instance["tags"].labels) for instance in instances]  # type: ignore[attr-defined]
-    return scorers.conlleval(gold, [output["tags"] for output in outputs])
+    return scorers.conlleval(gold, _predicted(outputs, "tags"))
 
 
 def _score_srl(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
     return scorers.srl_eval(
-        [each["words"] for each in metadata],
-        [each["verb_index"] for each in metadata],
-        [each["gold_tags"] for each in metadata],
-        [output["tags"] for output in outputs],
+        _metadata(instances, "words"),
+        _metadata(instances, "verb_index"),
+        _metadata(instances, "gold_tags"),
+        _predicted(outputs, "tags"),
     )
 
 
 def _score_coreference(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
-    return scorers.coreference(
-        [each["clusters"] for each in metadata], [output["clusters"] for output in outputs]
-    )
+    return scorers.coreference(_metadata(instances, "clusters"), _predicted(outputs, "clusters"))
 
 
 def _score_squad(instances: List[Instance], outputs: Outputs) -> Scores:
-    metadata = [instance["metadata"].metadata for instance in instances]  # type: ignore[attr-defined]
-    return scorers.squad(
-        [output["best_span_str"] for output in outputs],
-        [each["answer_texts"] for each in metadata],
-    )
+    answers = _predicted(outputs, "best_span_str")
+    return scorers.squad(answers, _metadata(instances, "answer_texts"))
 
 
 def _score_labels(instances: List[Instance], outputs: Outputs) -> Scores:
     gold = [instance["label"].label for instance in instances]  # type: ignore[attr-defined]
-    return scorers.class_accuracy(gold, [output["label"] for output in outputs])
+    return scorers.class_accuracy(gold, _predicted(outputs, "label"))
 
 
 INSTANCE_SCORERS: Dict[str, Callable[[List[Instance], Outputs], Scores]] = {

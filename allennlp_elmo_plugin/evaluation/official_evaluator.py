@@ -1,3 +1,5 @@
+"""The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
+
 from os import PathLike
 from typing import Any, Dict, Iterator, List, Optional, Union
 
@@ -12,7 +14,7 @@ from allennlp.evaluation.serializers.serializers import Serializer
 from allennlp.models import Model
 
 PREFIX = "official-"
-# Where a batch carries its instances, and what scorers read of a model's output.
+# The key of a batch's instances, and what scorers read from a model's output.
 _INSTANCES = "instances of the official evaluator"
 _OUTPUTS = ("tags", "label", "clusters", "best_span_str")
 
@@ -20,23 +22,16 @@ _OUTPUTS = ("tags", "label", "clusters", "best_span_str")
 @Evaluator.register("official")
 class OfficialEvaluator(SimpleEvaluator):
     """
-    Evaluation by the official scorer of a task, beside AllenNLP's own metrics: for `allennlp
-    evaluate`, by `"evaluation": {"type": "official", "task": "srl"}` in a config, or with the
-    archive of any config by `allennlp evaluate -o '{"evaluation": ...}'`.
-
-    Both count the same predictions.
+    Adds the scores of a task's official scorer to AllenNLP's metrics in `allennlp evaluate`: set
+    `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any archive with
+    `allennlp evaluate -o '{"evaluation": ...}'`. Both count the same predictions.
 
     # Parameters
 
     task : `str`
         `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref` or `squad`.
     batch_serializer, cuda_device, postprocessor_fn_name
-        As of AllenNLP's `SimpleEvaluator`.
-
-    # Raises
-
-    `ConfigurationError`
-        There is no such task, or the model and data are of another one.
+        Those of AllenNLP's `SimpleEvaluator`.
     """
 
     def __init__(
@@ -47,7 +42,7 @@ class OfficialEvaluator(SimpleEvaluator):
         postprocessor_fn_name: str = "make_output_human_readable",
     ) -> None:
         super().__init__(batch_serializer, cuda_device, postprocessor_fn_name)
-        # It loads models of allennlp-models, which is slow.
+        # This imports models of allennlp-models, which is slow.
         from allennlp_elmo_plugin.evaluation.instance_scorers import INSTANCE_SCORERS
 
         if task not in INSTANCE_SCORERS:
@@ -67,11 +62,8 @@ class OfficialEvaluator(SimpleEvaluator):
         predictions_output_file: Optional[Union[str, PathLike]] = None,
     ) -> Dict[str, Any]:
         """
-        # Returns
-
-        `Dict[str, Any]`
-            AllenNLP's metrics, most of them fractions, and the official scores, in percent, under
-            names that begin with `official-`.
+        Return AllenNLP's metrics, most of them fractions, and the official scores, in percent,
+        under names that begin with `official-`.
         """
         collator = data_loader.collate_fn  # type: ignore[attr-defined]
         batches = _BatchesWithInstances(data_loader)
@@ -106,7 +98,7 @@ class OfficialEvaluator(SimpleEvaluator):
 
 
 class _InstanceCollator(DataCollator):
-    """Batches carry the instances that they are made of, also out of a worker."""
+    """Adds the instances to a batch, which also brings them out of a worker process."""
 
     def __init__(self, collator: DataCollator) -> None:
         self._collator = collator
@@ -116,7 +108,7 @@ class _InstanceCollator(DataCollator):
 
 
 class _BatchesWithInstances(DataLoader):
-    """A loader's batches; the instances of those that were read are put aside."""
+    """A loader's batches; `instances` collects the instances of those that were read."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
@@ -141,9 +133,9 @@ class _BatchesWithInstances(DataLoader):
 
 
 def _of_instances(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """What a model says of each instance of a batch."""
+    """Return a model's predictions for each instance of a batch."""
     readable: Dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
-    if "label" not in readable and "label_logits" in readable:  # ESIM names no label
+    if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
         readable["label"] = [
             model.vocab.get_token_from_index(index, "labels")
             for index in readable["label_logits"].argmax(-1).tolist()

@@ -1,9 +1,9 @@
 """
 Scores as the official scorers of the tasks count them, in percent.
 
-Where AllenNLP already counts so, its code does the work: spans of tags (conlleval), srl-eval.pl
-(which allennlp-models carries, and perl runs) and SQuAD. Coreference is counted here, since
-AllenNLP leaves clusters of one mention out and the official scorer does not.
+AllenNLP's code does the work where it counts the same: spans of tags (conlleval), srl-eval.pl
+(which allennlp-models contains, and perl runs) and SQuAD. Coreference is counted here, since
+AllenNLP omits clusters of one mention and the official scorer does not.
 """
 
 import subprocess
@@ -19,14 +19,14 @@ from allennlp_models.rc.tools.squad import get_metric_score
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import DEFAULT_SRL_EVAL_PATH
 from allennlp_models.structured_prediction.models.srl import write_bio_formatted_tags_to_file
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import accuracy_score, confusion_matrix
+from sklearn.metrics import accuracy_score, recall_score
 
 Scores = Dict[str, float]
 Cluster = FrozenSet[Hashable]
 
 
 def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str = "") -> Scores:
-    """Scores from `(numerator, denominator)` of both; 0 where there is nothing, as conlleval."""
+    """Return scores from `(numerator, denominator)` of both; 0 for 0 / 0, as in conlleval."""
     p, r = (100 * top / bottom if bottom else 0.0 for top, bottom in (precision, recall))
     f1 = 2 * p * r / (p + r) if p + r else 0.0
     return {f"precision{suffix}": p, f"recall{suffix}": r, f"f1{suffix}": f1}
@@ -34,8 +34,8 @@ def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str
 
 def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
     """
-    CoNLL-2000 and CoNLL-2003: chunks that are right in both borders and type, by the script
-    conlleval. A chunk begins at "B-", and at "I-" after something else or another type.
+    Score chunks like the script conlleval of CoNLL-2000 and CoNLL-2003: borders and type must be
+    right. A chunk begins at "B-", and at "I-" after another type or "O".
 
     # Parameters
 
@@ -45,7 +45,7 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
     # Returns
 
     `Dict[str, float]`
-        `precision`, `recall`, `f1`, the same of each type (`f1-LOC`), and `accuracy` of the tags.
+        `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy` of the tags.
     """
     right: Counter = Counter()
     in_gold: Counter = Counter()
@@ -86,15 +86,15 @@ def srl_eval(
     predicted: Sequence[List[str]],
 ) -> Scores:
     """
-    Semantic roles by srl-eval.pl of CoNLL-2005, run once over everything. It joins an argument and
-    its continuation (C-A0), and does not count the predicate (V).
+    Score semantic roles by one run of srl-eval.pl of CoNLL-2005. It joins an argument and its
+    continuation (C-A0), and does not count the predicate (V).
 
     # Parameters
 
     sentences : `Sequence[List[str]]`
         The words, once for each predicate.
     verbs : `Sequence[Optional[int]]`
-        Where the predicate is.
+        The position of the predicate.
     gold, predicted : `Sequence[List[str]]`
         BIO tags.
 
@@ -102,10 +102,6 @@ def srl_eval(
 
     `Dict[str, float]`
         `precision`, `recall`, `f1`; with two decimals, as the script prints them.
-
-    # Raises
-
-    `ConfigurationError` without perl.
     """
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("gold.txt", "predicted.txt")]
@@ -133,8 +129,9 @@ def coreference(
     gold: Sequence[Sequence[Sequence[Any]]], predicted: Sequence[Sequence[Sequence[Any]]]
 ) -> Scores:
     """
-    CoNLL-2012: MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998) and CEAF-e (Luo 2005) of
-    predicted mentions as Pradhan et al. (2014) define them, clusters of one mention counted.
+    Score coreference like CoNLL-2012: MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998)
+    and CEAF-e (Luo 2005) of predicted mentions as Pradhan et al. (2014) define them. Clusters of
+    one mention count.
 
     # Parameters
 
@@ -144,7 +141,7 @@ def coreference(
     # Returns
 
     `Dict[str, float]`
-        `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and precision and recall of each.
+        `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and each precision and recall.
     """
     documents = [
         ([frozenset(map(tuple, cluster)) for cluster in gold_clusters],
@@ -165,7 +162,7 @@ def coreference(
 
 
 def _muc(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
-    """Links of `clusters` that `others` have too."""
+    """Count the links of `clusters` that `others` have too."""
     links = shared = 0
     for cluster in clusters:
         parts = sum(1 for other in others if cluster & other)
@@ -176,7 +173,7 @@ def _muc(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
 
 
 def _b_cubed(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
-    """For each mention of `clusters`, the part of its cluster that is with it in `others`."""
+    """Sum over the mentions of `clusters` the part of their cluster that `others` also join."""
     overlap = sum(
         len(cluster & other) ** 2 / len(cluster) for cluster in clusters for other in others
     )
@@ -184,7 +181,7 @@ def _b_cubed(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, flo
 
 
 def _ceafe(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
-    """The best assignment of `clusters` to `others`, by phi4."""
+    """Find the best assignment of `clusters` to `others` by phi4."""
     similarity = np.array(
         [
             [2 * len(cluster & other) / (len(cluster) + len(other)) for other in others]
@@ -197,18 +194,8 @@ def _ceafe(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float
 
 def squad(answers: Sequence[str], accepted: Sequence[Sequence[str]]) -> Scores:
     """
-    SQuAD: exact match and word F1 against the best of the accepted answers, by the functions of the
-    official script.
-
-    # Parameters
-
-    answers : `Sequence[str]`
-    accepted : `Sequence[Sequence[str]]`
-
-    # Returns
-
-    `Dict[str, float]`
-        `em` and `f1`.
+    Score answers by exact match (`em`) and word F1 (`f1`) against the best of the accepted answers,
+    by the functions of SQuAD's official script.
     """
     scores = [get_metric_score(answer, list(texts)) for answer, texts in zip(answers, accepted)]
     em, f1 = 100 * np.mean(scores, axis=0)
@@ -216,25 +203,10 @@ def squad(answers: Sequence[str], accepted: Sequence[Sequence[str]]) -> Scores:
 
 
 def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
-    """
-    # Parameters
-
-    gold, predicted : `Sequence[str]`
-        Labels.
-
-    # Returns
-
-    `Dict[str, float]`
-        `accuracy`, and that of each class among the gold ones (`accuracy-neutral`).
-    """
+    """Score labels: `accuracy`, and that of each class among the gold ones (`accuracy-neutral`)."""
     labels = sorted(set(gold))
-    found = confusion_matrix(gold, predicted, labels=sorted({*gold, *predicted}))
-    rows = dict(zip(sorted({*gold, *predicted}), found))
-    columns = {label: column for column, label in enumerate(rows)}
+    recalls = recall_score(gold, predicted, labels=labels, average=None)
     return {
         "accuracy": 100 * float(accuracy_score(gold, predicted)),
-        **{
-            f"accuracy-{label}": 100 * float(rows[label][columns[label]] / rows[label].sum())
-            for label in labels
-        },
+        **{f"accuracy-{label}": 100 * float(recall) for label, recall in zip(labels, recalls)},
     }
