@@ -80,7 +80,9 @@ class ResumableTrainer(GradientDescentTrainer):
         try:
             return super().train()
         except RuntimeError as error:
-            # torch has neither a class for it nor the name of the file: the one that was cut off.
+            # torch has no class for a failed write, and doesn't name the file that was cut off.
+            if self._progress is None or "inline_container.cc" not in str(error):
+                raise
             paths = sorted(glob.glob(os.path.join(glob.escape(self._serialization_dir), "*.th")))
             path = next((path for path in paths if not zipfile.is_zipfile(path)), None)
             raise OSError(
