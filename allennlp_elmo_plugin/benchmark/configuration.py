@@ -31,7 +31,7 @@ class Configuration:
     # Parameters
 
     tasks : `Dict[str, Dict[str, Path]]`
-        The data, see `find_tasks`.
+        What `find_tasks` returns.
     elmo : `str`
         The value of `ELMO` for `training_config/elmo.libsonnet`.
     folder : `Path`

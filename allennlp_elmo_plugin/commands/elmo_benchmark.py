@@ -112,20 +112,8 @@ def benchmark(
     overrides: str = "{}",
 ) -> str:
     """
-    Run what is missing of a benchmark, write its results, and return the table in Markdown.
-
-    # Parameters
-
-    tasks : `List[str]`
-        See `find_tasks`.
-    elmo : `str`
-        The value of `ELMO` for `training_config/elmo.libsonnet`.
-    data, output, configs : `Path`
-        Folders. `output` is new, or that of the same benchmark, which then resumes.
-    seeds : `int`, optional (default = `3`)
-        Each model is trained with seeds 1 to `seeds`.
-    overrides : `str`, optional (default = `"{}"`)
-        JSON that changes all configurations.
+    Run what is missing of a benchmark, write its results, and return the table in Markdown. The
+    arguments are those of the command; each model is trained with seeds 1 to `seeds`.
     """
     # These import models of allennlp-models, which is slow.
     from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels

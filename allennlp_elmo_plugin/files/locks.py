@@ -27,25 +27,8 @@ def open_locked(
     path: Union[str, "os.PathLike[str]"], create: bool = True, wait: bool = False
 ) -> io.FileIO:
     """
-    Open a file for reading and writing, without truncating it, and lock it.
-
-    # Parameters
-
-    path : `str`
-    create : `bool`, optional (default = `True`)
-        Create the file if it is missing.
-    wait : `bool`, optional (default = `False`)
-        Wait until another owner closes it.
-
-    # Returns
-
-    `io.FileIO`
-        The locked file. Its owner alone may rename or remove it.
-
-    # Raises
-
-    `BlockingIOError`
-        The file has another owner.
+    Open a file for reading and writing, without truncating it, and lock it. Its owner alone may
+    rename or remove it. If it has another owner, wait or raise a `BlockingIOError`.
     """
     flags = os.O_RDWR | (os.O_CREAT if create else 0) | getattr(os, "O_BINARY", 0)
     while True:

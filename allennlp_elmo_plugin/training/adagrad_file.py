@@ -20,16 +20,8 @@ def write_adagrad_state(
     step: int,
 ) -> None:
     """
-    Write the state of Adagrad, whole or not at all.
-
-    # Parameters
-
-    path : `str`
-        The HDF5 file.
-    accumulators : `Iterable[Tuple[str, torch.Tensor]]`
-        The name and the sum of each parameter.
-    step : `int`
-        The number of updates so far.
+    Write the name and the sum of each parameter, and the number of updates so far (`step`), whole
+    or not at all.
     """
     import h5py
 
@@ -49,26 +41,17 @@ def read_adagrad_state(
     optimizer: torch.optim.Optimizer,
 ) -> int:
     """
-    Copy the state that `write_adagrad_state` wrote into the memory of an optimizer.
+    Copy the state that `write_adagrad_state` wrote into the memory of an optimizer, and return the
+    number of updates so far.
 
     # Parameters
 
     path : `str`
-        The HDF5 file.
     parameters : `Iterable[Tuple[str, torch.Tensor]]`
         The model's `named_parameters()`. Those that the optimizer does not have are left out.
     optimizer : `torch.optim.Optimizer`
         `torch.optim.Adagrad`, or one that keeps `sum` and `step` as it does. Nothing is changed
         unless the file has all of its parameters.
-
-    # Returns
-
-    `int`
-        The number of updates so far.
-
-    # Raises
-
-    `FileNotFoundError`, or `ValueError` that says what does not fit.
     """
     states = dict(_states(parameters, optimizer))
     with open_weight_file(path) as state_file:

@@ -7,6 +7,9 @@ import torch
 
 logger = logging.getLogger(__name__)
 
+_N_TOKENS = 2**14
+"""Words of the text to look at."""
+
 
 class FrequencyOrderCheck:
     """
@@ -21,24 +24,21 @@ class FrequencyOrderCheck:
 
     n_words : `int`
         Size of the vocabulary.
-    n_tokens : `int`, optional (default = `2**14`)
-        Words of the text to look at.
     """
 
-    def __init__(self, n_words: int, n_tokens: int = 2**14) -> None:
+    def __init__(self, n_words: int) -> None:
         self._n_words = n_words
-        self._n_tokens = n_tokens
         self._n_seen = 0
         self._cost = 0.0
 
     def __call__(self, targets: torch.Tensor) -> None:
         """Count vocabulary ids of the next words of the text, shape `(n_tokens,)`."""
-        if self._n_seen >= self._n_tokens:
+        if self._n_seen >= _N_TOKENS:
             return
         p = torch.log1p(1.0 / (targets.double() + 1.0)) / math.log(self._n_words + 1)
         self._cost -= float(p.log().sum())
         self._n_seen += targets.numel()
-        if self._n_seen >= self._n_tokens and self._cost / self._n_seen > math.log(self._n_words):
+        if self._n_seen >= _N_TOKENS and self._cost / self._n_seen > math.log(self._n_words):
             logger.warning(
                 "The vocabulary is not in the order of the frequency of its words in the training "
                 "text, which the sampled softmax takes for granted: it will learn badly. Sort the "

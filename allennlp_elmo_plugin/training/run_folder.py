@@ -142,21 +142,8 @@ def check_vocabulary_of_run(
     vocab: Vocabulary, folder: Union[str, "os.PathLike[str]"], before_training: bool = False
 ) -> None:
     """
-    Check that the vocabulary of a language model is the one that a run has been trained with.
-
-    # Parameters
-
-    vocab : `Vocabulary`
-        The vocabulary to continue with.
-    folder : `str`
-        The folder of the run. Nothing is checked if it has no vocabulary of a language model.
-    before_training : `bool`, optional (default = `False`)
-        Whether to check a run without any weights, too.
-
-    # Raises
-
-    `ConfigurationError`
-        Names the first word that differs.
+    Refuse the vocabulary of a language model unless it is the one that the run in a folder has been
+    trained with. A run without any weights counts only `before_training`.
     """
     if not _has_vocabulary(folder):
         return

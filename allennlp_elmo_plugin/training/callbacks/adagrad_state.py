@@ -1,16 +1,14 @@
 """The callback that continues the training of a checkpoint of bilm-tf."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
+from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state
-
-if TYPE_CHECKING:
-    from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +43,10 @@ class AdagradStateCallback(TrainerCallback):
         self.file = file
 
     def on_start(
-        self, trainer: "GradientDescentTrainer", is_primary: bool = True, **kwargs: Any
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary, **kwargs)
-        if (
-            trainer._start_after_epochs_completed > 0
-            or trainer._start_after_batches_in_epoch_completed > 0
-        ):
+        if trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed:
             return
         try:
             step = read_adagrad_state(

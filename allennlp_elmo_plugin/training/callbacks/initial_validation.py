@@ -2,16 +2,14 @@
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Dict
+from typing import Any, Dict
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
+from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.training.training_loop import evaluate_together
-
-if TYPE_CHECKING:
-    from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +34,12 @@ class InitialValidationCallback(TrainerCallback):
         self.metrics: Dict[str, float] = {}
 
     def on_start(
-        self, trainer: "GradientDescentTrainer", is_primary: bool = True, **kwargs: Any
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary, **kwargs)
-        if self.metrics or (
-            trainer._start_after_epochs_completed > 0
-            or trainer._start_after_batches_in_epoch_completed > 0
-        ):
-            return  # recovered
+        n_epochs = trainer._start_after_epochs_completed
+        if self.metrics or n_epochs or trainer._start_after_batches_in_epoch_completed:
+            return
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
         metrics = evaluate_together(
@@ -58,7 +54,7 @@ class InitialValidationCallback(TrainerCallback):
 
     def on_epoch(
         self,
-        trainer: "GradientDescentTrainer",
+        trainer: GradientDescentTrainer,
         metrics: Dict[str, Any],
         epoch: int,
         is_primary: bool = True,
