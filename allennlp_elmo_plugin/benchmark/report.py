@@ -109,20 +109,17 @@ def _plus_minus(model: Dict[str, Any]) -> str:
     return f"{model['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
-def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
+def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> None:
     """
-    Draw `scores.png`, `curves.png` and `layer_weights.png`, and return their paths. The last shows
-    the weight of each layer in each representation, like figure 2 of Peters et al. (2018).
+    Draw `scores.png`, `curves.png` and `layer_weights.png`, which shows the weight of each layer in
+    each representation, like figure 2 of Peters et al. (2018).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    written = []
-
     def save(figure: Any, name: str) -> None:
         with whole_file(folder / name) as staged:
             FigureCanvasAgg(figure).print_png(staged)
-        written.append(folder / name)
 
     names = [row["task"] for row in rows]
     figure = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
@@ -166,7 +163,7 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
         for number, mix in enumerate(mixes, start=1):
             columns.append((row["task"] + (f"\nmix {number}" if len(mixes) > 1 else ""), mix))
     if not columns:  # A user's configs may have no mix.
-        return written
+        return
     n_layers = max(len(mix) for _, mix in columns)
     table = [
         [mix[layer] if layer < len(mix) else float("nan") for _, mix in columns]
@@ -184,4 +181,3 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> List[Path]:
             axes.text(x, y, f"{weight:.2f}", ha="center", va="center", color=color)
     figure.colorbar(image)
     save(figure, "layer_weights.png")
-    return written

@@ -13,8 +13,6 @@ from allennlp_elmo_plugin.training.training_loop import evaluate_together
 
 logger = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics_initial.json"
-
 
 @TrainerCallback.register("initial_validation")
 class InitialValidationCallback(TrainerCallback):
@@ -50,7 +48,8 @@ class InitialValidationCallback(TrainerCallback):
             for key, value in self.metrics.items():
                 # At a level that is always shown, for comparison with the metrics of training.
                 logger.warning("Before training: %s %.4f", key, value)
-            dump_metrics(os.path.join(self.serialization_dir, METRICS_FILE), self.metrics)
+            path = os.path.join(self.serialization_dir, "metrics_initial.json")
+            dump_metrics(path, self.metrics)
 
     def on_epoch(
         self,
