@@ -12,8 +12,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Iterator, Optional, Type, Union
+from typing import Any, Iterator, Optional, Union
 
 from allennlp_elmo_plugin.files.locks import open_locked
 
@@ -159,12 +158,7 @@ class Staging:
             if item.name != _LOCK:
                 remove(item.path)
 
-    def __exit__(
-        self,
-        error_type: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         assert self._lock is not None
         if self._lock.closed:
             return  # This is a forked process, and the folder belongs to its parent.
@@ -179,6 +173,7 @@ class Staging:
         finally:
             self._lock.close()
             self._lock = None
+        error = raised[1]
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             reason = os.strerror(error.errno)
             message = f"cannot write: {reason}; nothing has changed there, make room and repeat"
