@@ -9,9 +9,9 @@ Ray Data deals the shards of the text to workers, each of which loads the model 
 what `allennlp elmo --num-shards 64 --shard-index I` writes, here to `layers.hdf5.shards/`; at the
 end they are joined as by `allennlp elmo-merge`. The result is that of one `allennlp elmo`.
 
-A worker that dies is replaced, and its shard resumed; a run that was stopped goes on with the same
-command. All paths must be the same on all machines (a shared file system). Give more shards
-than workers, so that none waits long for the last one.
+A worker that dies is replaced, and its shard resumed. The same command resumes a stopped run. All
+paths must be the same on all machines (a shared file system). Use more shards than workers, so that
+none waits long for the last one.
 """
 
 import argparse

@@ -5,6 +5,7 @@ Prints a table, and with `--output` writes it as JSON. Needs 12 GB of memory.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -68,11 +69,9 @@ def measure(args: argparse.Namespace) -> Iterator[Row]:
 
 def _with_kept_memory(args: argparse.Namespace) -> Iterator[Row]:
     """
-    The first rows again in a process that gives no memory back to the system, so that neither side
-    loses time to page faults.
+    Measure the first rows again in a process that keeps its memory, so that neither side loses time
+    to page faults.
     """
-    import json
-
     bars = {
         ("random batches", "small"): 6.6,
         ("random batches", "original"): 2.0,
@@ -85,16 +84,7 @@ def _with_kept_memory(args: argparse.Namespace) -> Iterator[Row]:
         arguments += ["--rounds", str(args.rounds), "--threads", str(args.threads)]
         arguments += ["--sizes", args.sizes, "--output", path]
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "speed",
-                *arguments,
-                "--sizes",
-                args.sizes,
-                "--output",
-                path,
-            ],
+            [sys.executable, "-m", "speed", *arguments],
             env={**os.environ, **_KEPT_MEMORY},
             check=True,
             stdout=subprocess.DEVNULL,

@@ -10,10 +10,9 @@ from speed.report import Row
 from speed.timing import take_turns
 from speed.workload import Corpus, Sentence
 
-# What a model has read before its time is taken, where words are kept: 40 batches of 64 sentences.
+# Where words are kept, a model reads this many batches of 64 sentences before the measurement.
 _BATCHES_BEFORE = 40
-# Batches that one program reads before it is the other's turn; of single sentences, ten times as
-# many.
+# Batches that one program reads before the other's turn; of single sentences, ten times as many.
 _BATCHES_OF_A_TURN = 2
 
 
@@ -22,19 +21,19 @@ class Workload(NamedTuple):
     # Parameters
 
     name : `str`
-        Of the row in the table.
+        The name of the row in the table.
     bars : `Dict[str, float]`
         The ratio to reach, by the size of the model.
     batch_size : `int`
         Sentences at a time.
     by_length : `bool`
-        Whether a batch has sentences of like length.
+        Whether a batch has sentences of similar length.
     kept : `bool`
         Whether words are kept from batch to batch.
     precision : `str`
-        Ours; AllenNLP's is float32.
+        The precision of our model; AllenNLP's is float32.
     from_text : `bool`
-        Whether time starts at the words rather than at their character ids.
+        Whether the time includes making character ids of the words.
     """
 
     name: str
@@ -73,20 +72,8 @@ def measure(
     size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
 ) -> Iterator[Row]:
     """
-    # Parameters
-
-    size : `str`
-        Of `SIZES`.
-    options_file, weight_file : `str`
-        A model of that size.
-    rounds : `int`
-        How often each program has its turn.
-    select : `Callable[[str], bool]`
-        Whether the workload of a name is wanted.
-
-    # Returns
-
-    `Iterator[Row]`
+    Measure the workloads whose names `select` wants, on the model of one of `SIZES`, with so many
+    turns for each program.
     """
     theirs: Optional[torch.nn.Module] = None
     for workload in WORKLOADS:
@@ -153,9 +140,7 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
 def measure_fixed(
     size: str, options_file: str, weight_file: str, rounds: int, precision: str
 ) -> Row:
-    """
-    Words a second of 64 sentences of 25 words, the workload of the comparison with bilm-tf.
-    """
+    """Measure 64 sentences of 25 words, the workload of the comparison with bilm-tf."""
     corpus = Corpus()
     elmo = Elmo(options_file, weight_file, 1, dropout=0.0, precision=precision, max_cached_words=0)
     elmo.eval()

@@ -1,5 +1,5 @@
 """
-What the reduced precisions cost: errors of the layers and perplexity on held-out text.
+The cost of reduced precisions: errors of the layers, and perplexity on held-out text.
 
 ```
 python -m speed.precision my_elmo my_test.txt

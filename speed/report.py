@@ -1,4 +1,4 @@
-"""What the benchmarks print."""
+"""The tables and files of speed measurements."""
 
 import json
 import os
@@ -20,16 +20,14 @@ class Row:
     # Parameters
 
     workload, size : `str`
-        What was measured, and on which model.
+        The measured workload and model.
     value : `float`, optional
-        What is compared with the bar: how many times as fast as AllenNLP, unless the workload says
-        something else.
+        The speed relative to AllenNLP's, unless the note says something else.
     bar : `float`, optional
-        What the value should be.
+        The value to reach.
     words_per_second, baseline_words_per_second : `float`, optional
         Ours and AllenNLP's.
     note : `str`, optional
-        What else is to know.
     """
 
     workload: str
@@ -59,9 +57,7 @@ def table(rows: List[Row]) -> str:
 
 
 def machine() -> Dict[str, Any]:
-    """
-    What the figures depend on: processor, versions, threads, and the speed of matrix products.
-    """
+    """Return what the figures depend on: processor, versions, threads, speed of torch.mm."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),

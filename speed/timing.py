@@ -1,4 +1,4 @@
-"""Times of several programs that take turns, so that a slow moment of the machine hits them all."""
+"""Times of several programs that take turns, so that a slow moment of the machine hits all."""
 
 import time
 from statistics import median
@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Sequence
 
 def take_turns(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> Dict[str, float]:
     """
-    Runs every program on every item, one after the other.
+    Run every program on every item, one after the other.
 
     # Parameters
 

@@ -16,7 +16,6 @@ from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
-from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
@@ -31,13 +30,12 @@ NUM_STEPS = 20
 
 class Batch(NamedTuple):
     """
-    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS, 50)`, the same
-    without the begin and the end, which AllenNLP's module adds, and the targets of both directions,
-    shape `(batch_size, NUM_STEPS)` each.
+    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS - 2, 50)`, to which
+    AllenNLP's module adds a begin and an end, and the targets of both directions, shape
+    `(batch_size, NUM_STEPS)` each.
     """
 
-    tokens: torch.Tensor
-    unbounded_tokens: torch.Tensor
+    character_ids: torch.Tensor
     targets: torch.Tensor
     targets_reverse: torch.Tensor
 
@@ -45,8 +43,7 @@ class Batch(NamedTuple):
 def make_batch(corpus: Corpus, n_words: int, batch_size: int) -> Batch:
     rows = [[corpus.words[i] for i in corpus.word_ids(NUM_STEPS - 2)] for _ in range(batch_size)]
     targets = Corpus(n_words, seed=int(corpus.word_ids())).word_ids(2, batch_size, NUM_STEPS)
-    bounded = [[BEGIN_SENTENCE_WORD, *row, END_SENTENCE_WORD] for row in rows]
-    return Batch(batch_to_ids(bounded), batch_to_ids(rows), *torch.from_numpy(targets))
+    return Batch(batch_to_ids(rows), *torch.from_numpy(targets))
 
 
 class OurTraining(torch.nn.Module):
@@ -100,9 +97,7 @@ class OurTraining(torch.nn.Module):
 
 
 class AllenNlpTraining(torch.nn.Module):
-    """
-    The same of AllenNLP's character encoder, `ElmoLstm` and `SampledSoftmaxLoss`.
-    """
+    """The same with AllenNLP's character encoder, `ElmoLstm` and `SampledSoftmaxLoss`."""
 
     def __init__(
         self, options_file: str, weight_file: str, n_words: int, n_samples: int, sparse: bool = True
@@ -128,12 +123,12 @@ class AllenNlpTraining(torch.nn.Module):
     def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
         if samples is not None:
             self.softmax.choice_func = lambda *_: (samples.ids.numpy(), samples.num_tries)
-        tokens = self.encoder(batch.unbounded_tokens)
+        tokens = self.encoder(batch.character_ids)
         # (batch_size * NUM_STEPS, 2 * projection_dim)
         top = self.lstm(tokens["token_embedding"], tokens["mask"])[-1].flatten(0, 1)
         losses = [
             self.softmax(hidden, targets.flatten())
-            for hidden, targets in zip(top.chunk(2, 1), batch[2:])
+            for hidden, targets in zip(top.chunk(2, 1), batch[1:])
         ]
         return (losses[0] + losses[1]) / (2 * top.size(0))
 
@@ -144,9 +139,7 @@ class AllenNlpTraining(torch.nn.Module):
 
 
 def equal_losses(ours: OurTraining, theirs: AllenNlpTraining, batch: Batch) -> float:
-    """
-    How far the two losses are apart, relatively, with the same softmax and the same samples.
-    """
+    """Return the relative difference of the losses with the same softmax and the same samples."""
     with torch.no_grad():
         theirs.softmax.softmax_w.weight.copy_(ours.softmax.weight)
         theirs.softmax.softmax_b.weight.zero_()
@@ -164,11 +157,7 @@ def equal_losses(ours: OurTraining, theirs: AllenNlpTraining, batch: Batch) -> f
 def measure(
     size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
 ) -> Iterator[Row]:
-    """
-    # Parameters
-
-    As `speed.embedding.measure`.
-    """
+    """Measure training; the arguments are those of `speed.embedding.measure`."""
     corpus = Corpus()
     files = options_file, weight_file
     n_words, n_samples = (100_000, 8_192) if size in ("small", "original") else (2_000, 64)
@@ -231,9 +220,7 @@ _BARS: Dict[str, Dict[str, float]] = {
 
 
 def _whole_training(size: str, options_file: str, rounds: int) -> Row:
-    """
-    `allennlp train` of a pretraining config, beside the bare step of the same model.
-    """
+    """Compare `allennlp train` of a pretraining config with the bare step of the same model."""
     corpus = Corpus(20_000)
     batch_size, n_batches = 64, 8 * rounds
     with tempfile.TemporaryDirectory() as folder:
@@ -329,9 +316,7 @@ def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
 
 
 def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
-    """
-    Words a second of the workloads of the comparison with bilm-tf.
-    """
+    """Measure the workloads of the comparison with bilm-tf."""
     for size, batch_size, n_words, n_samples in (
         ("small-512", 64, 20_000, 2_048),
         ("original", 32, 100_000, 8_192),

@@ -1,4 +1,4 @@
-"""The text that the benchmarks read: sentences of random length, words of a Zipf vocabulary."""
+"""The text of the workloads: sentences of random length, words of a Zipf vocabulary."""
 
 import functools
 from typing import List

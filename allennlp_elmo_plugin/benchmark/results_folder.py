@@ -125,8 +125,8 @@ def _read(path: Path, keys: List[str]) -> Any:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigurationError(f"{path}: no JSON ({error}); remove it to go on") from error
+        raise ConfigurationError(f"{path}: no JSON ({error}); remove it to continue") from error
     missing = [key for key in keys if not isinstance(found, dict) or key not in found]
     if missing:
-        raise ConfigurationError(f"{path}: {missing[0]!r} is missing; remove the file to go on")
+        raise ConfigurationError(f"{path}: {missing[0]!r} is missing; remove the file to continue")
     return found
