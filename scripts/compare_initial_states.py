@@ -1,6 +1,6 @@
 """
-What the initial state of a sentence changes: perplexity on held-out text, and the vectors from call
-to call.
+Measure what the initial state of a sentence changes: perplexity on held-out text, and the vectors
+from call to call.
 
 ```
 python scripts/compare_initial_states.py my_elmo my_test.txt
@@ -27,7 +27,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 WAYS = [("carried", 64), ("carried", 1), ("settled", 64), ("zero", 64)]
 """Initial states and batch sizes."""
 N_FIRST = 5
-"""Words from the start of a direction that are also counted apart."""
+"""Words from the start of a direction that also have separate figures."""
 
 
 class Scores(NamedTuple):
@@ -54,7 +54,7 @@ def read_sentences(path: Path, n_words: int) -> List[List[str]]:
 
 
 def read_softmax(elmo: Path) -> Tuple[Softmax, Dict[str, int]]:
-    """With the place of each word in it."""
+    """Return the softmax and the row of each word in it."""
     words = read_vocabulary_file(elmo / "vocab.txt")
     with h5py.File(elmo / "softmax.hdf5", "r") as file:
         weight, bias = (torch.from_numpy(file[f"softmax/{name}"][...]) for name in ("W", "b"))
@@ -69,9 +69,7 @@ def batches(sentences: List[List[str]], batch_size: int) -> Iterator[List[List[s
 
 
 def top_layers(bilm: ElmoBiLm, batch: List[List[str]]) -> torch.Tensor:
-    """
-    Shape `(batch_size, timesteps + 2, 2 * dim)`, sentence boundaries included.
-    """
+    """Return shape `(batch_size, timesteps + 2, 2 * dim)`, with sentence boundaries."""
     with torch.no_grad():
         return bilm(batch_to_ids(batch))["activations"][-1]
 
@@ -83,7 +81,7 @@ def score(
     sentences: List[List[str]],
     batch_size: int,
 ) -> Tuple[Scores, Scores]:
-    """Forward and backward."""
+    """Return the scores of the forward and the backward direction."""
     collected: Tuple[List[torch.Tensor], ...] = ([], [], [], [])
     for batch in batches(sentences, batch_size):
         for vectors, words in zip(top_layers(bilm, batch), batch):
@@ -109,8 +107,8 @@ def perplexity(*scores: torch.Tensor) -> float:
 
 def changes(bilm: ElmoBiLm, sentences: List[List[str]]) -> Tuple[float, float]:
     """
-    How far the top vectors of the same sentences, embedded again after others, are from those of
-    before: the mean of the relative distances of all words, and of the first words.
+    Embed the same sentences before and after others, and return the mean relative distance of the
+    top vectors of all words, and of the first words.
     """
     half = len(sentences) // 2
     before = [top_layers(bilm, batch) for batch in batches(sentences[:64], 64)]

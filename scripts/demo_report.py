@@ -1,6 +1,6 @@
 """
-What the demo shows at its end: how well the language model predicts held-out text, beside a
-unigram model, and which uses of a word it takes for the same.
+Show the results of the demo: how well the language model predicts held-out text, compared with a
+unigram model, and which uses of a word it considers similar.
 
     python scripts/demo_report.py sentences OUTPUT_DIR    writes sentences.txt, for `allennlp elmo`
     python scripts/demo_report.py results OUTPUT_DIR      prints the results
@@ -27,7 +27,7 @@ QUERIES = [
 
 N_NEIGHBOURS = 5
 N_CONTEXT = 6
-"""Words that are shown on each side of a neighbour."""
+"""Words to show on each side of a neighbour."""
 
 
 def read_sentences(path: Path) -> List[List[str]]:

@@ -1,5 +1,5 @@
 """
-Makes the data of training_config/imdb from the published folder of film reviews (Maas et al. 2011).
+Make the data of training_config/imdb from the published folder of film reviews (Maas et al. 2011).
 
     python scripts/imdb.py aclImdb OUTPUT_DIR
 
@@ -27,7 +27,7 @@ _CLOSING = {'"', "'", ")", "]", *_END}
 
 
 def sentences(text: str) -> List[List[str]]:
-    """The words of a review, sentence by sentence. A line break ends a sentence too."""
+    """Return the words of a review's sentences. A line break ends a sentence, too."""
     found = []
     for block in _BREAK.split(text):
         tokens = _TOKEN.findall(block)
@@ -41,7 +41,7 @@ def sentences(text: str) -> List[List[str]]:
 
 
 def reviews(folder: Path) -> Iterator[Tuple[Path, List[List[str]]]]:
-    """The reviews of a folder, in the order of their numbers."""
+    """Yield the reviews of a folder, in the order of their numbers."""
     paths = sorted(folder.glob("*.txt"), key=lambda path: int(path.stem.split("_")[0]))
     if not paths:
         raise SystemExit(f"{folder}: no reviews (*.txt); is it of the published folder aclImdb?")

@@ -1,5 +1,5 @@
 """
-Turns the language reference that every Python carries (`pydoc_data.topics`) into a corpus for a
+Turn the language reference that every Python contains (`pydoc_data.topics`) into a corpus for a
 language model: one tokenised sentence a line.
 
     python scripts/python_reference_corpus.py OUTPUT_DIR
@@ -17,10 +17,10 @@ from typing import Dict, Iterator, List
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 HELD_OUT_SHARE = 0.1
-"""How much of the sentences goes to each of the validation and the held-out part."""
+"""The share of the sentences in each of the validation and the held-out part."""
 
 _PART_SHARE = 0.5
-"""A topic of whose sentences so many are in longer topics is an excerpt of these."""
+"""A topic is an excerpt if this share of its sentences is in longer topics."""
 
 _STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 _RULE = re.compile(r"[*=\-~^\"+]{3,}$")
@@ -42,12 +42,12 @@ _TOKEN = re.compile(
 
 
 def blocks(text: str) -> Iterator[str]:
-    """The text between blank lines, each block with its lines joined, headings left out."""
+    """Yield the text between blank lines, each block with its lines joined, without headings."""
     for block in re.split(r"\n\s*\n", text):
         lines = [line.strip() for line in block.strip().splitlines()]
         if len(lines) > 1 and _RULE.match(lines[1]):
             lines = lines[2:]
-        # Every item of a list is a block of its own.
+        # Every item of a list is a separate block.
         start = 0
         for i in range(1, len(lines) + 1):
             if i == len(lines) or _ITEM.match(lines[i]):
@@ -57,7 +57,7 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def is_prose(block: str) -> bool:
-    """Whether a block is made of sentences, not of code, grammar rules, signatures or tables."""
+    """Return whether a block is sentences, not code, grammar rules, signatures or tables."""
     if any(_CODE.search(line) for line in block.splitlines()):
         return False
     words = block.split()
@@ -72,7 +72,7 @@ def is_prose(block: str) -> bool:
 
 def tokenize(sentence: str) -> List[str]:
     """
-    Words, numbers, punctuation marks and operators. The marks of the manual's typesetting go:
+    Split into words, numbers, punctuation marks and operators, without the manual's typesetting:
     double quotes or back quotes around code, asterisks around emphasis.
     """
     sentence = re.sub(r"(\*{1,2})(?=\w)([^*]*[^*\s])\1", r"\2", sentence)
@@ -80,7 +80,7 @@ def tokenize(sentence: str) -> List[str]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The tokenised sentences of a topic, tokens separated by single spaces."""
+    """Yield the tokenised sentences of a topic, tokens separated by single spaces."""
     for block in blocks(text.translate(_STRAIGHT_QUOTES)):
         block = _ITEM.sub("", block, count=1) if _ITEM.match(block) else block
         if is_prose(block):
@@ -92,11 +92,8 @@ def sentences(text: str) -> Iterator[str]:
 
 def split_topics() -> Dict[str, List[str]]:
     """
-    # Returns
-
-    `Dict[str, List[str]]`
-        The sentences of each part. Topics are spread by size: the validation and the held-out part
-        have every other one of the shortest, the training part the rest.
+    Return the sentences of each part. Topics are spread by size: the validation and the held-out
+    part have every other one of the shortest, the training part the rest.
     """
     seen = set()
     by_topic: Dict[str, List[str]] = {}

@@ -29,12 +29,12 @@ from allennlp_elmo_plugin.files.text_lines import open_lines
 
 class ShardEmbedder:
     """
-    Embeds shards of a text, one after another: what a Ray worker does.
+    Embeds shards of a text, one after another, as a Ray worker.
 
     # Parameters
 
     text, folder : `str`
-        The text, and where the shards go.
+        The text, and the folder for the shards.
     model : `Dict[str, Any]`
         Arguments of `ElmoEmbedder`.
     options : `Dict[str, Any]`
@@ -72,6 +72,8 @@ def embed(
     force: bool = False,
 ) -> Dict[str, Any]:
     """
+    Embed a text in shards and join them.
+
     # Parameters
 
     text, output : `str`

@@ -1,5 +1,5 @@
 """
-Cuts a file of SQuAD's format into train, dev and test by whole articles, for
+Split a file of SQuAD's format into train, dev and test by whole articles, for
 `allennlp elmo-benchmark`.
 
     python scripts/split_squad.py xquad.en.json DATA_DIR/squad
