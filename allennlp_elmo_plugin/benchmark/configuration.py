@@ -106,7 +106,8 @@ class Configuration:
             found[task] = {"data": data}
             for model in MODELS:
                 params = digests.without_paths(self.params(task, model, 0).as_dict(quiet=True))
-                found[task][model] = _digest(json.dumps(params, sort_keys=True).encode())
+                text = json.dumps(params, sort_keys=True)
+                found[task][model] = hashlib.sha256(text.encode()).hexdigest()[:16]
         elmo = Path(self._elmo).expanduser()
         return {"elmo": digests.of_path(elmo) if elmo.is_dir() else self._elmo, "tasks": found}
 
@@ -216,10 +217,6 @@ class _Digests:
             elif not key.endswith("_data_path"):
                 found[key] = self.without_paths(item)
         return found
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _files_in(path: Path) -> List[Path]:
