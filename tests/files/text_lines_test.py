@@ -88,7 +88,7 @@ def test_gzip_is_recognised_by_the_content(name, kind, tmp_path):
         assert lines.position == lines.size
 
 
-@pytest.mark.parametrize("data", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("data", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
 def test_empty_text(data):
     assert TextLines(io.BytesIO(data)).read_block(10) == list(TextLines(io.BytesIO(data))) == []
 
