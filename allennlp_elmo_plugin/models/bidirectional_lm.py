@@ -4,7 +4,7 @@ import logging
 import math
 import os
 from dataclasses import replace
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -151,12 +151,6 @@ class BidirectionalLanguageModel(Model):
             )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-        if is_distributed() and (self.softmax.sampler is not None or self.options.char_cnn is None):
-            raise ConfigurationError(
-                "Distributed training can't average the sparse gradients of the sampled softmax "
-                "and of token embeddings: train on one device, or a model of characters with "
-                "num_samples 0 (the full softmax)"
-            )
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
         if pretrained is not None:
             indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
@@ -233,7 +227,12 @@ class BidirectionalLanguageModel(Model):
         n_tokens = [packing.n_tokens for packing in output.packings.values()]
         if self.training and is_distributed() and 0 in n_tokens:
             # Every process must have a gradient, if only zero, for every parameter.
-            loss = loss + sum(p.reshape(-1)[:0].sum() for p in self.parameters() if p.requires_grad)
+            sparse = {id(parameter) for parameter in self.sparse_gradient_parameters()}
+            loss = loss + sum(
+                p.reshape(-1)[:0].sum()
+                for p in self.parameters()
+                if p.requires_grad and id(p) not in sparse
+            )
         outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
         outputs["loss"] = loss
         if self.training and loss.requires_grad:
@@ -298,6 +297,16 @@ class BidirectionalLanguageModel(Model):
         self._last_window[self.training] = number
         if number == 0 and not self.training:
             self._carried[False].reset()
+
+    def sparse_gradient_parameters(self) -> List[torch.nn.Parameter]:
+        """
+        Return the parameters whose gradients in training are sparse, for `SparseDdpAccelerator`.
+        """
+        is_sampled = self.softmax.sampler is not None
+        found = [self.softmax.weight, self.softmax.bias] if is_sampled else []
+        if self.options.char_cnn is None and not self.options.share_embedding_softmax:
+            found.append(self.bilm.token_layer.weight)
+        return [parameter for parameter in found if parameter.requires_grad]
 
     def training_state(self) -> Dict[str, Any]:
         """

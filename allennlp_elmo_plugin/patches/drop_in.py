@@ -10,6 +10,7 @@ from allennlp.commands import train
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
+from allennlp.nn import parallel
 from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
@@ -19,6 +20,7 @@ from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEnc
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.names import replace
 from allennlp_elmo_plugin.training import run_folder
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 
 def apply() -> None:
@@ -38,6 +40,7 @@ def apply() -> None:
     replace(archival.archive_model, our_archival.archive_model)
     replace(archival.load_archive, our_archival.load_archive)
     replace(archival._load_model, our_archival.load_model)
+    replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
     replace(train.train_model, run_folder.train_model)
     replace(training_util.create_serialization_dir, run_folder.create_serialization_dir)
 

@@ -17,6 +17,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,11 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"Can't write {path or self._serialization_dir}: the disk is full, or a quota is "
                 "reached. Make room, and continue with `allennlp train --recover`"
             ) from error
+
+    def rescale_gradients(self) -> Optional[float]:
+        if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
+            self._ddp_wrapped_model.average_sparse_gradients()
+        return super().rescale_gradients()
 
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:

@@ -5,6 +5,7 @@ shown to be the same.
 """
 
 import copy
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
@@ -18,10 +19,16 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
+    SparseDdpAccelerator,
+    SparseDdpWrappedModel,
+)
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
 from tests.support.naive_bilm import NaiveBiLm, Stream
+from tests.support.process_group import run_processes
 
 N_WORDS = 50
+ADAGRAD = Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0})
 LOSS, VALUE, GRADIENT = 2e-6, 3e-6, 2e-5
 """
 Largest deviations of losses; of states, variables and accumulators; and of gradients, relative to
@@ -206,8 +213,7 @@ def test_training_is_the_naive_one(case, tmp_path):
     model = replicas[0].model
     parameters = [list(replica.model.parameters()) for replica in replicas]
     optimizer = Optimizer.from_params(
-        Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}),
-        model_parameters=list(model.named_parameters()),
+        ADAGRAD.duplicate(), model_parameters=list(model.named_parameters())
     )
     initial = {name: values.copy() for name, values in variables(model)}
     if options.get("share_embedding_softmax"):
@@ -281,3 +287,80 @@ def test_training_is_the_naive_one(case, tmp_path):
             # The model has the carry gates with the opposite sign.
             accumulator = naive.accumulators[name]
             np.testing.assert_allclose(abs(values), accumulator, atol=VALUE, rtol=0, err_msg=name)
+
+
+def train_tower(rank: int, options: Dict[str, Any], folder: str) -> Dict[str, Any]:
+    """Ten steps of one process of a group: what it drew and what it computed."""
+    vocab = read_vocabulary(Path(folder) / f"vocabulary_{rank}")
+    torch.manual_seed(1 + rank)  # the first process's weights count
+    model: Any = BidirectionalLanguageModel(vocab, options=options)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model, wrapped = SparseDdpAccelerator().wrap_model(model)
+    initial = {name: values.copy() for name, values in variables(model)}
+    optimizer = Optimizer.from_params(
+        ADAGRAD.duplicate(), model_parameters=list(model.named_parameters())
+    )
+    torch.manual_seed(rank)
+    replica = Replica(model, options)
+    n_rows = options["batch_size"]
+    batches = read_batches(options, vocab, 2, str(REFERENCE / "data" / "train.txt"))[:10]
+    steps = []
+    for batch in batches:
+        part = {key: values[rank * n_rows : (rank + 1) * n_rows] for key, values in batch.items()}
+        part["window"] = batch["window"][:n_rows].clone()
+        part["window"][:, 2] = n_rows
+        streams = {key: tuple(stream) for key, stream in replica.prepare(part).items()}
+        wrapped.model.train()
+        optimizer.zero_grad()
+        outputs = wrapped.model(**part)
+        outputs["loss"].backward()
+        if isinstance(wrapped, SparseDdpWrappedModel):
+            wrapped.average_sparse_gradients()
+        norm = wrapped.clip_grad_norm_(options["all_clip_norm_val"])
+        optimizer.step()
+        steps.append((streams, {key: float(value) for key, value in outputs.items()}, float(norm)))
+    return {
+        "initial": initial,
+        "steps": steps,
+        "final": {name: values.copy() for name, values in variables(model)},
+        "parameters": {name: p.detach() for name, p in model.named_parameters()},
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CHARACTERS,
+        changed(CHARACTERS, sample_softmax=True),
+        changed(TOKENS, share_embedding_softmax=True),
+        changed(TOKENS, share_embedding_softmax=True, sample_softmax=True),
+        changed(TOKENS, dropout=0.25, sample_softmax=True, bidirectional=False),
+    ],
+    ids=["characters", "characters, sampled", "tied", "tied, sampled", "tokens, forward only"],
+)
+def test_two_processes_are_two_towers(options, tmp_path):
+    """As bilm-tf's towers on two GPUs: each has rows and draws of its own, gradients are averaged."""
+    towers = run_processes(2, tmp_path, train_tower, options, str(tmp_path))
+    for name, parameter in towers[0]["parameters"].items():
+        assert torch.equal(parameter, towers[1]["parameters"][name]), name
+    initial = towers[0]["initial"]
+    tied = options.get("share_embedding_softmax")
+    if tied:
+        del initial["lm/softmax/W"]
+    naive = NaiveBiLm(options, initial, 2)
+    for parts in zip(*(tower["steps"] for tower in towers)):
+        streams = [
+            {direction: Stream(*values) for direction, values in part[0].items()} for part in parts
+        ]
+        if options.get("sample_softmax"):
+            drawn = [stream["forward"].samples[0] for stream in streams]
+            assert not torch.equal(*drawn)
+        expected = naive.step(streams)
+        found = [part[1]["loss"] for part in parts]
+        assert np.mean(found) == pytest.approx(expected.loss, abs=LOSS)
+        assert [part[2] for part in parts] == pytest.approx([expected.norm] * 2, rel=2e-6)
+    for name, values in towers[0]["final"].items():
+        if not (tied and name == "lm/softmax/W"):
+            wanted = naive.variables[name].detach()
+            np.testing.assert_allclose(values, wanted, atol=VALUE, rtol=0, err_msg=name)

@@ -578,7 +578,6 @@ def test_two_processes_are_as_one(data: Path, tmp_path: Path) -> None:
 
 def test_two_processes_killed(data: Path, tmp_path: Path) -> None:
     changes = {
-        "model.num_samples": 0,
         "trainer.num_epochs": 2,
         "distributed": {"cuda_devices": [-1, -1]},
         "dataset_reader.batch_size": 2,
