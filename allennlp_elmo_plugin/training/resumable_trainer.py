@@ -16,6 +16,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.training.lost_ranks import find_lost_ranks, is_lost_connection
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
@@ -69,6 +70,9 @@ class ResumableTrainer(GradientDescentTrainer):
         # `_rank` counts the processes of one machine.
         self._global_rank = dist.get_rank() if self._distributed else 0
         if self._distributed and hasattr(model, "training_state"):
+            if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
+                # The first process of each machine saves; AllenNLP lets the very first alone remove.
+                self._checkpointer._rank = self._rank
             # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
         self._progress: Optional[_Progress] = None
@@ -81,6 +85,15 @@ class ResumableTrainer(GradientDescentTrainer):
         try:
             return super().train()
         except RuntimeError as error:
+            if self._distributed and is_lost_connection(error):
+                lost = find_lost_ranks()
+                if lost:
+                    raise RuntimeError(
+                        f"Lost the connection to rank {', '.join(map(str, lost))} of the "
+                        f"{self._world_size} processes (rank {self._global_rank} noticed it). See "
+                        "the log of that process, and continue all with `allennlp train --recover`"
+                    ) from error
+                raise
             # torch has no class for a failed write, and doesn't name the file that was cut off.
             if self._progress is None or "inline_container.cc" not in str(error):
                 raise
@@ -142,6 +155,7 @@ class ResumableTrainer(GradientDescentTrainer):
             _drop_incomplete_checkpoints(self._checkpointer, n_shards)
         if self._distributed:
             dist.barrier()
+            self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         super()._maybe_restore_checkpoint()
         if not self._progress.recovered:
@@ -169,6 +183,26 @@ class ResumableTrainer(GradientDescentTrainer):
             self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
         )
         self._restore_best_model()
+
+    def _agree_on_checkpoint(self) -> None:
+        """
+        Make the newest checkpoint that all machines have the last one. Each saves in a folder of
+        its own, and a kill may come when only some have saved.
+        """
+        points = set() if self._checkpointer is None else self._checkpointer._find_all_checkpoints()
+        all_points: List[Any] = [None] * self._world_size
+        dist.all_gather_object(all_points, points)
+        common = set.intersection(*all_points)
+        if any(all_points) and not common:
+            raise ConfigurationError(
+                f"{self._serialization_dir}: the machines of this run have no checkpoint in "
+                "common. Copy the folder of the run from one of them to the others, or start anew"
+            )
+        if self._primary and self._checkpointer is not None:
+            for point in points - common:
+                if point > max(common):
+                    self._checkpointer._remove_checkpoint(*point)
+        dist.barrier()
 
     def _restore_best_model(self) -> None:
         """

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Set, Union
+from typing import Any, List, Optional, Set, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -34,6 +34,7 @@ def train_model(
     recover: bool = False,
     force: bool = False,
     node_rank: int = 0,
+    include_package: Optional[List[str]] = None,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
@@ -49,6 +50,8 @@ def train_model(
         Another process is training in the folder, or the run has another configuration or
         vocabulary.
     """
+    # The processes of distributed training import plugins anew, and may not find this one.
+    packages = [*(include_package or []), "allennlp_elmo_plugin.registration"]
     folder = Path(serialization_dir)
     names = _names(folder)
     # A run that was killed before it wrote anything left nothing but its lock.
@@ -58,9 +61,11 @@ def train_model(
         or (recover and CONFIG_NAME not in names)
         or (names and not recover and not force)
     )
-    # Other nodes train with the first one, and may share its folder.
+    # Other nodes train with the first one.
     if refused_by_allennlp or node_rank > 0:
-        return _train_model(params, serialization_dir, recover, force, node_rank, *args, **kwargs)
+        return _train_model(
+            params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
+        )
     folder.mkdir(parents=True, exist_ok=True)
     refusal = ConfigurationError(
         f"{folder}: another process is training in this folder; wait for its end, or choose "
@@ -72,7 +77,9 @@ def train_model(
         if recover:
             _check_config(params, folder)
             _check_vocabulary(params, folder)
-        return _train_model(params, serialization_dir, recover, False, node_rank, *args, **kwargs)
+        return _train_model(
+            params, serialization_dir, recover, False, node_rank, packages, *args, **kwargs
+        )
 
 
 def create_serialization_dir(
