@@ -303,7 +303,7 @@ class BidirectionalLanguageModel(Model):
         Return the parameters whose gradients in training are sparse, for `SparseDdpAccelerator`.
         """
         is_sampled = self.softmax.sampler is not None
-        found = [self.softmax.weight, self.softmax.bias] if is_sampled else []
+        found: List[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
         if self.options.char_cnn is None and not self.options.share_embedding_softmax:
             found.append(self.bilm.token_layer.weight)
         return [parameter for parameter in found if parameter.requires_grad]

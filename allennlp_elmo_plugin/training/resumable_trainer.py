@@ -71,7 +71,7 @@ class ResumableTrainer(GradientDescentTrainer):
         self._global_rank = dist.get_rank() if self._distributed else 0
         if self._distributed and hasattr(model, "training_state"):
             if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
-                # The first process of each machine saves; AllenNLP lets the very first alone remove.
+                # The first process of each machine saves. In AllenNLP only the very first removes.
                 self._checkpointer._rank = self._rank
             # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)

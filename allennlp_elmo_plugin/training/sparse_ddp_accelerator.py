@@ -114,7 +114,8 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         Wrap a model. Its method `sparse_gradient_parameters`, if it has one, returns the parameters
         whose gradients are sparse in training.
         """
-        parameters = getattr(model, "sparse_gradient_parameters", list)()
+        find: Any = getattr(model, "sparse_gradient_parameters", list)
+        parameters: List[torch.nn.Parameter] = find()
         if not parameters:
             return super().wrap_model(model)
         ignored = {id(parameter) for parameter in parameters}

@@ -340,7 +340,7 @@ def train_tower(rank: int, options: Dict[str, Any], folder: str) -> Dict[str, An
     ids=["characters", "characters, sampled", "tied", "tied, sampled", "tokens, forward only"],
 )
 def test_two_processes_are_two_towers(options, tmp_path):
-    """As bilm-tf's towers on two GPUs: each has rows and draws of its own, gradients are averaged."""
+    """bilm-tf's towers on two GPUs: each has other rows and draws, and gradients are averaged."""
     towers = run_processes(2, tmp_path, train_tower, options, str(tmp_path))
     for name, parameter in towers[0]["parameters"].items():
         assert torch.equal(parameter, towers[1]["parameters"][name]), name

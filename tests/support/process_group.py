@@ -27,6 +27,4 @@ def run_processes(
     mp.start_processes(
         _run, (world_size, str(folder), function, arguments), world_size, start_method="fork"
     )
-    return [
-        pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world_size)
-    ]
+    return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(world_size)]

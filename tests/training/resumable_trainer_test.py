@@ -1,248 +1,31 @@
 """Runs that are killed and recovered against runs that were never stopped."""
 
-import functools
-import gzip
-import io
-import itertools
-import json
-import multiprocessing
 import os
 import random
-import resource
 import shutil
 import signal
-import sys
 import time
-import types
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from allennlp.commands import main
-from allennlp.commands import train as train_command
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
-from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training import ResumableTrainer
 from tests.support.testing import read_files
-
-
-@TrainerCallback.register("write_losses")
-class WriteLosses(TrainerCallback):
-    """Appends the losses of each batch to a file at once, so that a kill takes none away."""
-
-    kill_at = 0
-    """Kill this process after so many batches; 0: don't."""
-
-    def on_batch(
-        self,
-        trainer: Any,
-        batch_inputs: Any,
-        batch_outputs: List[Dict[str, Any]],
-        batch_metrics: Dict[str, Any],
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        **kwargs: Any,
-    ) -> None:
-        if not is_training:
-            return
-        losses = [output["loss"].item().hex() for output in batch_outputs]
-        name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
-        with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
-            entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
-            log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
-        WriteLosses.kill_at -= 1
-        if WriteLosses.kill_at == 0:
-            if trainer._distributed:
-                os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _kill_in_save(n_saves: int, share: float) -> None:
-    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` write a share and kill."""
-    save = torch.save
-    calls = itertools.count(1)
-
-    def killing(state: Any, path: str) -> None:
-        if next(calls) < n_saves:
-            save(state, path)
-            return
-        content = io.BytesIO()
-        save(state, content)
-        if share:
-            Path(path).write_bytes(content.getvalue()[: int(share * content.tell())])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    checkpointer.torch = type("torch", (), {"save": staticmethod(killing), "load": torch.load})
-
-
-def _fill_disk_in_save(n_saves: int) -> None:
-    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` meet a full disk."""
-    save = torch.save
-    calls = itertools.count(1)
-
-    def failing(state: Any, path: str) -> None:
-        if next(calls) == n_saves:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
-        try:
-            save(state, path)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-
-    checkpointer.torch = type("torch", (), {"save": staticmethod(failing), "load": torch.load})
-
-
-def _train(
-    arguments: List[str], output: str, kill_at: int, kill_in_save: Any, full_disk_in_save: int
-) -> None:
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    torch.set_num_threads(1)
-    # The processes of distributed training need not import everything again.
-    spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
-    train_command.mp = types.SimpleNamespace(spawn=spawn)
-    WriteLosses.kill_at = kill_at
-    if kill_in_save:
-        _kill_in_save(*kill_in_save)
-    if full_disk_in_save:
-        _fill_disk_in_save(full_disk_in_save)
-    sys.argv = ["allennlp", "train", *arguments]
-    main()
-
-
-# A process that has imported everything, and has children that begin at once.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
-
-
-def start(
-    config: Path,
-    folder: Path,
-    kill_at: int = 0,
-    kill_in_save: Any = None,
-    full_disk_in_save: int = 0,
-    force: bool = False,
-) -> Any:
-    """`allennlp train`, with `--recover` if there is something to recover."""
-    arguments = [str(config), "-s", str(folder)]
-    if folder.exists():
-        arguments.append("--force" if force else "--recover")
-    output = str(folder.with_name("output"))
-    process = processes.Process(
-        target=_train, args=(arguments, output, kill_at, kill_in_save, full_disk_in_save)
-    )
-    process.start()
-    return process
-
-
-def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> str:
-    """
-    Waits for what `start` starts, which has to end as it should: well, killed, or with an error.
-    What it printed is given.
-    """
-    process = start(config, folder, **settings)
-    process.join()
-    printed = folder.with_name("output").read_text(encoding="utf-8")
-    killed = "kill_at" in settings or "kill_in_save" in settings
-    assert process.exitcode == (-signal.SIGKILL if killed else int(fails)), printed
-    return printed
-
-
-def losses(folder: Path, name: str = "losses.jsonl") -> Dict[Any, Any]:
-    """The losses of each batch; those of a batch trained twice have to be the same."""
-    seen: Dict[Any, Any] = {}
-    for line in (folder / name).read_text(encoding="utf-8").splitlines():
-        epoch, *others = json.loads(line)
-        assert seen.setdefault((epoch, others[0]), others) == others
-    return seen
-
-
-def metrics(folder: Path, name: str = "metrics") -> Any:
-    values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return {key: v for key, v in values.items() if "duration" not in key and "memory" not in key}
-
-
-def assert_equal_runs(folder: Path, whole: Path) -> None:
-    assert losses(folder) == losses(whole)
-    assert metrics(folder) == metrics(whole)
-    for file in whole.glob("metrics_epoch_*.json"):
-        assert metrics(folder, file.stem) == metrics(whole, file.stem)
-    found, expected = (torch.load(f / "best.th") for f in (folder, whole))
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards, some of them compressed, and a vocabulary."""
-    folder = tmp_path_factory.mktemp("data")
-    random_ = random.Random(0)
-    words = [f"w{i}" for i in range(60)]
-    (folder / "shards").mkdir()
-    for shard in range(4):
-        lines = (
-            " ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(30)
-        )
-        text = "".join(f"{line}\n" for line in lines).encode()
-        if shard % 2:
-            (folder / "shards" / f"{shard}.gz").write_bytes(gzip.compress(text))
-        else:
-            (folder / "shards" / f"{shard}.txt").write_bytes(text)
-    (folder / "heldout.txt").write_bytes(text)
-    make_vocabulary([str(folder / "shards")], folder / "vocabulary")
-    return folder
-
-
-def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
-    reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
-    config = {
-        "dataset_reader": {**reader, "shuffle_sentences": True},
-        "validation_dataset_reader": {**reader, "drop_last": False},
-        "train_data_path": str(data / "shards"),
-        "validation_data_path": str(data / "heldout.txt"),
-        "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
-        "model": {
-            "type": "bidirectional_lm",
-            "num_samples": 20,
-            "options": {
-                "dropout": 0.3,
-                "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2},
-                "char_cnn": {
-                    "activation": "relu",
-                    "embedding": {"dim": 4},
-                    "filters": [[1, 4], [2, 4]],
-                    "max_characters_per_token": 50,
-                    "n_characters": 261,
-                    "n_highway": 1,
-                },
-            },
-        },
-        "data_loader": {"type": "truncated_bptt"},
-        "trainer": {
-            "num_epochs": 3,
-            "cuda_device": -1,
-            "validation_metric": "-perplexity",
-            "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
-            "grad_norm": 10.0,
-            "checkpointer": {"save_every_num_batches": 7, "keep_most_recent_by_count": 2},
-            "callbacks": ["write_losses"],
-        },
-    }
-    params = Params.from_file(_write(folder / "base.json", config), json.dumps(changes))
-    return _write(folder / "config.json", params.as_dict(quiet=True))
-
-
-def _write(path: Path, value: Any) -> Path:
-    path.write_text(json.dumps(value), encoding="utf-8")
-    return path
-
+from tests.support.training_runs import (
+    assert_equal_runs,
+    losses,
+    metrics,
+    recover,
+    start,
+    train,
+    write_config,
+)
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
 VARIANTS: Dict[str, Dict[str, Any]] = {
@@ -262,15 +45,6 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "trainer.patience": 1,
     },
 }
-
-
-def recover(config: Path, folder: Path, whole: Path, kills: List[Dict[str, Any]]) -> str:
-    """Trains with kills, to the end; gives what the last process printed."""
-    for kill in kills:
-        train(config, folder, **kill)
-    printed = train(config, folder)
-    assert_equal_runs(folder, whole)
-    return printed
 
 
 @pytest.fixture(scope="module")
@@ -535,61 +309,6 @@ def test_killed_from_outside(whole: Path, tmp_path: Path) -> None:
         process.kill()
         process.join()
     recover(whole / "config.json", folder, whole / "run", [])
-
-
-# Without dropout, and in training too with windows in which some rows have no words left.
-EVEN = {
-    "model.options.dropout": 0.0,
-    "model.num_samples": 0,
-    "dataset_reader.drop_last": False,
-    "trainer.num_epochs": 2,
-    "trainer.callbacks": ["write_losses", "initial_validation"],
-    "evaluate_on_test": True,
-}
-
-
-def test_two_processes_are_as_one(data: Path, tmp_path: Path) -> None:
-    """Two processes of two rows train and evaluate as one of four rows; at the end one has none."""
-    text = data / "heldout.txt"
-    test = tmp_path / "test.txt"
-    test.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:12]))
-    config = write_config(tmp_path, data, {**EVEN, "test_data_path": str(test)})
-    train(config, tmp_path / "one")
-    rows = {"dataset_reader.batch_size": 2, "validation_dataset_reader.batch_size": 2}
-    changes = {
-        **EVEN,
-        **rows,
-        "distributed": {"cuda_devices": [-1, -1]},
-        "test_data_path": str(test),
-    }
-    train(write_config(tmp_path, data, changes), tmp_path / "two")
-    one, two = (metrics(tmp_path / name) for name in ("one", "two"))
-    assert {key for key in one if key.startswith(("initial", "test"))}
-    assert one.keys() == two.keys()
-    for key, value in one.items():
-        assert two[key] == pytest.approx(value, rel=1e-4), key
-    seeds = [
-        {entry[-1] for entry in losses(tmp_path / "two", name).values()}
-        for name in ("losses.jsonl", "losses_1.jsonl")
-    ]
-    # So their dropout differs.
-    assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
-
-
-def test_two_processes_killed(data: Path, tmp_path: Path) -> None:
-    changes = {
-        "trainer.num_epochs": 2,
-        "distributed": {"cuda_devices": [-1, -1]},
-        "dataset_reader.batch_size": 2,
-        "dataset_reader.drop_last": False,
-        "validation_dataset_reader.batch_size": 2,
-    }
-    config = write_config(tmp_path, data, changes)
-    train(config, tmp_path / "whole")
-    kills = [{"kill_at": int(0.6 * len(losses(tmp_path / "whole")))}]
-    recover(config, tmp_path / "run", tmp_path / "whole", kills)
-    others = [losses(tmp_path / name, "losses_1.jsonl") for name in ("run", "whole")]
-    assert others[0] == others[1]
 
 
 class TestTrainer:

@@ -9,7 +9,6 @@ import torch
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import average_sparse_gradients
 from tests.support.process_group import run_processes
 
-
 SHAPES = ((50, 3), (50,))
 
 

@@ -1,0 +1,249 @@
+"""Runs of `allennlp train` in processes of their own, which may be killed and recovered."""
+
+import functools
+import gzip
+import io
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+from allennlp.commands import main
+from allennlp.commands import train as train_command
+from allennlp.common import Params
+from allennlp.training import checkpointer
+from allennlp.training.callbacks import TrainerCallback
+
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+
+
+@TrainerCallback.register("write_losses")
+class WriteLosses(TrainerCallback):
+    """Appends the losses of each batch to a file at once, so that a kill takes none away."""
+
+    kill_at = 0
+    """Kill this process after so many batches; 0: don't."""
+
+    def on_batch(
+        self,
+        trainer: Any,
+        batch_inputs: Any,
+        batch_outputs: List[Dict[str, Any]],
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        **kwargs: Any,
+    ) -> None:
+        if not is_training:
+            return
+        losses = [output["loss"].item().hex() for output in batch_outputs]
+        name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
+        with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
+            entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
+            log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
+        WriteLosses.kill_at -= 1
+        if WriteLosses.kill_at == 0:
+            if trainer._distributed:
+                os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_in_save(n_saves: int, share: float) -> None:
+    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` write a share and kill."""
+    save = torch.save
+    calls = itertools.count(1)
+
+    def killing(state: Any, path: str) -> None:
+        if next(calls) < n_saves:
+            save(state, path)
+            return
+        content = io.BytesIO()
+        save(state, content)
+        if share:
+            Path(path).write_bytes(content.getvalue()[: int(share * content.tell())])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpointer.torch = type("torch", (), {"save": staticmethod(killing), "load": torch.load})
+
+
+def _fill_disk_in_save(n_saves: int) -> None:
+    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` meet a full disk."""
+    save = torch.save
+    calls = itertools.count(1)
+
+    def failing(state: Any, path: str) -> None:
+        if next(calls) == n_saves:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
+        try:
+            save(state, path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+    checkpointer.torch = type("torch", (), {"save": staticmethod(failing), "load": torch.load})
+
+
+def _train(
+    arguments: List[str], output: str, kill_at: int, kill_in_save: Any, full_disk_in_save: int
+) -> None:
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    torch.set_num_threads(1)
+    # The processes of distributed training need not import everything again.
+    spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+    train_command.mp = types.SimpleNamespace(spawn=spawn)
+    WriteLosses.kill_at = kill_at
+    if kill_in_save:
+        _kill_in_save(*kill_in_save)
+    if full_disk_in_save:
+        _fill_disk_in_save(full_disk_in_save)
+    sys.argv = ["allennlp", "train", *arguments]
+    main()
+
+
+# A process that has imported everything, and has children that begin at once.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
+
+
+def start(
+    config: Path,
+    folder: Path,
+    kill_at: int = 0,
+    kill_in_save: Any = None,
+    full_disk_in_save: int = 0,
+    force: bool = False,
+    node_rank: int = 0,
+) -> Any:
+    """Start `allennlp train`, with `--recover` if there is something to recover."""
+    arguments = [str(config), "-s", str(folder), "--node-rank", str(node_rank)]
+    if folder.exists():
+        arguments.append("--force" if force else "--recover")
+    output = str(folder.with_name(f"{folder.name}.output"))
+    process = processes.Process(
+        target=_train, args=(arguments, output, kill_at, kill_in_save, full_disk_in_save)
+    )
+    process.start()
+    return process
+
+
+def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> str:
+    """
+    Run `start` to the end, which has to be as it should: well, killed, or with an error. Return
+    what it printed.
+    """
+    process = start(config, folder, **settings)
+    killed = "kill_at" in settings or "kill_in_save" in settings
+    return finish(process, folder, -signal.SIGKILL if killed else int(fails))
+
+
+def finish(process: Any, folder: Path, status: int = 0) -> str:
+    """Wait for a process of `start`, check its exit status and return what it printed."""
+    process.join(300)
+    printed = folder.with_name(f"{folder.name}.output").read_text(encoding="utf-8")
+    assert process.exitcode == status, printed
+    return printed
+
+
+def losses(folder: Path, name: str = "losses.jsonl") -> Dict[Any, Any]:
+    """The losses of each batch; those of a batch trained twice have to be the same."""
+    seen: Dict[Any, Any] = {}
+    for line in (folder / name).read_text(encoding="utf-8").splitlines():
+        epoch, *others = json.loads(line)
+        assert seen.setdefault((epoch, others[0]), others) == others
+    return seen
+
+
+def metrics(folder: Path, name: str = "metrics") -> Any:
+    values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return {key: v for key, v in values.items() if "duration" not in key and "memory" not in key}
+
+
+def assert_equal_runs(folder: Path, whole: Path) -> None:
+    assert losses(folder) == losses(whole)
+    assert metrics(folder) == metrics(whole)
+    for file in whole.glob("metrics_epoch_*.json"):
+        assert metrics(folder, file.stem) == metrics(whole, file.stem)
+    found, expected = (torch.load(f / "best.th") for f in (folder, whole))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def write_data(folder: Path) -> Path:
+    """Write a corpus, some of its files compressed, and a vocabulary."""
+    random_ = random.Random(0)
+    words = [f"w{i}" for i in range(60)]
+    (folder / "shards").mkdir()
+    for shard in range(4):
+        lines = (
+            " ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(30)
+        )
+        text = "".join(f"{line}\n" for line in lines).encode()
+        if shard % 2:
+            (folder / "shards" / f"{shard}.gz").write_bytes(gzip.compress(text))
+        else:
+            (folder / "shards" / f"{shard}.txt").write_bytes(text)
+    (folder / "heldout.txt").write_bytes(text)
+    make_vocabulary([str(folder / "shards")], folder / "vocabulary")
+    return folder
+
+
+def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
+    reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
+    config = {
+        "dataset_reader": {**reader, "shuffle_sentences": True},
+        "validation_dataset_reader": {**reader, "drop_last": False},
+        "train_data_path": str(data / "shards"),
+        "validation_data_path": str(data / "heldout.txt"),
+        "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
+        "model": {
+            "type": "bidirectional_lm",
+            "num_samples": 20,
+            "options": {
+                "dropout": 0.3,
+                "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2},
+                "char_cnn": {
+                    "activation": "relu",
+                    "embedding": {"dim": 4},
+                    "filters": [[1, 4], [2, 4]],
+                    "max_characters_per_token": 50,
+                    "n_characters": 261,
+                    "n_highway": 1,
+                },
+            },
+        },
+        "data_loader": {"type": "truncated_bptt"},
+        "trainer": {
+            "num_epochs": 3,
+            "cuda_device": -1,
+            "validation_metric": "-perplexity",
+            "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
+            "grad_norm": 10.0,
+            "checkpointer": {"save_every_num_batches": 7, "keep_most_recent_by_count": 2},
+            "callbacks": ["write_losses"],
+        },
+    }
+    params = Params.from_file(_write(folder / "base.json", config), json.dumps(changes))
+    return _write(folder / "config.json", params.as_dict(quiet=True))
+
+
+def _write(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def recover(config: Path, folder: Path, whole: Path, kills: List[Dict[str, Any]]) -> str:
+    """Trains with kills, to the end; gives what the last process printed."""
+    for kill in kills:
+        train(config, folder, **kill)
+    printed = train(config, folder)
+    assert_equal_runs(folder, whole)
+    return printed

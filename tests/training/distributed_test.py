@@ -1,0 +1,125 @@
+"""`allennlp train` in several processes, and on several machines, against runs in one process."""
+
+import socket
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from tests.support.training_runs import finish, losses, metrics, recover, start, train, write_config
+
+TWO = {
+    "dataset_reader.batch_size": 2,
+    "validation_dataset_reader.batch_size": 2,
+    "distributed": {"cuda_devices": [-1, -1]},
+}
+# In training too with windows in which some rows have no words left, and at the end with one in
+# which a process has none.
+EVEN: Dict[str, Any] = {
+    "model.num_samples": 0,
+    "dataset_reader.drop_last": False,
+}
+TOKENS = {
+    "model.options": {"dropout": 0.0, "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2}},
+    "dataset_reader.max_characters_per_token": None,
+    "validation_dataset_reader.max_characters_per_token": None,
+    "trainer.num_gradient_accumulation_steps": 2,
+    "trainer.num_epochs": 1,
+}
+VARIANTS: Dict[str, Dict[str, Any]] = {
+    "characters": {
+        **EVEN,
+        "model.options.dropout": 0.0,
+        "trainer.num_epochs": 2,
+        "trainer.callbacks": ["write_losses", "initial_validation"],
+        "evaluate_on_test": True,
+    },
+    "tokens": {**EVEN, **TOKENS},
+    "tied": {**EVEN, **TOKENS, "model.share_embedding_softmax": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_processes_are_as_one(data: Path, tmp_path: Path, variant: str) -> None:
+    """Two processes of two rows train and evaluate as one of four rows."""
+    text = data / "heldout.txt"
+    test = tmp_path / "test.txt"
+    test.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:12]))
+    changes = {**VARIANTS[variant], "test_data_path": str(test)}
+    train(write_config(tmp_path, data, changes), tmp_path / "one")
+    train(write_config(tmp_path, data, {**changes, **TWO}), tmp_path / "two")
+    one, two = (metrics(tmp_path / name) for name in ("one", "two"))
+    assert "evaluate_on_test" not in changes or {key for key in one if key.startswith("test")}
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        assert two[key] == pytest.approx(value, rel=1e-4), key
+    expected = losses(tmp_path / "one")
+    first, second = (losses(tmp_path / "two", f"losses{rank}.jsonl") for rank in ("", "_1"))
+    assert expected.keys() == first.keys() == second.keys()
+    for batch, (_, _, values, *_) in expected.items():
+        pairs = zip(first[batch][2], second[batch][2])
+        means = [sum(map(float.fromhex, pair)) / 2 for pair in pairs]
+        assert means == pytest.approx(list(map(float.fromhex, values)), abs=1e-5), batch
+    # Each process draws from a seed of its own, so that their dropout differs.
+    seeds = [{entry[-1] for entry in each.values()} for each in (first, second)]
+    assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
+
+
+@pytest.fixture(scope="module")
+def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes with a sampled softmax and dropout."""
+    folder = tmp_path_factory.mktemp("sampled")
+    changes = {**TWO, "trainer.num_epochs": 2, "dataset_reader.drop_last": False}
+    train(write_config(folder, data, changes), folder / "whole")
+    return folder / "whole"
+
+
+def test_two_processes_killed(sampled: Path, tmp_path: Path) -> None:
+    kills = [{"kill_at": int(0.6 * len(losses(sampled)))}]
+    recover(sampled.with_name("config.json"), tmp_path / "run", sampled, kills)
+    others = [losses(folder, "losses_1.jsonl") for folder in (tmp_path / "run", sampled)]
+    assert others[0] == others[1]
+
+
+def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
+    """
+    One process on each of two machines, with a folder of its own, computes what two processes on
+    one machine do. When one machine is lost, the other says which, and both can be recovered.
+    """
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    machines = {
+        "cuda_devices": [-1],
+        "num_nodes": 2,
+        "primary_address": "127.0.0.2",
+        "primary_port": port,
+    }
+    changes = {**TWO, "trainer.num_epochs": 2, "dataset_reader.drop_last": False}
+    config = write_config(tmp_path, data, {**changes, "distributed": machines})
+    folders = [tmp_path / "first", tmp_path / "second"]
+
+    n_batches = int(0.6 * len(losses(sampled)))
+    started = [
+        start(config, folder, node_rank=rank, kill_at=rank * n_batches)
+        for rank, folder in enumerate(folders)
+    ]
+    finish(started[1], folders[1], status=-9)
+    printed = finish(started[0], folders[0], status=1)
+    assert "Lost the connection to rank 1 of the 2 processes (rank 0 noticed it)" in printed
+    names = [{path.name for path in folder.glob("*_state_*.th")} for folder in folders]
+    assert names[0] == names[1] and len(names[0]) == 4  # old ones are removed on both
+
+    # The second machine had not saved the last checkpoint.
+    for path in sorted(folders[1].glob("*_state_*.th"), key=lambda path: path.stat().st_mtime)[2:]:
+        path.unlink()
+    for folder in folders:
+        folder.joinpath("losses.jsonl").unlink()
+    started = [start(config, folder, node_rank=rank) for rank, folder in enumerate(folders)]
+    for process, folder in zip(started, folders):
+        finish(process, folder)
+        assert metrics(folder) == metrics(sampled)
+    for folder, name in zip(folders, ("losses.jsonl", "losses_1.jsonl")):
+        found, expected = losses(folder), losses(sampled, name)
+        assert found == {batch: expected[batch] for batch in found}
+        assert max(expected) in found and min(expected) not in found
