@@ -73,6 +73,14 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
                 # The first process of each machine saves. In AllenNLP only the very first removes.
                 self._checkpointer._rank = self._rank
+            if model.sparse_gradient_parameters() and not isinstance(
+                self._ddp_wrapped_model, SparseDdpWrappedModel
+            ):
+                raise ConfigurationError(
+                    'The sparse gradients of this language model need the ddp_accelerator "torch", '
+                    "the default: remove ddp_accelerator, or set num_samples to 0 in a model of "
+                    "characters"
+                )
             # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
         self._progress: Optional[_Progress] = None

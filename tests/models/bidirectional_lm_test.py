@@ -463,14 +463,6 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
             model(**third)
 
-    def test_distributed_training_with_sparse_gradients(self, vocab, monkeypatch):
-        module = "allennlp_elmo_plugin.models.bidirectional_lm.is_distributed"
-        monkeypatch.setattr(module, lambda: True)
-        for kwargs in ({"options": SMALL}, {"options": TOKENS, "num_samples": 0}):
-            with pytest.raises(ConfigurationError, match="can't average the sparse gradients"):
-                BidirectionalLanguageModel(vocab, **kwargs)
-        BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0)
-
     def test_folder_of_a_run_with_another_vocabulary(self, vocab, tmp_path):
         vocab.save_to_files(str(tmp_path / "run" / "vocabulary"))
         (tmp_path / "run" / "best.th").touch()

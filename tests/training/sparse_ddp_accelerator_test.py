@@ -2,11 +2,19 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
+from allennlp.training import gradient_descent_trainer
 
-from allennlp_elmo_plugin.training.sparse_ddp_accelerator import average_sparse_gradients
+from allennlp_elmo_plugin.training import ResumableTrainer
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
+    SparseDdpAccelerator,
+    average_sparse_gradients,
+)
 from tests.support.process_group import run_processes
 
 SHAPES = ((50, 3), (50,))
@@ -51,3 +59,31 @@ def test_averages(world_size: int, kind: str, tmp_path: Path) -> None:
                 assert n_rows is False
             else:
                 assert n_rows == int((mean.reshape(shape[0], -1) != 0).any(1).sum())
+
+
+def _other_accelerator(rank: int, folder: str) -> str:
+    model: Any = torch.nn.Linear(1, 1)
+    model.training_state = dict
+    model.sparse_gradient_parameters = lambda: [model.weight]
+    with pytest.raises(ConfigurationError) as error:
+        ResumableTrainer(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            MagicMock(),
+            serialization_dir=folder,
+            cuda_device=-1,
+            distributed=True,
+            world_size=2,
+            ddp_wrapped_model=DdpWrappedModel(model),
+        )
+    return str(error.value)
+
+
+def test_other_accelerators_are_refused(tmp_path: Path) -> None:
+    for message in run_processes(2, tmp_path, _other_accelerator, str(tmp_path)):
+        assert "remove ddp_accelerator" in message
+
+
+def test_is_the_default() -> None:
+    assert DdpAccelerator.by_name("torch") is SparseDdpAccelerator
+    assert gradient_descent_trainer.TorchDdpAccelerator is SparseDdpAccelerator
