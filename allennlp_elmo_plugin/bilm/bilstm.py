@@ -2,6 +2,7 @@
 The LSTM layers of both directions of the language model.
 """
 
+import copy
 from typing import Dict, List, Optional
 
 import torch
@@ -74,11 +75,21 @@ class BiLstm(torch.nn.Module):
         """
         self.carried.reset(mask)
 
+    def start(self) -> CarriedState:
+        """
+        Return the state that sentences start from unless a call is given another: what the last
+        call left if the module is `stateful`, else zeros.
+        """
+        if not self.stateful:
+            return ZERO_STATE
+        # `DataParallel` forgets what a replica writes to its attributes.
+        return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
+
     def forward(
         self,
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
-        carried: CarriedState = ZERO_STATE,
+        carried: Optional[CarriedState] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         # Parameters
@@ -88,7 +99,7 @@ class BiLstm(torch.nn.Module):
             projection_dim)`.
         packings : `Dict[str, PackedBatch]`
             For each direction the index of its batch.
-        carried : `CarriedState`, optional (default = zeros)
+        carried : `CarriedState`, optional (default = `start()`)
             Where to start, and where to leave the state in the end.
 
         # Returns
@@ -96,7 +107,7 @@ class BiLstm(torch.nn.Module):
         `Dict[str, List[torch.Tensor]]`
             For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
-        with carried.update() as states:
+        with (self.start() if carried is None else carried).update() as states:
             first = packings[self.directions[0]]
             if (
                 first.n_tokens

@@ -2,7 +2,6 @@
 The bidirectional language model of ELMo as one module of torch.
 """
 
-import copy
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -133,14 +132,12 @@ class BiLmNetwork(torch.nn.Module):
 
     def start(self) -> CarriedState:
         """
-        Return the state that sentences start from unless a call is given another: what the last
-        call left if the LSTM is `stateful`, else zeros.
+        Return `BiLstm.start()`, the state that sentences start from unless a call is given another.
         """
-        if not self.lstm.stateful:
-            return ZERO_STATE
-        # `DataParallel` forgets what a replica writes to its attributes.
-        is_replica = getattr(self.lstm, "_is_replica", False)
-        return copy.copy(self.lstm.carried) if is_replica else self.lstm.carried
+        # The LSTM may be inside another module, such as an adapter, which lacks its attributes.
+        lstms = (each for each in self._elmo_lstm.modules() if isinstance(each, BiLstm))
+        lstm = next(lstms, None)
+        return ZERO_STATE if lstm is None else lstm.start()
 
     @model_call
     def run_words(

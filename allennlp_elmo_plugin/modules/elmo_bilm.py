@@ -244,6 +244,15 @@ class ElmoBiLm(BiLmNetwork):
             carried=carried,
         )
 
+    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
+        if self.has_plain_encoder:
+            return super()._embed_words(sentences)
+        # (batch_size, timesteps + 2, projection_dim)
+        vectors = self._token_embedder(self.character_ids(sentences))["token_embedding"]
+        lengths = list(map(len, sentences))
+        packing = PackedBatch(lengths, max(lengths, default=0), vectors.device)
+        return packing.pack(vectors[:, 1:]), packing  # without the boundaries that the encoder adds
+
     def start(self) -> CarriedState:
         """
         Return the state that sentences start from unless a call is given another: the settled state

@@ -1,5 +1,6 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
+import functools
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -135,8 +136,12 @@ class ElmoTokenEmbedder(TokenEmbedder):
 class _ElmoMultiTokenEmbedder(ElmoTokenEmbedder):
     """Two representations, by the name that they have in earlier configurations and archives."""
 
-    def __init__(self, num_output_representations: int = 2, **kwargs: Any) -> None:
-        super().__init__(num_output_representations=num_output_representations, **kwargs)
+    def __init__(self, *args: Any, num_output_representations: int = 2, **kwargs: Any) -> None:
+        kwargs["num_output_representations"] = num_output_representations
+        super().__init__(*args, **kwargs)
+
+    # AllenNLP checks a configuration against these arguments.
+    functools.update_wrapper(__init__, ElmoTokenEmbedder.__init__)
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:

@@ -244,3 +244,7 @@ class TestSeveralRepresentations:
         assert torch.equal(two(IDS), new(IDS))
         three = self.embedder(files, "elmo_multi_token_embedder", num_output_representations=3)
         assert 2 * three.get_output_dim() == 3 * two.get_output_dim()
+
+    def test_an_unknown_setting_by_the_earlier_name(self, files):
+        with pytest.raises(ConfigurationError, match="Extra parameters.*bogus"):
+            self.embedder(files, "elmo_multi_token_embedder", bogus=1)

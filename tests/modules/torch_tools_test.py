@@ -577,6 +577,53 @@ class TestParts:
         with torch.no_grad():
             assert_same(embed(quantized), embed(ours), 0.1)
 
+    @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
+    def test_layers_inside_another_module(self, files, initial_state):
+        plain, wrapped = (
+            Elmo(*files, 1, dropout=0.0, initial_state=initial_state).eval() for _ in range(2)
+        )
+
+        class Wrapper(torch.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, *inputs):
+                return self.module(*inputs)
+
+        bilm = wrapped._elmo_lstm
+        bilm._elmo_lstm = Wrapper(bilm._elmo_lstm)
+        ids = batch_to_ids(SENTENCES)
+        for _ in range(2):
+            first, second = (elmo(ids)["elmo_representations"][0] for elmo in (plain, wrapped))
+            assert_same(first, second)
+
+    @pytest.mark.parametrize("how", ["hook", "wrapped"])
+    @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
+    def test_another_encoder_reads_long_sentences_too(self, files, how, initial_state):
+        class Wrapper(torch.nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, inputs):
+                return double(self.module(inputs))
+
+        def double(output):
+            return {**output, "token_embedding": 2 * output["token_embedding"]}
+
+        whole, cut = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
+        cut._segment_steps = 2
+        for embedder in (whole, cut):
+            bilm = embedder.elmo_bilm
+            if how == "hook":
+                bilm._token_embedder.register_forward_hook(lambda *args: double(args[-1]))
+            else:
+                bilm._token_embedder = Wrapper(bilm._token_embedder)
+        for _ in range(2):
+            for one, other in zip(whole.embed_batch(SENTENCES), cut.embed_batch(SENTENCES)):
+                assert_same(torch.from_numpy(one), torch.from_numpy(other))
+
     @pytest.mark.parametrize("name", ["_elmo_lstm", "_elmo_lstm._token_embedder"])
     @pytest.mark.parametrize("how", ["instance", "class", "wrapped"])
     def test_another_forward(self, files, name, how):
