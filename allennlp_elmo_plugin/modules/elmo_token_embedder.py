@@ -136,12 +136,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
 class _ElmoMultiTokenEmbedder(ElmoTokenEmbedder):
     """Two representations, by the name that they have in earlier configurations and archives."""
 
-    def __init__(self, *args: Any, num_output_representations: int = 2, **kwargs: Any) -> None:
-        kwargs["num_output_representations"] = num_output_representations
-        super().__init__(*args, **kwargs)
-
-    # AllenNLP checks a configuration against these arguments.
-    functools.update_wrapper(__init__, ElmoTokenEmbedder.__init__)
+    # AllenNLP sees the signature of the other class, and so refuses unknown keys in a config.
+    @functools.wraps(ElmoTokenEmbedder.__init__)  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"num_output_representations": 2, **kwargs})
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
