@@ -182,6 +182,8 @@ def check_sentence_pairs(path: Path) -> None:
 
 
 def check_questions(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder; give a file")
     n_questions = 0
     try:
         for article in json.loads(path.read_text(encoding="utf-8"))["data"]:

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,12 @@ class ResultsFolder:
     def __init__(self, path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise ConfigurationError(f"--output {path}: a file, where a folder is needed")
+        # Refuse early: otherwise the error comes after all data have been read.
+        above = next(each for each in (path, *path.absolute().parents) if each.exists())
+        if not above.is_dir():
+            raise ConfigurationError(f"--output {path}: {above} is a file; choose another folder")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ConfigurationError(f"--output {path}: nothing can be written to {above}")
         # A start that failed may leave hidden files.
         visible = [item for item in path.glob("*") if not item.name.startswith(".")]
         if visible and not (path / SETTINGS_FILE).exists():

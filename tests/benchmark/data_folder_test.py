@@ -98,6 +98,11 @@ def test_compressed_data_and_folders(data: Path) -> None:
     file.mkdir()
     with pytest.raises(ConfigurationError, match="dev.txt is a folder; give a file"):
         find_tasks(data, ["sst5"])
+    file = data / "squad" / "dev.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigurationError, match="dev.json is a folder; give a file"):
+        find_tasks(data, ["squad"])
 
 
 def test_valid_data(data: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any, Dict
 
@@ -27,3 +28,15 @@ def test_results_of_another_task(tmp_path: Path) -> None:
     folder.new_training("ner_a", "baseline", 1)
     folder.add_run("ner_a", "baseline", 1, {})
     folder.set_settings({"elmo": "", "tasks": {"ner_[a]": {"data": {"test": "1"}, **CONFIGS}}})
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="--output .*: .*/file is a file; choose another"):
+        ResultsFolder(tmp_path / "file" / "out")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ConfigurationError, match="--output .*/a/b: nothing can be written to"):
+        ResultsFolder(tmp_path / "a" / "b")
+    assert not (tmp_path / "a").exists()
