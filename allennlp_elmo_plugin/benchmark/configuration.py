@@ -21,6 +21,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
+_TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
 
 
@@ -216,6 +217,10 @@ class _Digests:
                 found[key] = self.of_path(path) if path.exists() else item
             elif not key.endswith("_data_path"):
                 found[key] = self.without_paths(item)
+        # The earlier name of the same embedder, which is in the digests of unfinished benchmarks.
+        if (found.get("type"), found.get("num_output_representations")) == _TWO_REPRESENTATIONS:
+            del found["num_output_representations"]
+            found["type"] = "elmo_multi_token_embedder"
         return found
 
 

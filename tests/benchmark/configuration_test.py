@@ -47,3 +47,17 @@ def test_the_order_of_files_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ((folder, folders, files),) = os.walk(tmp_path)
     monkeypatch.setattr(os, "walk", lambda path: [(folder, folders, files[::-1])])
     assert _Digests().of_path(tmp_path) != digest
+
+
+def test_the_earlier_name_of_two_representations(tmp_path: Path) -> None:
+    """Benchmarks that were begun with it can be finished."""
+    write_random_elmo(tmp_path)
+    found = [
+        _Digests().without_paths([{"options_file": str(tmp_path), **embedder}])
+        for embedder in (
+            {"type": "elmo_multi_token_embedder"},
+            {"type": "elmo_token_embedder", "num_output_representations": 2},
+            {"type": "elmo_token_embedder", "num_output_representations": 3},
+        )
+    ]
+    assert found[0] == found[1] != found[2]
