@@ -12,7 +12,7 @@ writes
 - `my_benchmark/scores.png`, `curves.png`, `layer_weights.png` (with matplotlib)
 - `my_benchmark/runs/TASK/MODEL-SEED.json`: each run
 
-The same command again resumes where it was stopped.
+The same command resumes an interrupted benchmark.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class ElmoBenchmark(Command):
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
             "Train task models with and without an ELMo, and compare their scores. The same "
-            "command again resumes where it was stopped."
+            "command resumes an interrupted benchmark."
         )
         subparser = parser.add_parser(self.name, description=description, help=description)
         subparser.add_argument(
@@ -61,9 +61,7 @@ class ElmoBenchmark(Command):
             metavar="DIR",
             help="a folder for each task; in it train, dev and test, each with any ending",
         )
-        subparser.add_argument(
-            "--seeds", type=int, default=3, help="trainings of each model (default: 3)"
-        )
+        subparser.add_argument("--seeds", type=int, default=3, help="trainings of each model")
         subparser.add_argument("--output", required=True, metavar="DIR", help="new folder")
         subparser.add_argument(
             "--configs",

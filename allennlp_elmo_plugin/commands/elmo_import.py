@@ -69,8 +69,8 @@ class ElmoImport(Command):
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
-            "Make an archive that trains on, evaluates and exports from a checkpoint of bilm-tf "
-            "(read without TensorFlow), or from options.json and weights.hdf5."
+            "Convert a checkpoint of bilm-tf (read without TensorFlow), or options.json and "
+            "weights.hdf5, to an archive that can be trained further, evaluated and exported."
         )
         subparser = parser.add_parser(self.name, description=description, help=description)
         subparser.add_argument(

@@ -77,7 +77,7 @@ class ElmoVocab(Command):
             "--encoding-errors",
             choices=["strict", "replace"],
             default="strict",
-            help="stop at bytes that are not UTF-8 (default), or read them as U+FFFD",
+            help="stop at bytes that are not UTF-8, or read them as U+FFFD",
         )
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace the vocabulary in DIR"
