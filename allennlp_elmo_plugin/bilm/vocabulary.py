@@ -25,11 +25,13 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
 
     # Raises
 
-    `ValueError`
+    `FileNotFoundError`, or `ValueError`
         A line is empty, a word is there twice, or `<S>`, `</S>` or `<UNK>` is missing.
     """
     source = source or os.fspath(path)
-    if os.path.exists(path) and not os.path.isfile(path):
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{source}: there is no such vocabulary file")
+    if not os.path.isfile(path):
         raise ValueError(f"{source}: not a file; give a vocabulary file, one word a line")
     words: Dict[str, int] = {}
     with open(path, "rb") as file:

@@ -77,3 +77,5 @@ def test_no_file(tmp_path):
     for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
         with pytest.raises(ValueError, match=f"{path}: not a file"):
             read_vocabulary_file(path)
+    with pytest.raises(FileNotFoundError, match="missing.txt: there is no such vocabulary file"):
+        read_vocabulary_file(tmp_path / "missing.txt")

@@ -125,6 +125,7 @@ class SavedVariables(ExitStack, ABC):
                     f"{self.file_of(name)}: the variable {name!r} has shape {self.shapes[name]}, "
                     f"but the options ask for {shape}; are these the weights that belong to them?"
                 )
+            self._check_stored(name)
         parts = parts or self._parts
         others = [name for name in self.shapes if name not in expected and name.startswith(parts)]
         if others:
@@ -139,6 +140,12 @@ class SavedVariables(ExitStack, ABC):
         Return the name of a variable's file in errors.
         """
         return self.source
+
+    def _check_stored(self, name: str) -> None:
+        """
+        Check that a variable has floating-point numbers and that they exist, without reading them.
+        """
+        return
 
     def _missing(self, name: str) -> str:
         return (
@@ -172,8 +179,6 @@ class CheckpointVariables(SavedVariables):
                 stored = self._names.setdefault(published_name(match[1]), name)
                 if stored != name:
                     raise ValueError(_twice(checkpoint.prefix, stored, name))
-                if checkpoint.find(name)[1].kind != "f":
-                    raise ValueError(f"{checkpoint.prefix}: {name!r} has no floating-point numbers")
         shapes = {name: checkpoint.variables[each].shape for name, each in self._names.items()}
         super().__init__(checkpoint.prefix + slot, shapes)
 
@@ -186,6 +191,11 @@ class CheckpointVariables(SavedVariables):
             with numpy.errstate(over="ignore"):  # of float64, which `load` finds as infinity
                 floats[...] = block
             yield start, floats
+
+    def _check_stored(self, name: str) -> None:
+        stored = self._names[name]
+        if self._checkpoint.find(stored)[1].kind != "f":
+            raise ValueError(f"{self._checkpoint.prefix}: {stored!r} has no floating-point numbers")
 
     def adagrad_state(self) -> Optional[Tuple[SavedVariables, int]]:
         accumulators = CheckpointVariables(self._checkpoint, self._ACCUMULATOR)

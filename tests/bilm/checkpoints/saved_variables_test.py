@@ -148,7 +148,21 @@ def test_numbers_that_are_not_float32(tmp_path):
     arrays["lm/embedding"] = np.ones((3, 4), "int32")
     write_checkpoint(tmp_path / "x", arrays)
     with pytest.raises(ValueError, match="x: 'lm/embedding' has no floating-point numbers"):
-        find_variables(tmp_path)
+        make_language_model(options, find_variables(tmp_path))
+
+
+def test_variables_of_other_types_that_the_model_lacks(tmp_path):
+    options = BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False)
+    arrays = {
+        "lm/embedding": np.ones((3, 4), "float32"),
+        "lm/rnn/lstm_cell/kernel": np.zeros((8, 16), "float32"),
+        "lm/rnn/lstm_cell/bias": np.zeros(16, "float32"),
+        "lm/counter": np.array(3, "int64"),
+        "lm/flag": np.array(1, "uint8"),
+    }
+    write_checkpoint(tmp_path / "x", arrays)
+    bilm, _ = make_language_model(options, find_variables(tmp_path))
+    assert bool((bilm.token_layer.weight == 1).all())
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -229,4 +243,4 @@ def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
     data = tmp_path / "cut" / "model.ckpt-30.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])
     with pytest.raises(ValueError, match="data-00000-of-00001: is cut off"):
-        find_variables(tmp_path / "cut")
+        make_language_model(options, find_variables(tmp_path / "cut"))
