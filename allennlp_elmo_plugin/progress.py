@@ -23,7 +23,8 @@ class _Bar(tqdm):
 
 
 _Bar.renew_lock()
-os.register_at_fork(after_in_child=_Bar.renew_lock)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_Bar.renew_lock)
 
 
 @contextmanager
