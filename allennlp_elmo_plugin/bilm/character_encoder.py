@@ -33,7 +33,7 @@ _CHUNK = 2**22
 
 class _CharacterTable(torch.autograd.Function):
     """
-    The contribution of each character to a convolution, by its place in the window: shape `(width,
+    The contribution of each character to a convolution, by its place in the n-gram: shape `(width,
     n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's weight
     `(n_filters, dim, width)`.
     """
@@ -54,10 +54,10 @@ class _CharacterTable(torch.autograd.Function):
         )
 
 
-class _MaxOverWindows(torch.autograd.Function):
+class _MaxOverNgrams(torch.autograd.Function):
     """
     `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
-    maximum over positions, as a lookup. Its gradient goes to the winning window alone.
+    maximum over positions, as a lookup. Its gradient goes to the winning n-gram alone.
     """
 
     @staticmethod
@@ -87,26 +87,26 @@ def _max_over_windows(
     table: torch.Tensor, ids: torch.Tensor, positions: bool
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
     """
-    Return the maxima of `_MaxOverWindows` and, with `positions`, the first positions that reach
+    Return the maxima of `_MaxOverNgrams` and, with `positions`, the first positions that reach
     them, each `(n_words, n_filters)`, from a table `(width, n_characters, n_filters)` and character
     ids `(n_words, max_characters)`.
     """
     width, n_characters, n_filters = table.shape
     flat_table = table.reshape(-1, n_filters)  # (width * n_characters, n_filters)
     offsets = torch.arange(width, device=ids.device) * n_characters  # (width,)
-    n_windows = ids.size(1) - width + 1
+    n_ngrams = ids.size(1) - width + 1
     best = flat_table.new_empty(ids.size(0), n_filters)
     best_position = None
     if positions:
         best_position = torch.empty(best.shape, dtype=torch.long, device=ids.device)
-    chunk_size = max(1, _CHUNK // (n_windows * n_filters))
+    chunk_size = max(1, _CHUNK // (n_ngrams * n_filters))
     for start in range(0, ids.size(0), chunk_size):
         chunk = ids[start : start + chunk_size]
-        windows = chunk.unfold(1, width, 1) + offsets  # (n, n_windows, width)
-        # (n, n_windows, n_filters)
+        ngrams = chunk.unfold(1, width, 1) + offsets  # (n, n_ngrams, width)
+        # (n, n_ngrams, n_filters)
         sums = torch.nn.functional.embedding_bag(
-            windows.reshape(-1, width), flat_table, mode="sum"
-        ).view(chunk.size(0), n_windows, n_filters)
+            ngrams.reshape(-1, width), flat_table, mode="sum"
+        ).view(chunk.size(0), n_ngrams, n_filters)
         rows = slice(start, start + chunk_size)
         if best_position is None:
             torch.amax(sums, 1, out=best[rows])
@@ -143,7 +143,7 @@ class CharacterEncoder(torch.nn.Module):
     convolutions, the maximum over positions, highway layers and a projection (Kim et al. 2016;
     Jozefowicz et al. 2016).
 
-    Every distinct word is computed once, and its padding hardly at all: all windows past the end of
+    Every distinct word is computed once, and its padding hardly at all: all n-grams past the end of
     a word are equal, so one is enough. A convolution of embedded characters is a sum over its
     offsets of one vector for each of the 262 characters, which is looked up rather than multiplied.
 
@@ -341,7 +341,7 @@ class CharacterEncoder(torch.nn.Module):
             groups, order = [character_ids], None
         vectors = [
             # (n_words of the group, n_filters)
-            torch.cat([_MaxOverWindows.apply(table, ids) for table in tables], 1)
+            torch.cat([_MaxOverNgrams.apply(table, ids) for table in tables], 1)
             for ids in groups
         ]
         maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length

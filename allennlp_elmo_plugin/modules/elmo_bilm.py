@@ -118,7 +118,7 @@ class ElmoBiLm(BiLmNetwork):
             if requires_grad:
                 logger.warning(
                     "vocab_to_cache keeps the vectors of its words as they are now, while "
-                    "requires_grad goes on training the character encoder."
+                    "requires_grad continues to train the character encoder."
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
