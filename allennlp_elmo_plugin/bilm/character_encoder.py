@@ -62,7 +62,7 @@ class _MaxOverNgrams(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        best, position = _max_over_windows(table, ids, positions=ctx.needs_input_grad[0])
+        best, position = _max_over_ngrams(table, ids, positions=ctx.needs_input_grad[0])
         ctx.save_for_backward(ids, position)
         ctx.shape = table.shape
         return best
@@ -83,7 +83,7 @@ class _MaxOverNgrams(torch.autograd.Function):
         return grad_table.view(ctx.shape), None
 
 
-def _max_over_windows(
+def _max_over_ngrams(
     table: torch.Tensor, ids: torch.Tensor, positions: bool
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
     """
