@@ -259,7 +259,7 @@ def test_the_best_model_is_lost(stopped: Path, tmp_path: Path) -> None:
 def test_full_disk(whole: Path, tmp_path: Path, n_saves: int) -> None:
     process = start(whole / "config.json", tmp_path / "run", full_disk_in_save=n_saves)
     process.join()
-    printed = (tmp_path / "output").read_text(encoding="utf-8")
+    printed = (tmp_path / "run.output").read_text(encoding="utf-8")
     assert "inline_container.cc" in printed  # torch's error
     assert process.exitcode in (1, -signal.SIGABRT), printed  # torch 1.12 aborts
     if process.exitcode == 1:

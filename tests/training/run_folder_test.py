@@ -24,7 +24,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> List[Any]:
     """What AllenNLP's `train_model` is called with, and the files that it finds."""
     found: List[Any] = []
 
-    def train(params: Params, folder: Any, recover: bool, force: bool, node_rank: int) -> None:
+    def train(
+        params: Params, folder: Any, recover: bool, force: bool, node_rank: int, packages: List[str]
+    ) -> None:
+        assert packages == ["allennlp_elmo_plugin.registration"]  # for processes that are spawned
         run_folder.create_serialization_dir(params, folder, recover, force)
         found.append((recover, force, node_rank, sorted(os.listdir(folder))))
         params.to_file(os.path.join(folder, "config.json"))
