@@ -43,7 +43,8 @@ def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
             continue
         rows = _union(own_rows, max(counts))  # (n_rows,)
         values = gradient.values().new_zeros(len(rows), *parameter.shape[1:])  # (n_rows, ...)
-        values[torch.searchsorted(rows, own_rows)] = gradient.values()
+        if len(own_rows) > 0:  # otherwise torch 1.12 may have no values of the right shape
+            values[torch.searchsorted(rows, own_rows)] = gradient.values()
         dist.all_reduce(values)
         values /= dist.get_world_size()
         parameter.grad = torch.sparse_coo_tensor(

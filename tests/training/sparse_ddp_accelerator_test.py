@@ -26,6 +26,8 @@ def _random_gradient(rank: int, kind: str, shape: Any) -> Any:
         return torch.randn(shape, generator=generator)
     if kind == "none" or (kind == "one none" and rank == 0):
         return None
+    if kind == "one zeroed" and rank == 0:  # as an optimizer's `zero_grad` of torch 1 leaves it
+        return torch.sparse_coo_tensor([[1]], torch.ones(1, *shape[1:]), shape).zero_()
     rows = torch.randint(shape[0], (0 if kind == "empty" else 20 + rank,), generator=generator)
     values = torch.randn(len(rows), *shape[1:], generator=generator)
     return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape)  # rows may occur twice
@@ -44,7 +46,9 @@ def _averaged(rank: int, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-@pytest.mark.parametrize("kind", ["sparse", "empty", "none", "one none", "dense", "one dense"])
+@pytest.mark.parametrize(
+    "kind", ["sparse", "empty", "none", "one none", "one zeroed", "dense", "one dense"]
+)
 def test_averages(world_size: int, kind: str, tmp_path: Path) -> None:
     found = run_processes(world_size, tmp_path, _averaged, kind)
     for i, shape in enumerate(SHAPES):
