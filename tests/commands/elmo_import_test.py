@@ -470,7 +470,7 @@ class TestVocabulary:
             import_model(checkpoint, tmp_path / "other")
 
     def test_missing(self, checkpoint, tmp_path):
-        with pytest.raises(ConfigurationError, match="nothing.txt: there is no such vocabulary file"):
+        with pytest.raises(ConfigurationError, match="nothing.txt: there is no such vocabulary"):
             import_model(checkpoint, tmp_path / "model", tmp_path / "nothing.txt")
         (checkpoint / "vocab.txt").unlink()
         with pytest.raises(ConfigurationError, match="no vocabulary; give with --vocab-file"):
