@@ -117,7 +117,7 @@ class Elmo(Command):
             choices=PRECISIONS,
             default="float32",
             help="numbers that the language model computes in: bfloat16 is faster on processors "
-            "that have it, with errors of about 0.2%% (default: float32)",
+            "that have it, with errors of about 0.2%%",
         )
         subparser.add_argument(
             "--initial-state",

@@ -67,8 +67,7 @@ class ElmoBenchmark(Command):
             "--configs",
             default=str(CONFIG_FOLDER),
             metavar="DIR",
-            help="folder with KIND.jsonnet and KIND_elmo.jsonnet (default: those of "
-            "this package, training_config/benchmark in its repository)",
+            help="folder with KIND.jsonnet and KIND_elmo.jsonnet",
         )
         subparser.add_argument(
             "-o", "--overrides", default="{}", help="JSON that changes all configs, as in train"
