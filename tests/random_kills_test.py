@@ -23,6 +23,7 @@ from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel  # noqa: F401
 from tests.support.task_data import write_task_data
 from tests.support.testing import read_arrays, write_random_elmo
+from tests.support.training_runs import metrics, write_config
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 
@@ -83,12 +84,11 @@ def _files(folder: Path) -> Dict[str, bytes]:
 
 
 def _trained(outputs: Path) -> Any:
-    metrics = json.loads((outputs / "run" / "metrics.json").read_text())
     with tarfile.open(outputs / "run" / "model.tar.gz") as archive:
         names = sorted(archive.getnames())
         weights = torch.load(archive.extractfile("weights.th"))
-    timeless = {k: v for k, v in metrics.items() if "duration" not in k and "memory" not in k}
-    return timeless, names, {key: value.tolist() for key, value in weights.items()}
+    lists = {key: value.tolist() for key, value in weights.items()}
+    return metrics(outputs / "run"), names, lists
 
 
 def _timeless(value: Any) -> Any:
@@ -156,42 +156,13 @@ def inputs(tmp_path_factory: Any) -> Path:
     make_vocabulary([str(folder / "train.txt")], str(folder / "vocab"))
     words = (folder / "vocab" / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(words)
-    reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 8, "seed": 1}
-    config = {
-        "dataset_reader": {**reader, "shuffle_sentences": True},
-        "validation_dataset_reader": {**reader, "drop_last": False},
+    changes = {
         "train_data_path": str(folder / "train.txt"),
         "validation_data_path": str(folder / "train.txt"),
-        "vocabulary": {"type": "from_files", "directory": str(folder / "vocab" / "vocabulary")},
-        "model": {
-            "type": "bidirectional_lm",
-            "num_samples": 10,
-            "dropout": 0.1,
-            "options": {
-                "bidirectional": True,
-                "char_cnn": {
-                    "activation": "relu",
-                    "embedding": {"dim": 4},
-                    "filters": [[1, 4], [2, 8]],
-                    "max_characters_per_token": 50,
-                    "n_characters": 261,
-                    "n_highway": 1,
-                },
-                "lstm": {
-                    **{"cell_clip": 3, "dim": 8, "n_layers": 2, "proj_clip": 3},
-                    **{"projection_dim": 4, "use_skip_connections": True},
-                },
-            },
-        },
-        "data_loader": {"type": "truncated_bptt"},
-        "trainer": {
-            "type": "gradient_descent",
-            "num_epochs": 3,
-            "optimizer": {"type": "adagrad", "lr": 0.2},
-            "checkpointer": {"save_every_num_batches": 7},
-        },
+        "vocabulary.directory": str(folder / "vocab" / "vocabulary"),
+        "trainer.callbacks": [],
     }
-    (folder / "config.json").write_text(json.dumps(config))
+    write_config(folder, folder, changes)
     (folder / "elmo").mkdir()
     write_random_elmo(folder / "elmo")
     write_task_data(folder / "data")
