@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -88,6 +88,6 @@ def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
     return 2 * n**3 / best / 1e9
 
 
-def write_json(path: str, rows: List[Row], about: Dict[str, Any]) -> None:
+def write_json(path: str, rows: Sequence[Any], about: Dict[str, Any]) -> None:
     with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as file:
         json.dump({"machine": about, "rows": [asdict(row) for row in rows]}, file, indent=2)
