@@ -103,8 +103,7 @@ def bytes_of_a_step(
     is_left = (1 - drawn) * (1 - zipf / zipf.sum()) ** n_targets  # by one direction
     own_rows, rows = ((1 - is_left ** (2 * n)).sum() for n in (1, n_processes))
     values = 4 * (dense_parameters(options) + rows * (options.projection_dim + 1))
-    # The row numbers are sent for the weight and for the bias.
-    return share * values + 2 * 8 * (n_processes - 1) * own_rows
+    return share * values + 8 * (n_processes - 1) * own_rows
 
 
 def _number_of_tries(n_words: int, n_samples: int) -> int:
