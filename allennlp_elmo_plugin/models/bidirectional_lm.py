@@ -226,8 +226,10 @@ class BidirectionalLanguageModel(Model):
         loss = torch.stack(list(losses.values())).mean()
         n_tokens = [packing.n_tokens for packing in output.packings.values()]
         if self.training and is_distributed() and 0 in n_tokens:
-            # Every process must have a gradient, if only zero, for every parameter.
+            # Every process must have a gradient, if only zero, for every parameter; and a backward
+            # pass, also if only parameters with sparse gradients are trained.
             sparse = {id(parameter) for parameter in self.sparse_gradient_parameters()}
+            loss = loss + loss.new_zeros((), requires_grad=True)
             loss = loss + sum(
                 p.reshape(-1)[:0].sum()
                 for p in self.parameters()

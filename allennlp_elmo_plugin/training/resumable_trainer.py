@@ -1,8 +1,10 @@
 """The trainer whose runs recover exactly after a kill."""
 
+import functools
 import glob
 import logging
 import os
+import re
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -88,6 +90,17 @@ class ResumableTrainer(GradientDescentTrainer):
             self._progress = _Progress(self._serialization_dir)
             # It comes first, so that the other callbacks get the right losses.
             self._callbacks.insert(0, self._progress)
+
+    @classmethod
+    @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)
+    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:
+        if hasattr(model, "training_state"):
+            # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
+            # gradients; and "^softmax" does not match its "module.softmax.weight".
+            for name, parameter in model.named_parameters():
+                if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
+                    parameter.requires_grad_(False)
+        return super().from_partial_objects(model=model, **kwargs)
 
     def train(self) -> Dict[str, Any]:
         try:

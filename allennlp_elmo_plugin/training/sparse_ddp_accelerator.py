@@ -120,6 +120,17 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         if not parameters:
             return super().wrap_model(model)
         ignored = {id(parameter) for parameter in parameters}
+        if all(id(p) in ignored for p in model.parameters() if p.requires_grad):
+            # `DistributedDataParallel` refuses a model without any gradient to average.
+            model = model.to(self.cuda_device)
+            for tensor in model.state_dict().values():
+                dist.broadcast(tensor, 0)
+            return model, SparseDdpWrappedModel(
+                model,
+                parameters,
+                local_rank=self.local_rank,
+                world_size=self.world_size,
+            )
         names = [
             f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter
             for prefix, module in model.named_modules()

@@ -36,6 +36,9 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
     },
     "tokens": {**EVEN, **TOKENS},
     "tied": {**EVEN, **TOKENS, "model.share_embedding_softmax": True},
+    "frozen": {**EVEN, **TOKENS, "trainer.no_grad": ["^softmax", "forward_layer_0"]},
+    # No gradient is left for `DistributedDataParallel`.
+    "only sparse": {**EVEN, **TOKENS, "trainer.no_grad": ["^softmax", "lstm"]},
 }
 
 
