@@ -3,6 +3,7 @@ The dataset reader of the language model's training: rows of windows of text as 
 """
 
 import itertools
+import logging
 import os
 import random
 from pathlib import Path
@@ -19,6 +20,8 @@ from allennlp_elmo_plugin.data.text import PathOrPaths, SentenceStream, find_fil
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.data.windows import TextPosition, Window, WindowStream, count_windows
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
+
+logger = logging.getLogger(__name__)
 
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
@@ -65,8 +68,9 @@ class TruncatedBpttLmReader(DatasetReader):
         of 64 MB, so that memory stays bounded), drawn for each direction separately. If `False`,
         the text is read as it is, files sorted by name.
     drop_last : `bool`, optional (default = `True`)
-        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. Set it to
-        `False` for evaluation: every word then counts once, and rows that end early are padded.
+        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. Its words are
+        counted in the log. Set it to `False` for evaluation: every word then counts once, and rows
+        that end early are padded.
     seed : `int`, optional (default = `0`)
     encoding_errors : `str`, optional (default = `"strict"`)
         What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
@@ -199,6 +203,18 @@ class TruncatedBpttLmReader(DatasetReader):
                 yield self.text_to_instance(**dict(zip(names, words)), window=field)
         if number < 0:
             self._raise_too_small(file_path)
+        # The pass ends with the first of the streams, and both have as many words.
+        n_dropped = max(stream.n_dropped for stream in streams)
+        if n_dropped and not first_row:
+            logger.info(
+                "%s: dropped the last %d words to predict of pass %d, which do not fill %d rows of "
+                "%d (drop_last)",
+                file_path,
+                n_dropped,
+                start.epoch,
+                self._n_rows,
+                self.num_steps,
+            )
 
     def _window_streams(self, file_path: PathOrPaths, epoch: int) -> List[WindowStream]:
         """Return the streams of the forward and, if there is one, the backward direction."""

@@ -69,6 +69,8 @@ class WindowStream(Iterator[Window]):
         # Of each row its current sentence, and the word of it to read next.
         self._current: List[List[str]] = [[] for _ in range(batch_size)]
         self._positions = [0] * batch_size
+        self.n_dropped = 0
+        """How many pairs `drop_last` has dropped, after the last window."""
 
     def __next__(self) -> Window:
         first, last = BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
@@ -90,6 +92,10 @@ class WindowStream(Iterator[Window]):
                 targets += sentence[start + 1 : stop + 1]
                 start = stop
             if self._drop_last and len(inputs) < self._num_steps:
+                # What other rows hold, in this window and after it; this row has no more.
+                self._current[row] = []
+                n_held = sum(max(0, len(s) - 1 - i) for s, i in zip(self._current, self._positions))
+                self.n_dropped = sum(map(len, window.inputs)) + len(inputs) + n_held
                 raise StopIteration
             self._current[row], self._positions[row] = sentence, start
             window.inputs.append(inputs)

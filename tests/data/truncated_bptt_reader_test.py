@@ -169,6 +169,23 @@ class TestDistributed:
         assert joined == read_windows(whole, corpus)
         assert len(parts[0]) == len(parts[1])
 
+    @pytest.mark.parametrize("n_processes", [1, 2])
+    def test_dropped_words_are_logged_once_a_pass(self, corpus, caplog, n_processes):
+        caplog.set_level("INFO")
+        for rank in range(n_processes):
+            reader = TruncatedBpttLmReader(4 // n_processes, 5, shuffle_sentences=True)
+            reader._set_distributed_info(DistributedInfo(n_processes, rank))
+            counts = [len(read_windows(reader, corpus)) for _ in range(4)]
+        expected = [
+            f"{corpus}: dropped the last {N_PAIRS - n * 20} words to predict of pass {number}, "
+            "which do not fill 4 rows of 5 (drop_last)"
+            for number, n in enumerate(counts)
+        ]
+        assert [record.getMessage() for record in caplog.records] == expected
+        list(TruncatedBpttLmReader(4, 5, drop_last=False).read(corpus))
+        list(TruncatedBpttLmReader(4, 5, max_instances=8).read(corpus))
+        assert len(caplog.records) == len(expected)
+
     def test_one_worker_reads_all_and_more_are_refused(self, corpus):
         reader = TruncatedBpttLmReader(4, 5)
         reader._set_worker_info(WorkerInfo(1, 0))

@@ -70,8 +70,10 @@ def test_without_drop_last_every_pair_comes_once(seed, reverse):
             pairs += zip(inputs, targets)
     assert sorted(pairs) == pairs_of(sentences, reverse)
     # The tail only comes after what is given with drop_last.
-    full = list(WindowStream(sentences, batch_size, num_steps, reverse=reverse))
+    stream = WindowStream(sentences, batch_size, num_steps, reverse=reverse)
+    full = list(stream)
     assert made[: len(full)] == full
+    assert stream.n_dropped == len(pairs) - len(full) * batch_size * num_steps
 
 
 def test_one_long_sentence_has_a_tail_of_several_windows():
