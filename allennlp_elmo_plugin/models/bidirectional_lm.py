@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import cached_path
-from allennlp.common.util import is_distributed, is_global_primary
+from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
@@ -30,6 +30,7 @@ from allennlp_elmo_plugin.models.pretrained import (
     set_options,
 )
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
+from allennlp_elmo_plugin.training.machines import is_local_primary
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
 from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
 
@@ -155,7 +156,7 @@ class BidirectionalLanguageModel(Model):
         if pretrained is not None:
             indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
-            if self.serialization_dir is not None and is_global_primary():
+            if self.serialization_dir is not None and is_local_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         if precision not in _PRECISIONS:
             raise ConfigurationError(f"precision is {precision!r}; it must be one of {_PRECISIONS}")

@@ -44,8 +44,7 @@ def apply() -> None:
 
 # A recovered run writes its config, its meta data and its vocabulary again. AllenNLP writes over
 # those that are there, and a kill leaves truncated ones. Here a file is replaced when the new one
-# is complete. All nodes of distributed training write them, and may share the folder: one waits
-# for the other.
+# is complete. While another process is writing it, this one waits.
 
 
 def _save_params(self: Params, params_file: str, *args: Any, **kwargs: Any) -> None:

@@ -2,9 +2,11 @@
 
 import functools
 import glob
+import hashlib
 import logging
 import os
 import re
+import uuid
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -16,9 +18,11 @@ from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.training.lost_ranks import find_lost_ranks, is_lost_connection
+from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
+from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
@@ -75,6 +79,15 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
                 # The first process of each machine saves. In AllenNLP only the very first removes.
                 self._checkpointer._rank = self._rank
+                keeps_all = (
+                    self._checkpointer._keep_most_recent_by_count is None
+                    and self._checkpointer._keep_most_recent_by_age is None
+                )
+                if self._world_size > n_local_processes() and not keeps_all:
+                    # A machine may save, and remove the one before, when another is killed.
+                    self._checkpointer._keep_most_recent_by_count = max(
+                        2, self._checkpointer._keep_most_recent_by_count or 0
+                    )
             if model.sparse_gradient_parameters() and not isinstance(
                 self._ddp_wrapped_model, SparseDdpWrappedModel
             ):
@@ -94,27 +107,26 @@ class ResumableTrainer(GradientDescentTrainer):
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)
     def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:
-        if hasattr(model, "training_state"):
-            # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
-            # gradients; and "^softmax" does not match its "module.softmax.weight".
-            for name, parameter in model.named_parameters():
-                if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
-                    parameter.requires_grad_(False)
-        return super().from_partial_objects(model=model, **kwargs)
+        if not hasattr(model, "training_state"):
+            return super().from_partial_objects(model=model, **kwargs)
+        # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
+        # gradients.
+        for name, parameter in model.named_parameters():
+            if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
+                parameter.requires_grad_(False)
+        with lost_ranks_named():
+            words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            check_same(
+                hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
+                "The vocabulary of rank {ranks} differs from that of rank 0: copy the vocabulary of "
+                "one machine to the others",
+            )
+            return super().from_partial_objects(model=model, **kwargs)
 
     def train(self) -> Dict[str, Any]:
         try:
             return super().train()
         except RuntimeError as error:
-            if self._distributed and is_lost_connection(error):
-                lost = find_lost_ranks()
-                if lost:
-                    raise RuntimeError(
-                        f"Lost the connection to rank {', '.join(map(str, lost))} of the "
-                        f"{self._world_size} processes (rank {self._global_rank} noticed it). See "
-                        "the log of that process, and continue all with `allennlp train --recover`"
-                    ) from error
-                raise
             # torch has no class for a failed write, and doesn't name the file that was cut off.
             if self._progress is None or "inline_container.cc" not in str(error):
                 raise
@@ -142,6 +154,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 ],
                 "scaler": None if self._scaler is None else self._scaler.state_dict(),
                 "random": get_random_state(self.cuda_device),
+                "id": uuid.uuid4().hex,  # the same on all machines, unlike that of another run
             }
             self._progress.states = [state]
             if self._distributed:
@@ -160,6 +173,7 @@ class ResumableTrainer(GradientDescentTrainer):
     def _data_loaders(self) -> List[Any]:
         return [self.data_loader, self._validation_data_loader]
 
+    @lost_ranks_named()
     def _maybe_restore_checkpoint(self) -> None:
         if self._progress is None:
             super()._maybe_restore_checkpoint()
@@ -175,7 +189,7 @@ class ResumableTrainer(GradientDescentTrainer):
             n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
             _drop_incomplete_checkpoints(self._checkpointer, n_shards)
         if self._distributed:
-            dist.barrier()
+            self._check_text()
             self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         super()._maybe_restore_checkpoint()
@@ -186,6 +200,11 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"The checkpoint in {self._serialization_dir} is of {len(self._progress.states)} "
                 f"processes, but this run has {self._world_size}"
             )
+        check_same(
+            [state["id"] for state in self._progress.states],
+            f"{self._serialization_dir}: the checkpoint of rank {{ranks}} is of another run than "
+            "that of rank 0. Copy the folder of the run from one machine to the others",
+        )
         state = self._progress.states[self._global_rank]
         self.model.load_training_state(state["model"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
@@ -205,24 +224,42 @@ class ResumableTrainer(GradientDescentTrainer):
         )
         self._restore_best_model()
 
+    def _check_text(self) -> None:
+        files = [
+            {os.path.basename(name): [size, checksum] for name, [size, *_, checksum] in each.items()}
+            for each in (
+                loader.state_dict()["files"]
+                for loader in self._data_loaders
+                if hasattr(loader, "state_dict")
+            )
+        ]
+        check_same(
+            files,
+            "The text for training or validation differs between rank {ranks} and rank 0: copy the "
+            "files of one machine to the others",
+        )
+
     def _agree_on_checkpoint(self) -> None:
         """
         Make the newest checkpoint that all machines have the last one. Each saves in a folder of
         its own, and a kill may come when only some have saved.
         """
+        dist.barrier()  # The first process of this machine has dropped incomplete ones.
         points = set() if self._checkpointer is None else self._checkpointer._find_all_checkpoints()
         all_points: List[Any] = [None] * self._world_size
         dist.all_gather_object(all_points, points)
         common = set.intersection(*all_points)
         if any(all_points) and not common:
+            lacking = [str(rank) for rank, points in enumerate(all_points) if not points]
             raise ConfigurationError(
-                f"{self._serialization_dir}: the machines of this run have no checkpoint in "
-                "common. Copy the folder of the run from one of them to the others, or start anew"
+                f"{self._serialization_dir}: the machines of this run have no checkpoint in common"
+                + (f" (rank {', '.join(lacking)} has none)" if lacking else "")
+                + ". Copy the folder of the run from one of them to the others, or start anew"
             )
         if self._primary and self._checkpointer is not None:
-            for point in points - common:
-                if point > max(common):
-                    self._checkpointer._remove_checkpoint(*point)
+            for point, paths in _checkpoint_files(self._checkpointer):
+                if common and point > max(common):
+                    _set_aside(point, paths, "other machines do not have it")
         dist.barrier()
 
     def _restore_best_model(self) -> None:
@@ -373,9 +410,22 @@ def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> N
     """
     Make the newest complete checkpoint the last one. AllenNLP writes the model's state and then the
     trainer's under their final names: after a kill in between it would recover from what is there,
-    and never overwrite it. Files that were cut off are removed; others are renamed to
-    `....incomplete`.
+    and never overwrite it.
     """
+    checkpoints = _checkpoint_files(checkpointer)
+    for point, paths in checkpoints:
+        if len(paths) == 2 * n_shards and all(map(_is_whole, paths)):
+            return
+        _set_aside(point, paths, "it is damaged, or was not saved to the end")
+    if checkpoints:
+        logger.warning(
+            "There is no complete checkpoint in %s: the run starts from its beginning",
+            checkpointer._serialization_dir,
+        )
+
+
+def _checkpoint_files(checkpointer: Checkpointer) -> List[Tuple[Tuple[int, int], List[str]]]:
+    """Return the epoch and the batch of each checkpoint, newest first, with its files."""
     folder = checkpointer._serialization_dir
     files: Dict[Tuple[int, int], List[str]] = {}
     for name in os.listdir(folder):
@@ -383,27 +433,27 @@ def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> N
         point = point or checkpointer._parse_training_state_path(name)
         if point is not None:
             files.setdefault(point, []).append(os.path.join(folder, name))
-    for point in sorted(files, reverse=True):
-        paths = files[point]
-        if len(paths) == 2 * n_shards and all(map(_is_whole, paths)):
-            return
-        aside = []
-        for path in paths:
-            if zipfile.is_zipfile(path):
-                aside.append(f"{path}.incomplete")
-                os.replace(path, aside[-1])
-            else:
-                os.remove(path)
-        logger.warning(
-            "Removing the checkpoint of epoch %d, batch %d: it is damaged, or was not saved to the "
-            "end. What there is of it is kept as %s",
-            *point,
-            aside or "nothing",
-        )
-    if files:
-        logger.warning(
-            "There is no complete checkpoint in %s: the run starts from its beginning", folder
-        )
+    return sorted(files.items(), reverse=True)
+
+
+def _set_aside(point: Tuple[int, int], paths: List[str], reason: str) -> None:
+    """
+    Rename the files of a checkpoint to `....incomplete`, so that the run recovers from the one
+    before. Files that were cut off are removed.
+    """
+    aside = []
+    for path in paths:
+        if zipfile.is_zipfile(path):
+            aside.append(f"{path}.incomplete")
+            os.replace(path, aside[-1])
+        else:
+            os.remove(path)
+    logger.warning(
+        "Removing the checkpoint of epoch %d, batch %d: %s. What there is of it is kept as %s",
+        *point,
+        reason,
+        aside or "nothing",
+    )
 
 
 def _is_whole(path: str) -> bool:

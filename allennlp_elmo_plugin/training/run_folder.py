@@ -61,15 +61,14 @@ def train_model(
         or (recover and CONFIG_NAME not in names)
         or (names and not recover and not force)
     )
-    # Other nodes train with the first one.
-    if refused_by_allennlp or node_rank > 0:
+    if refused_by_allennlp:
         return _train_model(
             params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
         )
     folder.mkdir(parents=True, exist_ok=True)
     refusal = ConfigurationError(
         f"{folder}: another process is training in this folder; wait for its end, or choose "
-        "another folder"
+        "another folder. In distributed training each machine needs a folder of its own"
     )
     with locked_folder(folder, refusal):
         if force:

@@ -3,6 +3,7 @@ Distributed training of tables of which a batch uses few rows, such as the softm
 samples and the token embedding.
 """
 
+import math
 from typing import Any, List, Sequence, Tuple
 
 import torch
@@ -23,33 +24,75 @@ def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
 
     parameters : `Sequence[torch.nn.Parameter]`
         The same in all processes, each of shape `(n_rows, ...)`. A process may have no gradient of
-        a parameter: its batch touched no row.
+        a parameter: its batch touched no row. Where neighbours have gradients of the same rows, as
+        the weight and the bias of a softmax, the rows' numbers are sent once.
     """
-    for parameter in parameters:
-        gradient = _gradient(parameter)
-        own_rows = gradient.indices()[0] if gradient.is_sparse else None  # (n_own_rows,)
-        # -1 rows where the gradient is dense, as that of a regularised parameter is.
-        n_rows = gradient.new_tensor(-1 if own_rows is None else len(own_rows), dtype=torch.long)
-        all_n_rows = [torch.empty_like(n_rows) for _ in range(dist.get_world_size())]
-        dist.all_gather(all_n_rows, n_rows)
-        counts = torch.stack(all_n_rows).tolist()
-        if own_rows is None or min(counts) < 0:
-            values = gradient.to_dense() if gradient.is_sparse else gradient  # (n_rows, ...)
+    if not parameters:
+        return
+    gradients = [_gradient(parameter) for parameter in parameters]
+    groups, largest = _group(gradients)
+    for group, n_rows in zip(groups, largest):
+        first = gradients[group[0]]
+        if n_rows == 0:  # no rows anywhere, and gloo crashes on empty tensors
+            for i in group:
+                parameters[i].grad = gradients[i]
+            continue
+        if n_rows < 0:
+            values = first.to_dense() if first.is_sparse else first  # (n_rows, ...)
             dist.all_reduce(values)
-            parameter.grad = values / dist.get_world_size()
+            parameters[group[0]].grad = values / dist.get_world_size()
             continue
-        if max(counts) == 0:
-            parameter.grad = gradient  # no rows anywhere, and gloo crashes on empty tensors
-            continue
-        rows = _union(own_rows, max(counts))  # (n_rows,)
-        values = gradient.values().new_zeros(len(rows), *parameter.shape[1:])  # (n_rows, ...)
+        own_rows = first.indices()[0]  # (n_own_rows,)
+        rows = _union(own_rows, n_rows)  # (n_rows,)
+        shapes = [(len(rows), *parameters[i].shape[1:]) for i in group]
+        sizes = [math.prod(shape) for shape in shapes]
+        values = first.values().new_zeros(sum(sizes))  # of all of the group, one after the other
+        parts = [part.view(shape) for part, shape in zip(values.split(sizes), shapes)]
         if len(own_rows) > 0:  # otherwise torch 1.12 may have no values of the right shape
-            values[torch.searchsorted(rows, own_rows)] = gradient.values()
+            places = torch.searchsorted(rows, own_rows)  # (n_own_rows,)
+            for i, part in zip(group, parts):
+                part[places] = gradients[i].values()
         dist.all_reduce(values)
         values /= dist.get_world_size()
-        parameter.grad = torch.sparse_coo_tensor(
-            rows.unsqueeze(0), values, parameter.shape
-        )._coalesced_(True)
+        for i, part in zip(group, parts):
+            parameters[i].grad = torch.sparse_coo_tensor(
+                rows.unsqueeze(0), part, parameters[i].shape
+            )._coalesced_(True)
+
+
+def _group(gradients: List[torch.Tensor]) -> Tuple[List[List[int]], List[int]]:
+    """
+    Return the numbers of the gradients, with those together that have the same rows in every
+    process; and for each group the largest number of rows that a process has, or -1 if some process
+    has a dense gradient, as of a regularised parameter. The processes agree on them.
+    """
+    facts = []  # the number of rows, and whether they are those of the gradient before
+    before = None
+    for gradient in gradients:
+        rows = gradient.indices()[0] if gradient.is_sparse else None  # (n_own_rows,)
+        is_same = rows is not None and before is not None and torch.equal(rows, before)
+        facts.append([-1 if rows is None else len(rows), int(is_same)])
+        before = rows
+    own = torch.tensor(facts, device=gradients[0].device)  # (n_gradients, 2)
+    found = torch.stack(_gather(own))  # (world_size, n_gradients, 2)
+    groups: List[List[int]] = []
+    largest: List[int] = []
+    for i, ((least, is_same), (most, _)) in enumerate(
+        zip(found.amin(0).tolist(), found.amax(0).tolist())
+    ):
+        if is_same:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+            largest.append(most if least >= 0 else -1)
+    return groups, largest
+
+
+def _gather(tensor: torch.Tensor) -> List[torch.Tensor]:
+    """Return the tensors of all processes, which have the same shape."""
+    tensors = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(tensors, tensor)
+    return tensors
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -74,9 +117,7 @@ def _union(rows: torch.Tensor, largest: int) -> torch.Tensor:
     """
     padded = rows.new_full((largest,), -1)  # (largest,)
     padded[: len(rows)] = rows
-    gathered = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, padded)
-    found = torch.unique(torch.cat(gathered))  # (1 + n_rows,) or (n_rows,), sorted
+    found = torch.unique(torch.cat(_gather(padded)))  # (1 + n_rows,) or (n_rows,), sorted
     return found[found >= 0]
 
 
@@ -100,7 +141,7 @@ class SparseDdpWrappedModel(DdpWrappedModel):
 @register_anew(DdpAccelerator, "torch")
 class SparseDdpAccelerator(TorchDdpAccelerator):
     """
-    AllenNLP's accelerator "torch", for models with sparse gradients, too, which torch's
+    AllenNLP's accelerator "torch", for language models with sparse gradients, too, which torch's
     `DistributedDataParallel` does not average: it gets the other parameters only.
 
     It replaces "torch", AllenNLP's default. Other models are wrapped as AllenNLP wraps them.
@@ -112,38 +153,33 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
 
     def wrap_model(self, model: Model) -> Tuple[Model, DdpWrappedModel]:
         """
-        Wrap a model. Its method `sparse_gradient_parameters`, if it has one, returns the parameters
-        whose gradients are sparse in training.
+        Wrap a model. Language models have the method `sparse_gradient_parameters`, which returns
+        the parameters whose gradients are sparse in training.
         """
-        find: Any = getattr(model, "sparse_gradient_parameters", list)
-        parameters: List[torch.nn.Parameter] = find()
-        if not parameters:
+        if not hasattr(model, "sparse_gradient_parameters"):
             return super().wrap_model(model)
+        parameters: Any = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         if all(id(p) in ignored for p in model.parameters() if p.requires_grad):
             # `DistributedDataParallel` refuses a model without any gradient to average.
             model = model.to(self.cuda_device)
-            for tensor in model.state_dict().values():
-                dist.broadcast(tensor, 0)
-            return model, SparseDdpWrappedModel(
-                model,
-                parameters,
-                local_rank=self.local_rank,
-                world_size=self.world_size,
-            )
-        names = [
-            f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter
-            for prefix, module in model.named_modules()
-            for name, parameter in module.named_parameters(recurse=False)
-            if id(parameter) in ignored
-        ]
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
-        model, wrapped = super().wrap_model(model)
-        for parameter in parameters:
-            dist.broadcast(parameter.detach(), 0)
+            to_send = list(model.state_dict().values())
+            wrapped: Any = model
+        else:
+            names = [
+                f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter
+                for prefix, module in model.named_modules()
+                for name, parameter in module.named_parameters(recurse=False)
+                if id(parameter) in ignored
+            ]
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+            model, by_torch = super().wrap_model(model)
+            to_send = [parameter.detach() for parameter in parameters]
+            wrapped = by_torch.model
+            # The optimizer's groups and `no_grad` know the names without "module.".
+            wrapped.named_parameters = model.named_parameters
+        for tensor in to_send:
+            dist.broadcast(tensor, 0)
         return model, SparseDdpWrappedModel(
-            wrapped.model,
-            parameters,
-            local_rank=wrapped.local_rank,
-            world_size=wrapped.world_size,
+            wrapped, parameters, local_rank=self.local_rank, world_size=self.world_size
         )

@@ -11,6 +11,7 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -27,6 +28,7 @@ class TrainingLoop(TrainModel):
     Those of `TrainModel`.
     """
 
+    @lost_ranks_named()
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (

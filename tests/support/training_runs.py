@@ -23,6 +23,7 @@ from allennlp.training import checkpointer
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.training import lost_ranks
 
 
 @TrainerCallback.register("write_losses")
@@ -101,6 +102,7 @@ def _train(
     # The processes of distributed training need not import everything again.
     spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
     train_command.mp = types.SimpleNamespace(spawn=spawn)
+    lost_ranks._SECONDS = 2.0
     WriteLosses.kill_at = kill_at
     if kill_in_save:
         _kill_in_save(*kill_in_save)

@@ -98,7 +98,13 @@ def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
         "primary_address": "127.0.0.2",
         "primary_port": port,
     }
-    changes = {**TWO, "trainer.num_epochs": 2, "dataset_reader.drop_last": False}
+    changes = {
+        **TWO,
+        "trainer.num_epochs": 2,
+        "dataset_reader.drop_last": False,
+        # A machine keeps the checkpoint before, in case the others could not save this one.
+        "trainer.checkpointer.keep_most_recent_by_count": 1,
+    }
     config = write_config(tmp_path, data, {**changes, "distributed": machines})
     folders = [tmp_path / "first", tmp_path / "second"]
 
@@ -118,6 +124,9 @@ def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
         path.unlink()
     for folder in folders:
         folder.joinpath("losses.jsonl").unlink()
+    only_first = {path.name: path.read_bytes() for path in folders[0].glob("*_state_*.th")}
+    only_first = {k: v for k, v in only_first.items() if not (folders[1] / k).exists()}
+    assert len(only_first) == 2
     started = [start(config, folder, node_rank=rank) for rank, folder in enumerate(folders)]
     for process, folder in zip(started, folders):
         finish(process, folder)
@@ -126,3 +135,5 @@ def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
         found, expected = losses(folder), losses(sampled, name)
         assert found == {batch: expected[batch] for batch in found}
         assert max(expected) in found and min(expected) not in found
+    for name, content in only_first.items():
+        assert (folders[0] / f"{name}.incomplete").read_bytes() == content

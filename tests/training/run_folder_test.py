@@ -140,10 +140,17 @@ def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) ->
     assert calls == [(False, False, 0, [".config.json.partial", ".run.lock"])]
 
 
-def test_another_node_shares_the_folder(tmp_path: Path, calls: List[Any]) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"recover": True}, {"force": True}])
+def test_machines_that_share_a_folder(tmp_path: Path, calls: List[Any], arguments: Any) -> None:
+    (tmp_path / "config.json").write_text("{}" if arguments else "", encoding="utf-8")
+    if not arguments:
+        (tmp_path / "config.json").unlink()
     with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
-        run_folder.train_model(Params({}), tmp_path, node_rank=1)
-    assert calls == [(False, False, 1, [".run.lock"])]
+        with pytest.raises(ConfigurationError, match="each machine needs a folder of its own"):
+            run_folder.train_model(Params({}), tmp_path, node_rank=1, **arguments)
+    assert calls == []
+    run_folder.train_model(Params({}), tmp_path, node_rank=1, **arguments)
+    assert calls[0][2] == 1
 
 
 class TestVocabulary:
