@@ -142,6 +142,19 @@ class ResumableTrainer(GradientDescentTrainer):
             self._ddp_wrapped_model.average_sparse_gradients()
         return super().rescale_gradients()
 
+    def clip_gradient(self) -> None:
+        if self._grad_clipping is None or not hasattr(self.model, "training_state"):
+            return super().clip_gradient()
+        # torch can't clip sparse gradients.
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                values = parameter.grad
+                if values.is_sparse:
+                    parameter.grad = values.coalesce()
+                    values = parameter.grad.values()
+                values.clamp_(-self._grad_clipping, self._grad_clipping)
+        return None
+
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:
             state = {
@@ -226,7 +239,10 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _check_text(self) -> None:
         files = [
-            {os.path.basename(name): [size, checksum] for name, [size, *_, checksum] in each.items()}
+            {
+                os.path.basename(name): [size, checksum]
+                for name, [size, *_, checksum] in each.items()
+            }
             for each in (
                 loader.state_dict()["files"]
                 for loader in self._data_loaders

@@ -15,10 +15,13 @@ import types
 from pathlib import Path
 from typing import Any, Dict, List
 
+import numpy
 import torch
 from allennlp.commands import main
 from allennlp.commands import train as train_command
+from allennlp.commands.train import TrainModel
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import checkpointer
 from allennlp.training.callbacks import TrainerCallback
 
@@ -146,6 +149,37 @@ def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> s
     process = start(config, folder, **settings)
     killed = "kill_at" in settings or "kill_in_save" in settings
     return finish(process, folder, -signal.SIGKILL if killed else int(fails))
+
+
+def train_in_group(rank: int, configs: List[Path], folders: List[Path], n_local: int) -> Any:
+    """
+    What a process of `run_processes` trains: the metrics, or the error in a configuration.
+
+    # Parameters
+
+    configs, folders : `List[Path]`
+        Of each machine.
+    n_local : `int`
+        The number of processes on a machine.
+    """
+    world_size = n_local * len(folders)
+    os.environ["ALLENNLP_PROCS_PER_NODE"] = str(n_local)
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+    params = Params.from_file(configs[rank // n_local])
+    params.params.pop("distributed", None)
+    local_rank = rank % n_local
+    params["trainer"].params.update(
+        local_rank=local_rank, cuda_device=-1, world_size=world_size, distributed=world_size > 1
+    )
+    folder = str(folders[rank // n_local])
+    try:
+        return TrainModel.from_params(
+            params=params, serialization_dir=folder, local_rank=local_rank
+        ).run()
+    except ConfigurationError as error:
+        return str(error)
 
 
 def finish(process: Any, folder: Path, status: int = 0) -> str:

@@ -6,7 +6,17 @@ from typing import Any, Dict
 
 import pytest
 
-from tests.support.training_runs import finish, losses, metrics, recover, start, train, write_config
+from tests.support.process_group import run_processes
+from tests.support.training_runs import (
+    finish,
+    losses,
+    metrics,
+    recover,
+    start,
+    train,
+    train_in_group,
+    write_config,
+)
 
 TWO = {
     "dataset_reader.batch_size": 2,
@@ -36,9 +46,28 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
     },
     "tokens": {**EVEN, **TOKENS},
     "tied": {**EVEN, **TOKENS, "model.share_embedding_softmax": True},
-    "frozen": {**EVEN, **TOKENS, "trainer.no_grad": ["^softmax", "forward_layer_0"]},
+}
+SETTINGS: Dict[str, Dict[str, Any]] = {
+    "frozen": {
+        "trainer.no_grad": ["^softmax", "forward_layer_0"],
+        "trainer.num_gradient_accumulation_steps": 3,  # the last group is not full
+        "trainer.moving_average": {"type": "exponential", "decay": 0.9},
+        "dataset_reader.bidirectional": False,
+        "validation_dataset_reader.bidirectional": False,
+        "model.bidirectional": False,
+    },
     # No gradient is left for `DistributedDataParallel`.
-    "only sparse": {**EVEN, **TOKENS, "trainer.no_grad": ["^softmax", "lstm"]},
+    "only sparse": {"trainer.no_grad": ["^softmax", "lstm"], "trainer.grad_clipping": 0.001},
+    "tied": {
+        "model.share_embedding_softmax": True,
+        "model.regularizer": {"regexes": [["^bilm", {"type": "l2", "alpha": 0.01}]]},
+        "trainer.optimizer.parameter_groups": [
+            [["^softmax"], {"lr": 0.1}],
+            [["lstm"], {"lr": 0.05}],
+        ],
+        "trainer.grad_norm": True,
+        "data_loader.num_workers": 1,
+    },
 }
 
 
@@ -66,6 +95,23 @@ def test_two_processes_are_as_one(data: Path, tmp_path: Path, variant: str) -> N
     # Each process draws from a seed of its own, so that their dropout differs.
     seeds = [{entry[-1] for entry in each.values()} for each in (first, second)]
     assert len(seeds[0]) == len(seeds[1]) == 1 and seeds[0] != seeds[1]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(data: Path, tmp_path: Path, name: str) -> None:
+    """The metrics of two processes are those of one."""
+    text = {"train_data_path": str(data / "heldout.txt")}
+    found = []
+    for n, changes in enumerate(({}, TWO), start=1):
+        changes = {**EVEN, **TOKENS, **text, **SETTINGS[name], **changes}
+        config = write_config(tmp_path, data, changes)
+        folder = tmp_path / f"{n}"
+        folder.mkdir()
+        found.append(run_processes(n, folder, train_in_group, [config], [folder], n))
+    [one], [two, _] = found
+    for key, value in one.items():
+        if isinstance(value, float) and "memory" not in key:
+            assert two[key] == pytest.approx(value, rel=1e-5), key
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from tests.support.process_group import run_processes
 from tests.support.pretraining import (
     BATCH_SIZE,
     N_WORDS,
@@ -21,6 +22,7 @@ from tests.support.pretraining import (
     RecordLosses,
     write_text,
 )
+from tests.support.training_runs import train, train_in_group
 
 CONFIGS = ["original", "medium", "small", "token_embeddings", "demo"]
 
@@ -75,7 +77,13 @@ def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus:
 
 def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:
     folder = repository_root / "training_config" / "pretrain"
-    assert sorted(path.stem for path in folder.glob("*.jsonnet")) == sorted([*CONFIGS, "fine_tune"])
+    names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
+    assert sorted(path.stem for path in folder.glob("*.jsonnet")) == names
+    one, three = (
+        Params.from_file(str(folder / f"{name}.jsonnet")).as_dict(quiet=True)
+        for name in ("original", "original_distributed")
+    )
+    assert three == {**one, "distributed": {"cuda_devices": [0, 1, 2]}}
     sizes = {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
     for name, (dim, projection_dim, n_highway) in sizes.items():
         params = Params.from_file(str(folder / f"{name}.jsonnet")).as_dict(quiet=True)
@@ -87,6 +95,32 @@ def test_configs_have_the_published_sizes(config: Config, repository_root: Path)
         assert params["trainer"]["optimizer"]["lr"] == 0.2
         assert params["dataset_reader"]["shuffle_sentences"]
         assert not params["validation_dataset_reader"]["drop_last"]
+
+
+def test_config_trains_in_two_processes(config: Config, corpus: Path) -> None:
+    changes = {"distributed.cuda_devices": [-1, -1], "trainer.callbacks": []}
+    params = config("original_distributed", changes).as_dict(quiet=True)
+    path = corpus / "config.json"
+    path.write_text(json.dumps(params), encoding="utf-8")
+    train(path, corpus.parent / "model")
+    metrics = json.loads((corpus.parent / "model" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["epoch"] == 1
+    assert 1 < metrics["training_perplexity"] < 2 * N_WORDS
+    load_archive(corpus.parent / "model" / "model.tar.gz")
+
+
+# The others differ from the original in nothing but sizes.
+@pytest.mark.parametrize("name, num_samples", [("token_embeddings", 20), ("demo", 0)])
+def test_other_configs_train_in_two_processes(
+    name: str, num_samples: int, config: Config, corpus: Path
+) -> None:
+    path = corpus / "config.json"
+    params = config(name, {"model.num_samples": num_samples}).as_dict(quiet=True)
+    path.write_text(json.dumps(params), encoding="utf-8")
+    folder = corpus.parent / "model"
+    folder.mkdir()
+    first, second = run_processes(2, folder, train_in_group, [path], [folder], 2)
+    assert first["training_perplexity"] == second["training_perplexity"] < 2 * N_WORDS
 
 
 def _train(params: Params, folder: Path) -> List[float]:
