@@ -118,8 +118,8 @@ class ResumableTrainer(GradientDescentTrainer):
             words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             check_same(
                 hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
-                "The vocabulary of rank {ranks} differs from that of rank 0: copy the vocabulary of "
-                "one machine to the others",
+                "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
+                "machine to the others",
             )
             return super().from_partial_objects(model=model, **kwargs)
 

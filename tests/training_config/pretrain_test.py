@@ -13,7 +13,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from tests.support.process_group import run_processes
 from tests.support.pretraining import (
     BATCH_SIZE,
     N_WORDS,
@@ -22,6 +21,7 @@ from tests.support.pretraining import (
     RecordLosses,
     write_text,
 )
+from tests.support.process_group import run_processes
 from tests.support.training_runs import train, train_in_group
 
 CONFIGS = ["original", "medium", "small", "token_embeddings", "demo"]
