@@ -105,8 +105,8 @@ class ResumableTrainer(GradientDescentTrainer):
             self._callbacks.insert(0, self._progress)
 
     @classmethod
-    @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)
-    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:
+    @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore
+    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:  # type: ignore
         if not hasattr(model, "training_state"):
             return super().from_partial_objects(model=model, **kwargs)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
@@ -239,15 +239,10 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _check_text(self) -> None:
         files = [
-            {
-                os.path.basename(name): [size, checksum]
-                for name, [size, *_, checksum] in each.items()
-            }
-            for each in (
-                loader.state_dict()["files"]
-                for loader in self._data_loaders
-                if hasattr(loader, "state_dict")
-            )
+            (os.path.basename(name), size, checksum)
+            for loader in self._data_loaders
+            if hasattr(loader, "state_dict")
+            for name, [size, *_, checksum] in loader.state_dict()["files"].items()
         ]
         check_same(
             files,

@@ -151,14 +151,14 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
     Those of `TorchDdpAccelerator`.
     """
 
-    def wrap_model(self, model: Model) -> Tuple[Model, DdpWrappedModel]:
+    def wrap_model(self, model: Any) -> Tuple[Model, DdpWrappedModel]:
         """
         Wrap a model. Language models have the method `sparse_gradient_parameters`, which returns
         the parameters whose gradients are sparse in training.
         """
         if not hasattr(model, "sparse_gradient_parameters"):
             return super().wrap_model(model)
-        parameters: Any = model.sparse_gradient_parameters()
+        parameters: List[torch.nn.Parameter] = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         if all(id(p) in ignored for p in model.parameters() if p.requires_grad):
             # `DistributedDataParallel` refuses a model without any gradient to average.
