@@ -202,11 +202,11 @@ class ResumableTrainer(GradientDescentTrainer):
             n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
             _drop_incomplete_checkpoints(self._checkpointer, n_shards)
         if self._distributed:
-            self._check_text()
             self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         super()._maybe_restore_checkpoint()
         if not self._progress.recovered:
+            self._check_text()
             return
         if len(self._progress.states) != self._world_size:
             raise ConfigurationError(
@@ -238,6 +238,10 @@ class ResumableTrainer(GradientDescentTrainer):
         self._restore_best_model()
 
     def _check_text(self) -> None:
+        """
+        Compare the text of all machines. When a run is recovered, each compares its own with that
+        of the checkpoint.
+        """
         files = [
             (os.path.basename(name), size, checksum)
             for loader in self._data_loaders

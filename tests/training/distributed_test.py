@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from allennlp.training.callbacks import TrainerCallback
 
 from tests.support.process_group import run_processes
 from tests.support.training_runs import (
@@ -112,6 +115,27 @@ def test_settings(data: Path, tmp_path: Path, name: str) -> None:
     for key, value in one.items():
         if isinstance(value, float) and "memory" not in key:
             assert two[key] == pytest.approx(value, rel=1e-5), key
+
+
+@TrainerCallback.register("fail")
+class Fail(TrainerCallback):
+    """Fails in one process."""
+
+    rank = 0
+
+    def on_batch(self, *args: Any, **kwargs: Any) -> None:
+        if dist.get_rank() == Fail.rank:
+            raise ValueError("an error of a user's callback")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_error_of_one_process(
+    data: Path, tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fail, "rank", rank)
+    config = write_config(tmp_path, data, {**TWO, "trainer.callbacks": ["fail"]})
+    with pytest.raises(mp.ProcessRaisedException, match="an error of a user's callback"):
+        run_processes(2, tmp_path, train_in_group, [config], [tmp_path], 2)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 from allennlp.training import gradient_descent_trainer
@@ -63,6 +64,52 @@ def test_averages(world_size: int, kind: str, tmp_path: Path) -> None:
                 assert n_rows is False
             else:
                 assert n_rows == int((mean.reshape(shape[0], -1) != 0).any(1).sum())
+
+
+def _same_rows(rank: int, kind: str) -> Any:
+    """The means of two gradients with the same rows in every process, or in the first alone."""
+    rows = [torch.tensor([[rank, 7, rank]]), torch.tensor([[7, rank]])]
+    if kind == "in one process" and rank == 1:
+        rows[1] = torch.tensor([[1, 8]])
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+    for parameter, own in zip(parameters, rows):
+        values = torch.full((own.size(1), *parameter.shape[1:]), rank + 1.0)
+        parameter.grad = torch.sparse_coo_tensor(own, values, parameter.shape)
+    calls = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("all_gather", "all_reduce"):
+            function = getattr(dist, name)
+
+            def counting(*arguments: Any, function: Any = function, name: str = name) -> None:
+                calls.append(name)
+                function(*arguments)
+
+            patch.setattr(dist, name, counting)
+        average_sparse_gradients(parameters)
+    grads: Any = [parameter.grad for parameter in parameters]
+    return calls, [(g.indices()[0].tolist(), g.values().flatten()[-1].item()) for g in grads]
+
+
+def test_same_rows_are_exchanged_once(tmp_path: Path) -> None:
+    for calls, (weight, bias) in run_processes(2, tmp_path, _same_rows, "in all processes"):
+        assert calls == ["all_gather", "all_gather", "all_reduce"]
+        assert weight == bias == ([0, 1, 7], 1.5)
+
+
+def test_rows_that_are_the_same_in_one_process(tmp_path: Path) -> None:
+    for calls, (weight, bias) in run_processes(2, tmp_path, _same_rows, "in one process"):
+        assert calls == ["all_gather"] + ["all_gather", "all_reduce"] * 2
+        assert (weight, bias) == (([0, 1, 7], 1.5), ([0, 1, 7, 8], 1.0))
+
+
+def _task_model(rank: int) -> Any:
+    model, wrapped = SparseDdpAccelerator().wrap_model(torch.nn.Linear(1, 1))
+    return type(wrapped), [name for name, _ in wrapped.model.named_parameters()]
+
+
+def test_other_models_are_wrapped_by_allennlp(tmp_path: Path) -> None:
+    expected = DdpWrappedModel, ["module.weight", "module.bias"]
+    assert run_processes(2, tmp_path, _task_model) == [expected] * 2
 
 
 def _other_accelerator(rank: int, folder: str) -> str:
