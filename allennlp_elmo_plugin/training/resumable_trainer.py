@@ -105,8 +105,8 @@ class ResumableTrainer(GradientDescentTrainer):
             self._callbacks.insert(0, self._progress)
 
     @classmethod
-    @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore
-    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:  # type: ignore
+    @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
+    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:  # type: ignore[override]
         if not hasattr(model, "training_state"):
             return super().from_partial_objects(model=model, **kwargs)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
@@ -115,12 +115,13 @@ class ResumableTrainer(GradientDescentTrainer):
             if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
                 parameter.requires_grad_(False)
         with lost_ranks_named():
-            words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-            check_same(
-                hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
-                "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
-                "machine to the others",
-            )
+            if kwargs.get("distributed"):
+                words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+                check_same(
+                    hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
+                    "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
+                    "machine to the others",
+                )
             return super().from_partial_objects(model=model, **kwargs)
 
     def train(self) -> Dict[str, Any]:
@@ -206,7 +207,8 @@ class ResumableTrainer(GradientDescentTrainer):
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         super()._maybe_restore_checkpoint()
         if not self._progress.recovered:
-            self._check_text()
+            if self._distributed:
+                self._check_text()
             return
         if len(self._progress.states) != self._world_size:
             raise ConfigurationError(
@@ -246,7 +248,7 @@ class ResumableTrainer(GradientDescentTrainer):
             (os.path.basename(name), size, checksum)
             for loader in self._data_loaders
             if hasattr(loader, "state_dict")
-            for name, [size, *_, checksum] in loader.state_dict()["files"].items()
+            for name, [size, *_, checksum] in loader.state_dict().get("files", {}).items()
         ]
         check_same(
             files,

@@ -4,10 +4,11 @@ samples and the token embedding.
 """
 
 import math
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel, TorchDdpAccelerator
 from torch.nn.parallel import DistributedDataParallel
@@ -15,7 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from allennlp_elmo_plugin.registration import register_anew
 
 
-def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
+def average_sparse_gradients(
+    parameters: Sequence[torch.nn.Parameter], dtype: Optional[torch.dtype] = None
+) -> None:
     """
     Replace the gradient of each parameter by its mean over all processes. Of sparse gradients only
     the rows that some process has are sent. All processes get the same numbers, to the bit.
@@ -26,6 +29,8 @@ def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
         The same in all processes, each of shape `(n_rows, ...)`. A process may have no gradient of
         a parameter: its batch touched no row. Where neighbours have gradients of the same rows, as
         the weight and the bias of a softmax, the rows' numbers are sent once.
+    dtype : `torch.dtype`, optional (default = that of the gradients)
+        The type in which rows are sent and added.
     """
     if not parameters:
         return
@@ -52,8 +57,9 @@ def average_sparse_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
             places = torch.searchsorted(rows, own_rows)  # (n_own_rows,)
             for i, part in zip(group, parts):
                 part[places] = gradients[i].values()
-        dist.all_reduce(values)
-        values /= dist.get_world_size()
+        sent = values.to(dtype or values.dtype)  # `values` itself if the type is the same
+        dist.all_reduce(sent)
+        values.copy_(sent).div_(dist.get_world_size())
         for i, part in zip(group, parts):
             parameters[i].grad = torch.sparse_coo_tensor(
                 rows.unsqueeze(0), part, parameters[i].shape
@@ -128,14 +134,19 @@ class SparseDdpWrappedModel(DdpWrappedModel):
     """
 
     def __init__(
-        self, model: torch.nn.Module, sparse_parameters: List[torch.nn.Parameter], **kwargs: Any
+        self,
+        model: torch.nn.Module,
+        sparse_parameters: List[torch.nn.Parameter],
+        dtype: torch.dtype,
+        **kwargs: Any,
     ) -> None:
         super().__init__(model, **kwargs)
         self._sparse_parameters = sparse_parameters
+        self._dtype = dtype
 
     def average_sparse_gradients(self) -> None:
         """To be called in all processes after the last backward pass before an update."""
-        average_sparse_gradients(self._sparse_parameters)
+        average_sparse_gradients(self._sparse_parameters, self._dtype)
 
 
 @register_anew(DdpAccelerator, "torch")
@@ -148,8 +159,20 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
 
     # Parameters
 
-    Those of `TorchDdpAccelerator`.
+    Those of `TorchDdpAccelerator`, and:
+
+    sparse_gradient_dtype : `str`, optional (default = `"float32"`)
+        "bfloat16" to send and add sparse gradients with half of the bytes. Gloo of torch 1 can't.
     """
+
+    def __init__(self, *, sparse_gradient_dtype: str = "float32", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if sparse_gradient_dtype not in ("float32", "bfloat16"):
+            raise ConfigurationError(
+                f"sparse_gradient_dtype is {sparse_gradient_dtype!r}, but must be "
+                '"float32" or "bfloat16"'
+            )
+        self._dtype: torch.dtype = getattr(torch, sparse_gradient_dtype)
 
     def wrap_model(self, model: Any) -> Tuple[Model, DdpWrappedModel]:
         """
@@ -158,6 +181,15 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         """
         if not hasattr(model, "sparse_gradient_parameters"):
             return super().wrap_model(model)
+        try:
+            dist.all_reduce(torch.zeros(1, dtype=self._dtype, device=self.cuda_device))
+        except RuntimeError as error:
+            if "Invalid scalar type" not in str(error):
+                raise
+            raise ConfigurationError(
+                f"torch {torch.__version__} can't add numbers of sparse_gradient_dtype "
+                f'"{str(self._dtype)[6:]}" between processes: leave it out'
+            ) from error
         parameters: List[torch.nn.Parameter] = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         if all(id(p) in ignored for p in model.parameters() if p.requires_grad):
@@ -181,5 +213,9 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         for tensor in to_send:
             dist.broadcast(tensor, 0)
         return model, SparseDdpWrappedModel(
-            wrapped, parameters, local_rank=self.local_rank, world_size=self.world_size
+            wrapped,
+            parameters,
+            self._dtype,
+            local_rank=self.local_rank,
+            world_size=self.world_size,
         )

@@ -7,6 +7,8 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 from allennlp.training import gradient_descent_trainer
@@ -100,6 +102,31 @@ def test_rows_that_are_the_same_in_one_process(tmp_path: Path) -> None:
     for calls, (weight, bias) in run_processes(2, tmp_path, _same_rows, "in one process"):
         assert calls == ["all_gather"] + ["all_gather", "all_reduce"] * 2
         assert (weight, bias) == (([0, 1, 7], 1.5), ([0, 1, 7, 8], 1.0))
+
+
+def _in_bfloat16(rank: int) -> Any:
+    model: Any = torch.nn.Linear(3, 50)
+    model.sparse_gradient_parameters = lambda: [model.weight]
+    params = Params({"type": "torch", "sparse_gradient_dtype": "bfloat16"})
+    accelerator = DdpAccelerator.from_params(params, local_rank=rank, world_size=2)
+    _, wrapped = accelerator.wrap_model(model)
+    model.weight.grad = _random_gradient(rank, "sparse", SHAPES[0])
+    wrapped.average_sparse_gradients()
+    return model.weight.grad.to_dense()
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    if torch.__version__.startswith("1."):  # its gloo
+        with pytest.raises(mp.ProcessRaisedException, match='"bfloat16" .*: leave it out'):
+            run_processes(2, tmp_path, _in_bfloat16)
+        return
+    first, second = run_processes(2, tmp_path, _in_bfloat16)
+    mean = sum(_random_gradient(r, "sparse", SHAPES[0]).to_dense() for r in range(2)) / 2
+    torch.testing.assert_close(first, mean, rtol=0.02, atol=0.02)
+    assert torch.equal(first, second) and not torch.equal(first, mean)
+    assert torch.equal(first, first.bfloat16().float())
+    with pytest.raises(ConfigurationError, match="'float16'"):
+        SparseDdpAccelerator(sparse_gradient_dtype="float16", local_rank=0, world_size=1)
 
 
 def _task_model(rank: int) -> Any:
