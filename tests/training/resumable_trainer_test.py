@@ -351,3 +351,15 @@ class TestTrainer:
         saver._remove_checkpoint(0, 5)
         assert saver._find_all_checkpoints() == {(0, 50), (0, 51)}
         assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_sparse_gradients_are_clipped() -> None:
+    model: Any = torch.nn.Linear(2, 3)
+    model.training_state = dict
+    rows = torch.tensor([[1, 1]])
+    values = torch.tensor([[0.4, -2.0], [0.4, 2.2]])
+    model.weight.grad = torch.sparse_coo_tensor(rows, values, model.weight.shape)
+    model.bias.grad = torch.tensor([-2.0, 0.1, 2.0])
+    ResumableTrainer.clip_gradient(MagicMock(model=model, _grad_clipping=0.5))
+    assert model.weight.grad.values().tolist() == [[0.5, pytest.approx(0.2)]]
+    assert model.bias.grad.tolist() == [-0.5, pytest.approx(0.1), 0.5]
