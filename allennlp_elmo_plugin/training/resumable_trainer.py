@@ -216,7 +216,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"processes, but this run has {self._world_size}"
             )
         check_same(
-            [state["id"] for state in self._progress.states],
+            [state.get("id") for state in self._progress.states],
             f"{self._serialization_dir}: the checkpoint of rank {{ranks}} is of another run than "
             "that of rank 0. Copy the folder of the run from one machine to the others",
         )
