@@ -4,7 +4,7 @@ The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
 
 import os
 import reprlib
-from typing import Dict, List, Sequence, Union
+from typing import Dict, Iterable, List, Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.files.hdf5_file import allowance
@@ -64,7 +64,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
     return list(words)
 
 
-def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Sequence[str]) -> None:
+def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Iterable[str]) -> None:
     """Write `words` one a line, whole or not at all."""
     with (
         whole_file(path) as staged,

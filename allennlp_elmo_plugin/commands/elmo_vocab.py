@@ -18,6 +18,7 @@ import logging
 import os
 import reprlib
 from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple, Union
 
@@ -32,22 +33,20 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, undecodable
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.data.word_counts import count_in_files
 from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 from allennlp_elmo_plugin.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
 COUNTS_FILE = "counts.tsv"
 _OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)
-
-_BLOCK_BYTES = 2**20
 
 
 @Subcommand.register("elmo-vocab")
@@ -140,7 +139,9 @@ def make_vocabulary(
         counts, n_sentences = count_words(find_files(paths), encoding_errors)
         if not counts:
             raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
+        n_words, n_tokens = len(counts), sum(counts.values())
         vocabulary = select_words(counts, n_sentences, min_count, max_size)
+        del counts
         if len(vocabulary) == len(SPECIAL_WORDS):
             raise ConfigurationError(
                 f"No word of the text occurs {min_count} times: lower --min-count, or give more "
@@ -150,12 +151,11 @@ def make_vocabulary(
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
         write_vocabulary_file(
-            folder / COUNTS_FILE, [f"{word}\t{count}" for word, count in vocabulary]
+            folder / COUNTS_FILE, (f"{word}\t{count}" for word, count in vocabulary)
         )
-    n_tokens = sum(counts.values())
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
-        f"{n_sentences:,} sentences, {n_tokens:,} words, {len(counts):,} different ones; "
+        f"{n_sentences:,} sentences, {n_tokens:,} words, {n_words:,} different ones; "
         f"{len(vocabulary):,} are in the vocabulary and leave "
         f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {output}"
     )
@@ -175,21 +175,13 @@ def count_words(
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
     with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
-        for file in files:
-            n_bytes_before = progress.n
-            with open_lines(file, ConfigurationError) as text:
-                while lines := text.read_block(_BLOCK_BYTES):
-                    block = b"".join(map(without_mark, lines))
-                    try:
-                        block.decode("utf-8", encoding_errors)
-                    except UnicodeDecodeError as error:
-                        n_before = text.number - len(lines) + block.count(b"\n", 0, error.start)
-                        raise undecodable(file, n_before + 1, error) from None
-                    raw_counts.update(block.split())
-                    progress.update(n_bytes_before + text.position - progress.n)
-                n_sentences += text.number
+        for part in count_in_files(files, encoding_errors):
+            raw_counts.update(part.words)
+            n_sentences += part.n_lines
+            progress.update(part.n_bytes)
     counts: Dict[str, int] = {}
-    for raw, count in raw_counts.items():
+    while raw_counts:
+        raw, count = raw_counts.popitem()
         word = raw.decode("utf-8", encoding_errors)
         counts[word] = counts.get(word, 0) + count
     return counts, n_sentences
@@ -203,20 +195,21 @@ def select_words(
     points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)
     a sentence, and an `<UNK>` for every word left out.
     """
-    others = Counter(counts)
-    special = {word: others.pop(word, 0) for word in SPECIAL_WORDS}
+    special = {word: counts.get(word, 0) for word in SPECIAL_WORDS}
     # Neither can be in both forms of the file: AllenNLP reads one as a line feed, and bilm-tf
     # skips the other.
-    unwritable = [word for word in others if "@@NEWLINE@@" in word or word == IGNORED_WORD]
+    unwritable = [word for word in counts if "@@NEWLINE@@" in word or word == IGNORED_WORD]
     if unwritable:
-        logger.warning("Left out of the vocabulary: %s", reprlib.repr(unwritable))
-    kept = sorted(
-        (item for item in others.items() if item[1] >= min_count and item[0] not in unwritable),
-        key=lambda item: (-item[1], item[0]),
-    )
+        logger.warning("Left out of the vocabulary: %s", reprlib.repr(sorted(unwritable)))
+    left_out = {*SPECIAL_WORDS, *unwritable}
+    kept = [item for item in counts.items() if item[1] >= min_count and item[0] not in left_out]
+    # One key made of both would need 2 GB more for 20 million words.
+    kept.sort(key=itemgetter(0))
+    kept.sort(key=itemgetter(1), reverse=True)
     if max_size is not None:
         kept = kept[: max_size - len(SPECIAL_WORDS)]
-    n_left_out = sum(others.values()) - sum(count for _, count in kept)
+    n_others = sum(counts.values()) - sum(special.values())
+    n_left_out = n_others - sum(count for _, count in kept)
     return [
         (BEGIN_SENTENCE_WORD, special[BEGIN_SENTENCE_WORD] + n_sentences),
         (END_SENTENCE_WORD, special[END_SENTENCE_WORD] + n_sentences),

@@ -8,8 +8,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.data import word_counts
 from allennlp_elmo_plugin.data.text import SentenceStream, find_files
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
 
@@ -128,7 +128,7 @@ def test_bad_limits(corpus, tmp_path, settings, message):
 
 
 def test_bad_corpora_write_nothing(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(elmo_vocab, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(word_counts, "_BLOCK_BYTES", 10)
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n" * 10 + b"a \xff b\n" + b"good\n" * 10)
     worse = tmp_path / "worse.txt"
