@@ -65,7 +65,7 @@ REFERENCE = [
 # fmt: on
 
 PLOT = ["matplotlib>=3.5"]
-RAY = ["ray[data]>=2.40"]  # scripts/ray_embed.py
+RAY = ["ray>=2.40"]  # allennlp elmo --ray-workers
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",

@@ -6,7 +6,9 @@ file to HDF5.
 import argparse
 import datetime
 import os
-from typing import List, Optional
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -15,16 +17,20 @@ from allennlp.common.checks import ConfigurationError, check_for_gpu
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.commands.elmo_merge import merge
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, finished
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import (
     COMPRESSIONS,
     DTYPES,
     check_output,
+    check_settings,
     has_checkpoint,
 )
+from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
+from allennlp_elmo_plugin.files.whole_file import Staging, is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_token_embedder import (
     DEFAULT_OPTIONS_FILE,
@@ -41,6 +47,11 @@ text of that mapping.
 
 After a kill or a full disk, the same command with --resume continues, and writes what a run without
 a break would have written.
+
+--ray-workers embeds the text with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores or
+GPUs of a machine or of a cluster with a shared file system. The workers write the parts to
+output_file.shards, where the same command resumes them if it was stopped, and they are joined at
+the end. Give more parts (--num-shards) than workers, so that none waits long for the last one.
 """
 
 
@@ -170,10 +181,23 @@ class Elmo(Command):
             default=1,
             metavar="N",
             help="embed one of N parts of the text, for N processes with an output each; "
-            "`allennlp elmo-merge` joins them",
+            "`allennlp elmo-merge` joins them; with --ray-workers, embed all N parts and join them",
         )
         subparser.add_argument(
             "--shard-index", type=int, default=0, metavar="I", help="which part, from 0 to N - 1"
+        )
+        subparser.add_argument(
+            "--ray-workers",
+            type=int,
+            metavar="N",
+            help="embed the parts with N workers of Ray, with one core each or --gpus-per-worker",
+        )
+        subparser.add_argument(
+            "--gpus-per-worker",
+            type=float,
+            default=0,
+            metavar="X",
+            help="GPUs of each of the --ray-workers; a fraction lets workers share a GPU",
         )
         subparser.add_argument(
             "--file-friendly-logging",
@@ -189,44 +213,147 @@ def elmo_command(args: argparse.Namespace) -> None:
     common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
     args.output_file = os.path.expanduser(args.output_file)
     # What can be checked before the model is loaded.
+    _check_ray_options(args)
     check_output(args.output_file, args.force or args.resume, args.resume)
     _check_device(args.cuda_device)
     _check_inputs_stay(args)
-    words = _read_words(args.vocab_path) if args.vocab_path is not None else None
+    model = {
+        "options_file": args.options_file,
+        "weight_file": args.weight_file,
+        "vocab_to_cache": _read_words(args.vocab_path) if args.vocab_path is not None else None,
+        "initial_state": args.initial_state,
+        "precision": args.precision,
+    }
+    options = {
+        "output_format": args.output_format,
+        "batch_size": args.batch_size,
+        "batch_tokens": args.batch_tokens,
+        "forget_sentences": args.forget_sentences,
+        "use_sentence_keys": args.use_sentence_keys,
+        "include_sentence_indices": args.include_sentence_indices,
+        "dtype": args.dtype,
+        "compression": args.compression,
+        "num_shards": args.num_shards,
+    }
+    if args.ray_workers is not None:
+        summary = _embed_with_ray(args, model, options)
+        _print_summary(args, summary, f" in {args.num_shards} shards")
+        return
     with open_lines(args.input_file, ConfigurationError) as lines:
-        embedder = ElmoEmbedder(
-            args.options_file,
-            args.weight_file,
-            args.cuda_device,
-            vocab_to_cache=words,
-            initial_state=args.initial_state,
-            precision=args.precision,
-        )
-        corpus_embedder = CorpusEmbedder(
-            embedder,
-            args.output_format,
-            args.batch_size,
-            args.batch_tokens,
-            args.forget_sentences,
-            args.use_sentence_keys,
-            args.include_sentence_indices,
-            args.dtype,
-            args.compression,
-            args.num_shards,
-            args.shard_index,
-        )
+        embedder = ElmoEmbedder(**model, cuda_device=args.cuda_device)
+        corpus_embedder = CorpusEmbedder(embedder, **options, shard_index=args.shard_index)
         summary = corpus_embedder.embed(lines, args.output_file, args.force, args.resume)
     duration = datetime.timedelta(seconds=round(summary["seconds"]))
     rate = summary["tokens"] / max(summary["seconds"], 1e-9)
+    _print_summary(args, summary, f" in {duration} ({rate:,.0f} words/s)")
+
+
+def _print_summary(args: argparse.Namespace, summary: Dict[str, Any], details: str) -> None:
     megabytes = os.path.getsize(args.output_file) / 1e6
     print(
-        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words in {duration} "
-        f"({rate:,.0f} words/s), {megabytes:,.1f} MB. Written to {args.output_file}"
+        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words{details}, "
+        f"{megabytes:,.1f} MB. Written to {args.output_file}"
     )
 
 
+def _check_ray_options(args: argparse.Namespace) -> None:
+    if args.ray_workers is None:
+        if args.gpus_per_worker:
+            raise ConfigurationError("--gpus-per-worker is for --ray-workers; use --cuda-device")
+        return
+    import_ray()
+    if args.ray_workers < 1:
+        raise ConfigurationError(f"--ray-workers is {args.ray_workers}; it must be at least 1")
+    if args.num_shards < args.ray_workers:
+        raise ConfigurationError(
+            f"--ray-workers is {args.ray_workers}, but --num-shards is {args.num_shards}; give "
+            "more shards than workers, some ten times as many"
+        )
+    if not 0 <= args.gpus_per_worker <= 1:
+        raise ConfigurationError(
+            f"--gpus-per-worker is {args.gpus_per_worker:g}; it must be from 0 to 1"
+        )
+    if args.cuda_device != -1:
+        raise ConfigurationError(
+            "Ray chooses the GPUs of its workers; use --gpus-per-worker instead of --cuda-device"
+        )
+    if args.shard_index:
+        raise ConfigurationError("--ray-workers embeds all shards; leave out --shard-index")
+    if args.input_file == STANDARD_INPUT or is_special(args.input_file):
+        raise ConfigurationError(
+            "Ray's workers all read the text, so it must be a file, not the standard input or a "
+            "pipe"
+        )
+
+
+def _embed_with_ray(
+    args: argparse.Namespace, model: Dict[str, Any], options: Dict[str, Any]
+) -> Dict[str, Any]:
+    output = args.output_file
+    folder = _shards_folder(output)
+    _find_shards(folder)  # before a folder that isn't ours is locked
+    # Finds mistakes in the options and the model before Ray starts.
+    embedder = ElmoEmbedder(**{**model, "vocab_to_cache": None})
+    settings = CorpusEmbedder(embedder, **options).settings()
+    del embedder
+    with Staging(folder, output) as staging:
+        try:
+            if args.resume:
+                with open_lines(args.input_file, ConfigurationError) as lines:
+                    summary = finished(output, {**settings, "num_shards": 1}, lines)
+                if summary is not None:
+                    return summary
+            check_output(output, args.force)
+            if args.force and not args.resume:
+                staging.clear()
+            for index in _find_shards(folder):
+                check_settings(_shard_path(folder, index), {**settings, "shard_index": index})
+            parts = [_shard_path(folder, index) for index in range(args.num_shards)]
+            embed_shards(
+                args.input_file,
+                parts,
+                model=model,
+                options=options,
+                workers=args.ray_workers,
+                gpus=args.gpus_per_worker,
+                packages=args.packages,
+                debug=args.debug,
+            )
+            return merge(output, parts, args.force)
+        except BaseException:
+            paths = [_shard_path(folder, index) for index in _find_shards(folder)]
+            staging.keep = any(os.path.exists(path) or has_checkpoint(path) for path in paths)
+            raise
+
+
+def _shards_folder(output: str) -> Path:
+    return Path(f"{output}.shards")
+
+
+def _shard_path(folder: Path, index: int) -> str:
+    return str(folder / f"{index:05}.hdf5")
+
+
+def _find_shards(folder: Path) -> List[int]:
+    """Return the numbers of the shards in a folder, complete or not."""
+    if not os.path.lexists(folder):
+        return []
+    shards = set()
+    for name in os.listdir(folder):
+        match = re.fullmatch(r"(\d{5,})\.hdf5(\.partial.*)?", name)
+        if match:
+            shards.add(int(match[1]))
+        elif name != "lock":
+            raise ConfigurationError(
+                f"{folder / name} is in the way: the folder is for unfinished shards. Move it, or "
+                "choose another output"
+            )
+    return sorted(shards)
+
+
 def _go_on(args: argparse.Namespace) -> Optional[str]:
-    return "--resume" if has_checkpoint(args.output_file) else None
+    has_shards = args.ray_workers is not None and _shards_folder(args.output_file).exists()
+    return "--resume" if has_shards or has_checkpoint(args.output_file) else None
 
 
 def _check_device(cuda_device: int) -> None:

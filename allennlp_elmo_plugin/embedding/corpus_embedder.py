@@ -26,6 +26,7 @@ _CARRIED_BATCH_SIZE = 64
 OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
 """Settings in which the shards of one text may differ."""
 
+_OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
 _PROGRESS = ("lines", "checksum", "sentences", "tokens", "seconds")
 
 
@@ -153,9 +154,8 @@ class CorpusEmbedder:
         """
         settings = self.settings()
         if resume:
-            summary = complete_summary(path)
-            if summary is not None and settings.items() <= summary.items():
-                self._check_text(lines, summary)
+            summary = finished(path, settings, lines)
+            if summary is not None:
                 return summary
         file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
         with file, progress_bar(total=lines.size, unit="B", unit_scale=True) as bar:
@@ -198,21 +198,12 @@ class CorpusEmbedder:
             self._forget_words()
             bilm.settled_state()
         if progress:
-            self._check_text(lines, progress)
+            _check_text(lines, progress)
             if progress["state"] is not None:
                 bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
 
     def _forget_words(self) -> None:
         self._embedder.elmo_bilm.token_layer.forget_words()
-
-    def _check_text(self, lines: TextLines, progress: Dict[str, Any]) -> None:
-        lines.skip(progress["lines"])
-        if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
-            raise ConfigurationError(
-                f"{lines.name} is not the text that the run to resume has read: one of its first "
-                f"{progress['lines']:,} lines has changed. Give the same text, or start again "
-                "(`--force` without `--resume`)"
-            )
 
     def _state(self) -> Optional[str]:
         if not self._carried:
@@ -288,6 +279,36 @@ class CorpusEmbedder:
             key = _sentence_key(line.sentence, place)
             if not is_there_already(file, key, line.sentence, place, self._carried):
                 file.add(key, array, line.sentence)
+
+
+def finished(path: str, settings: Dict[str, Any], lines: TextLines) -> Optional[Dict[str, Any]]:
+    """
+    Return the summary of a complete file of these settings, or `None`.
+
+    # Raises
+
+    `ConfigurationError`
+        It is of another text than `lines`.
+    """
+    summary = complete_summary(path)
+    if summary is None or not settings.items() <= summary.items():
+        return None
+    _check_text(lines, summary)
+    if lines.read_line():
+        raise ConfigurationError(
+            f"{lines.name} is longer than the text of {path}, which has {summary['lines']:,} "
+            f"lines. {_OTHER_TEXT}"
+        )
+    return summary
+
+
+def _check_text(lines: TextLines, progress: Dict[str, Any]) -> None:
+    lines.skip(progress["lines"])
+    if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
+        raise ConfigurationError(
+            f"{lines.name} is not the text that the run to resume has read: one of its first "
+            f"{progress['lines']:,} lines has changed. {_OTHER_TEXT}"
+        )
 
 
 def _trim_memory() -> None:

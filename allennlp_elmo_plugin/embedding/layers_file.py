@@ -100,7 +100,7 @@ class LayersFile:
             _check_new(self._path, self._overwrite)  # again: another process may have finished it
             if self._resume:
                 self.progress = self._raw.note["progress"]
-                self._check_settings(self._raw.note["settings"])
+                _check_same(self._partial_path, self._raw.note["settings"], self._settings)
             else:
                 self._commit({})  # before anything is in the file that could look like progress
             # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
@@ -123,18 +123,6 @@ class LayersFile:
             self._raw.close()
             raise
         return self
-
-    def _check_settings(self, settings: Dict[str, Any]) -> None:
-        differences = [
-            f"{key} was {settings.get(key)!r} and is {self._settings.get(key)!r}"
-            for key in sorted({*settings, *self._settings})
-            if settings.get(key) != self._settings.get(key)
-        ]
-        if differences:
-            raise ConfigurationError(
-                f"{self._partial_path} is of a run with other settings: {'; '.join(differences)}. "
-                f"Give the same ones, or {_REPLACE}"
-            )
 
     def __exit__(self, _: Any, error: Optional[BaseException], traceback: Any) -> None:
         try:
@@ -307,6 +295,28 @@ def _check_new(path: str, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:
         raise ConfigurationError(
             f"{path} exists already; remove it, choose another name, or {_REPLACE}"
+        )
+
+
+def check_settings(path: str, settings: Dict[str, Any]) -> None:
+    """Check that a `LayersFile`, if it is complete or can be resumed, has these settings."""
+    summary = complete_summary(path)
+    if summary is not None:
+        _check_same(path, {key: summary.get(key) for key in settings}, settings)
+    elif has_checkpoint(path):
+        _check_same(_partial(path), read_note(_partial(path))["settings"], settings)
+
+
+def _check_same(path: str, found: Dict[str, Any], settings: Dict[str, Any]) -> None:
+    differences = [
+        f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
+        for key in sorted({*found, *settings})
+        if found.get(key) != settings.get(key)
+    ]
+    if differences:
+        raise ConfigurationError(
+            f"{path} is of a run with other settings: {'; '.join(differences)}. Give the same "
+            f"ones, or {_REPLACE}"
         )
 
 

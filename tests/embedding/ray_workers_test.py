@@ -1,0 +1,238 @@
+"""`allennlp elmo --ray-workers` with a real Ray, whose processes are killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.layers_file import LayersFile
+from allennlp_elmo_plugin.embedding.ray_workers import embed_shards
+from allennlp_elmo_plugin.files.whole_file import Staging
+from tests.conftest import REPOSITORY_ROOT
+from tests.support.layers_files import assert_same_files, make_text
+from tests.support.testing import refused, write_random_elmo
+
+ray = pytest.importorskip("ray")
+
+MODEL = ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
+ACCIDENTS = ["--include-package", "tests.support.ray_accidents"]
+N_LINES = 5503
+FILES = {"options.json", "text", "weights.hdf5"}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray, for all tests of this module and the commands that they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(REPOSITORY_ROOT), prepend=os.pathsep)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a model and a text of six blocks."""
+    write_random_elmo(tmp_path)
+    (tmp_path / "text").write_text(make_text(N_LINES - 3) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*options):
+    return ["elmo", "text", "layers", "--top", *MODEL, *options]
+
+
+def run(*options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["allennlp", *command(*options)])
+        main()
+
+
+def expected(folder, **arguments):
+    embedder = ElmoEmbedder("options.json", "weights.hdf5", **arguments)
+    with open(folder / "text", "rb") as file:
+        embedder.embed_file(file, str(folder / "expected"), "top", batch_size=None)
+    return folder / "expected"
+
+
+def read_log(folder):
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [line.split() for line in lines]
+
+
+def wait_until(condition):
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def shard_settings(num_shards, shard_index):
+    embedder = ElmoEmbedder("options.json", "weights.hdf5")
+    return CorpusEmbedder(
+        embedder, "top", num_shards=num_shards, shard_index=shard_index
+    ).settings()
+
+
+def test_a_killed_worker_costs_what_it_wrote_since_its_checkpoint(cluster, folder, capfd, caplog):
+    # In the second block of the last shard, after a checkpoint
+    (folder / "kill").write_text("5400")
+    run("--ray-workers", "2", "--num-shards", "3", "--precision", "bfloat16", *ACCIDENTS)
+    printed = capfd.readouterr()
+    assert re.fullmatch(
+        r"5,503 sentences, [\d,]+ words in 3 shards, [\d.]+ MB. Written to layers\n", printed.out
+    )
+    assert "A worker died at shard 2; another one resumes it" in caplog.text
+    assert "raylet" not in printed.err
+    log = read_log(folder)
+    assert not (folder / "kill").exists()
+    # The other worker may resume the shard before a new one has started.
+    assert len({process for _, process in log}) in (2, 3)
+    written = Counter(int(key) for key, _ in log)
+    assert set(written) == set(range(N_LINES))
+    twice = {key for key, count in written.items() if count > 1}
+    assert twice == set(range(5120, 5400))
+    assert_same_files("layers", expected(folder, precision="bfloat16"))
+    assert {path.name for path in folder.iterdir()} == FILES | {"layers", "log", "expected"}
+
+
+def test_a_killed_command_is_resumed(cluster, folder, capsys, subprocess_environment):
+    options = ["--ray-workers", "1", "--num-shards", "2", *ACCIDENTS]
+    (folder / "slow").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "allennlp_elmo_plugin", *command(*options)],
+        # The second one lets it read the token of this user's Ray.
+        env={**subprocess_environment, "RAY_ADDRESS": cluster, "RAY_AUTH_MODE": "token"},
+        stderr=subprocess.PIPE,
+    )
+    wait_until(lambda: len(read_log(folder)) > 1024 or process.poll() is not None)
+    assert process.poll() is None, process.stderr.read()
+    message = refused(capsys, *command(*options))
+    assert "layers: another process is writing it" in message
+    process.kill()
+    process.communicate()
+    (folder / "slow").unlink()
+    n_written = len(read_log(folder))
+
+    message = refused(capsys, *command(*options, "--num-shards", "4"))
+    assert "num_shards was 2 and is 4" in message
+    message = refused(capsys, *command(*options, "--dtype", "float16"))
+    assert "dtype was 'float32' and is 'float16'" in message
+    assert len(read_log(folder)) < n_written + 1024  # Its worker is gone, too.
+
+    run(*options)
+    written = Counter(int(key) for key, _ in read_log(folder))
+    assert set(written) == set(range(N_LINES))
+    assert sum(written.values()) <= N_LINES + 1024
+    assert_same_files("layers", expected(folder))
+    assert not (folder / "layers.shards").exists()
+
+    # Nothing is left to do.
+    run(*options, "--resume")
+    assert "5,503 sentences" in capsys.readouterr().out
+    assert "layers exists already" in refused(capsys, *command(*options))
+    with open("text", "a") as text:
+        text.write("more\n")
+    message = refused(capsys, *command(*options, "--resume"))
+    assert "text is longer than the text of layers, which has 5,503 lines" in message
+
+
+def test_an_interrupted_command_tells_how_to_go_on(cluster, folder, capsys):
+    (folder / "layers.shards").mkdir()
+    shard = LayersFile("layers.shards/00000.hdf5", settings=shard_settings(2, 0))
+    with pytest.raises(KeyboardInterrupt), shard:
+        shard.checkpoint({"lines": 0})
+        raise KeyboardInterrupt
+
+    def interrupt():
+        wait_until(lambda: (folder / "layers.shards" / "lock").exists())
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(SystemExit) as raised:
+        run("--ray-workers", "1", "--num-shards", "2")
+    thread.join()
+    assert raised.value.code == 130
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("interrupted; to go on: allennlp elmo --resume text layers --top")
+
+
+def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
+    lines = (folder / "text").read_bytes().split(b"\n")
+    lines[4000] = b"a \xff b"
+    (folder / "text").write_bytes(b"\n".join(lines))
+    with pytest.raises(SystemExit):
+        run("--ray-workers", "1", "--num-shards", "2")
+    *bar, last = capsys.readouterr().err.splitlines()
+    assert last == (
+        "error: text, line 4001: byte 0xff is not UTF-8 (invalid start byte); convert the file"
+    )
+    assert not any("Traceback" in line for line in bar)
+    # The other shard is complete.
+    assert "layers.shards" in os.listdir()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--ray-workers", "0"], "--ray-workers is 0; it must be at least 1"),
+        (["--ray-workers", "2"], "--ray-workers is 2, but --num-shards is 1; give more shards"),
+        (["--ray-workers", "1", "--shard-index", "1"], "leave out --shard-index"),
+        (["--ray-workers", "1", "--cuda-device", "0"], "use --gpus-per-worker instead of"),
+        (["--ray-workers", "1", "--gpus-per-worker", "2"], "is 2; it must be from 0 to 1"),
+        (["--ray-workers", "1", "--gpus-per-worker", "nan"], "is nan; it must be from 0 to 1"),
+        (["--gpus-per-worker", "1"], "--gpus-per-worker is for --ray-workers"),
+        (["--ray-workers", "1", "--initial-state", "carried", "--num-shards", "2"], "carried"),
+        (["--ray-workers", "1", "--options-file", "missing.json"], "missing.json"),
+    ],
+)
+def test_options_that_contradict_each_other(folder, capsys, options, message):
+    assert message in refused(capsys, *command(*options))
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_the_text_must_be_a_file(folder, capsys):
+    os.mkfifo("pipe")
+    for text in ("-", "pipe"):
+        message = refused(capsys, "elmo", text, "layers", "--top", *MODEL, "--ray-workers", "1")
+        assert "it must be a file" in message
+
+
+def test_other_files_in_the_folder_of_the_shards_stay(folder, capsys):
+    (folder / "layers.shards").mkdir()
+    (folder / "layers.shards" / "mine").touch()
+    for force in ([], ["--force"]):
+        message = refused(capsys, *command("--ray-workers", "1", *force))
+        assert "layers.shards/mine is in the way" in message
+    assert (folder / "layers.shards" / "mine").exists()
+
+
+def test_one_command_at_a_time(folder, capsys):
+    with Staging(folder / "layers.shards", "layers"):
+        message = refused(capsys, *command("--ray-workers", "1"))
+        assert "layers: another process is writing it" in message
+
+
+def test_more_than_ray_has(cluster, folder):
+    with pytest.raises(ConfigurationError, match="a worker needs 1 GPU, but no machine"):
+        embed_shards("text", ["layers"], model={}, options={}, workers=1, gpus=1)
+
+
+def test_without_ray(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    message = refused(capsys, *command("--ray-workers", "1"))
+    assert "pip install 'allennlp_elmo_plugin[ray]'" in message
