@@ -5,14 +5,17 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections import Counter
-from contextlib import closing, suppress
-from multiprocessing.connection import Connection, wait
+from collections import Counter, deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.child_process import end_with_parent
 from allennlp_elmo_plugin.data.text import undecodable
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
@@ -20,14 +23,12 @@ _BLOCK_BYTES = 2**20
 _RANGE_BYTES = 16 * 2**20
 """One process counts less than two of these faster than several."""
 
-_MAX_WORDS = 2**19
-"""A process with more distinct words than these sends their counts, and forgets them."""
-
-_DONE = "done"
+# Of the process that counts.
+_stop: Event
 
 
 class Counts(NamedTuple):
-    """Some of the words of a corpus, for `Counter.update`, and how much was read for them."""
+    """The words of a part of a corpus, for `Counter.update`, and how much was read for them."""
 
     words: Union[List[bytes], Dict[bytes, int]]
     n_lines: int = 0
@@ -77,8 +78,25 @@ def count_in_files(
         for file in files:
             yield from _count(_Range(file, 0, None), encoding_errors)
         return
-    with closing(_Processes(n_processes, encoding_errors)) as processes:
-        yield from processes.count(ranges)
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(n_processes, context, initializer=_start, initargs=(stop,))
+    pending: Deque[Future] = deque()
+    try:
+        for part in ranges:
+            if len(pending) == 2 * n_processes:
+                yield pending.popleft().result()
+            pending.append(pool.submit(_count_range, part, encoding_errors))
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            "a process that counted words was killed, perhaps for lack of memory; run the command "
+            "again"
+        ) from error
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def _n_cores() -> int:
@@ -123,128 +141,35 @@ def _count(part: _Range, encoding_errors: str, number: int = 0) -> Iterator[Coun
             n_lines, n_bytes = text.number, text.position
 
 
-class _Processes:
-    """Processes that count words, each of one range at a time."""
-
-    def __init__(self, number: int, encoding_errors: str) -> None:
-        self._encoding_errors = encoding_errors
-        self._processes: Dict[Connection, Any] = {}
-        context = multiprocessing.get_context("fork")
-        for _ in range(number):
-            ours, theirs = context.Pipe()
-            # A copy of our end in a process would hide our death from it and from the others.
-            copies = [*self._processes, ours]
-            process = context.Process(
-                target=_serve, args=(theirs, copies, encoding_errors), daemon=True
-            )
-            process.start()
-            theirs.close()
-            self._processes[ours] = process
-
-    def close(self) -> None:
-        for connection, process in self._processes.items():
-            process.kill()
-            process.join()
-            connection.close()
-
-    def count(self, ranges: List[_Range]) -> Iterator[Counts]:
-        """Yield the counts of ranges."""
-        idle = list(self._processes)
-        running: Dict[Connection, int] = {}
-        errors: Dict[int, BaseException] = {}
-        next_range = 0
-        while True:
-            while idle and next_range < len(ranges) and not errors:
-                connection = idle.pop()
-                self._send(connection, ranges[next_range])
-                running[connection] = next_range
-                next_range += 1
-            # An earlier range may have an error, too.
-            if not any(not errors or each < min(errors) for each in running.values()):
-                break
-            for connection, message in self._receive(running):
-                if isinstance(message, Counts):
-                    yield message
-                    continue
-                if isinstance(message, BaseException):
-                    errors[running[connection]] = message
-                del running[connection]
-                idle.append(connection)
-        if errors:
-            self._raise(ranges[min(errors)], errors[min(errors)])
-        for connection in self._processes:
-            self._send(connection, None)
-            running[connection] = 0
-        while running:
-            for connection, message in self._receive(running):
-                yield message
-                del running[connection]
-
-    def _send(self, connection: Connection, message: Optional[_Range]) -> None:
-        try:
-            connection.send(message)
-        except OSError:
-            raise self._death(connection) from None
-
-    def _receive(self, running: Iterable[Connection]) -> Iterator[Tuple[Connection, Any]]:
-        """Wait for messages."""
-        waiting: Dict[Any, Connection] = {self._processes[each].sentinel: each for each in running}
-        ready = wait([*running, *waiting])
-        for connection in list(running):
-            if connection not in ready and self._processes[connection].sentinel not in ready:
-                continue
-            try:
-                # Another process may hold a copy of the dead one's end.
-                if not connection.poll():
-                    raise EOFError
-                message = connection.recv()
-            except (EOFError, OSError):
-                raise self._death(connection) from None
-            yield connection, message
-
-    def _death(self, connection: Connection) -> ChildProcessError:
-        process = self._processes[connection]
-        process.join()
-        return ChildProcessError(
-            f"a process that counted words was killed (exit status {process.exitcode}), perhaps "
-            "for lack of memory; run the command again"
-        )
-
-    def _raise(self, part: _Range, error: BaseException) -> None:
-        """Raise the error of a range, with the right number of its line."""
-        number = 0
-        if part.start:
-            with open(part.file, "rb") as file:
-                while block := file.read(min(_BLOCK_BYTES, part.start - file.tell())):
-                    number += block.count(b"\n")
-        for _ in _count(part, self._encoding_errors, number):
-            pass
-        raise error
-
-
-def _serve(connection: Connection, copies: List[Connection], encoding_errors: str) -> None:
-    """Count ranges until there are no more; send the counts when they are many, and at the end."""
-    for each in copies:
-        each.close()
+def _start(stop: Event) -> None:
+    """Prepare a process for counting, until `stop` is set."""
+    global _stop
+    _stop = stop
     # The parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()
+
+
+def _count_range(part: _Range, encoding_errors: str) -> Counts:
     words: Counter = Counter()
-    with suppress(EOFError, OSError):  # The parent is gone.
-        while (part := connection.recv()) is not None:
-            for message in _messages(part, encoding_errors, words):
-                connection.send(message)
-        connection.send(Counts(words))
-
-
-def _messages(part: _Range, encoding_errors: str, words: Counter) -> Iterator[Any]:
+    n_lines = n_bytes = 0
     try:
         for counts in _count(part, encoding_errors):
+            if _stop.is_set():
+                break
             words.update(counts.words)
-            yield counts._replace(words=dict(words) if len(words) > _MAX_WORDS else {})
-            if len(words) > _MAX_WORDS:
-                words.clear()
-    except Exception as error:
-        yield error
-    else:
-        yield _DONE
+            n_lines += counts.n_lines
+            n_bytes += counts.n_bytes
+    except ConfigurationError:
+        if part.start == 0:
+            raise
+        # Once more, with the right number of the line.
+        number = 0
+        with open(part.file, "rb") as file:
+            while block := file.read(min(_BLOCK_BYTES, part.start - file.tell())):
+                number += block.count(b"\n")
+        for _ in _count(part, encoding_errors, number):
+            pass
+        raise
+    return Counts(dict(words), n_lines, n_bytes)

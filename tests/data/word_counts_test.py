@@ -21,7 +21,6 @@ needs_fork = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fo
 def small_blocks(monkeypatch):
     monkeypatch.setattr(word_counts, "_BLOCK_BYTES", 7)
     monkeypatch.setattr(word_counts, "_RANGE_BYTES", 20)
-    monkeypatch.setattr(word_counts, "_MAX_WORDS", 3)
 
 
 def count(files, n_processes, encoding_errors="strict"):
@@ -113,7 +112,7 @@ def test_a_killed_process_is_an_error(tmp_path, monkeypatch):
             yield part
 
     monkeypatch.setattr(word_counts, "_count", killed)
-    with pytest.raises(ChildProcessError, match=r"was killed \(exit status -9\)"):
+    with pytest.raises(ChildProcessError, match="was killed"):
         count([file], 2)
 
 
@@ -122,19 +121,19 @@ def test_processes_end_with_their_parent(tmp_path, monkeypatch):
     file = tmp_path / "text"
     file.write_bytes(b"the cat\n" * 1000)
     pids = tmp_path / "pids"
-    serve = word_counts._serve
+    start = word_counts._start
 
     def note(*arguments):
         with open(pids, "a") as file:
             file.write(f"{os.getpid()}\n")
-        serve(*arguments)
+        start(*arguments)
 
     def killed():
         for _ in count_in_files([file], n_processes=3):
             if pids.exists() and len(pids.read_text().split()) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(word_counts, "_serve", note)
+    monkeypatch.setattr(word_counts, "_start", note)
     assert fork(killed) == signal.SIGKILL
     until = time.monotonic() + 60
     for pid in map(int, pids.read_text().split()):
@@ -152,7 +151,7 @@ def is_running(pid):
 
 
 def test_little_text_needs_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_counts, "_Processes", None)
+    monkeypatch.setattr(word_counts, "ProcessPoolExecutor", None)
     monkeypatch.setattr(word_counts, "_n_cores", lambda: 8)
     (tmp_path / "text").write_bytes(b"a b\n" * 9)
     assert count([tmp_path / "text"], None) == ({b"a": 9, b"b": 9}, 9, 36)
