@@ -15,7 +15,12 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     padded_rows,
     weight_gradient,
 )
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.model_call import (
+    is_plain,
+    may_overwrite_saved,
+    needs_grad,
+    without_autocast,
+)
 from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -130,9 +135,10 @@ def run_in_step(
 
 class _Recurrence(torch.autograd.Function):
     """
-    The recurrence with its gradient. It keeps the activated gates of all steps, and the gradient of
-    each weight is one matrix product after the loop. No gradient reaches the initial state, where
-    truncated back-propagation stops. Matrix products have the type `dtype`, all else is float32.
+    The recurrence with its gradient. It keeps the activated gates of all steps, from which the
+    backward pass computes the memories again, and the gradient of each weight is one matrix product
+    after the loop. No gradient reaches the initial state, where truncated back-propagation stops.
+    Matrix products have the type `dtype`, all else is float32.
     """
 
     @staticmethod
@@ -158,10 +164,10 @@ class _Recurrence(torch.autograd.Function):
         if weight_projection is not None:
             weight_projection = weight_projection.to(dtype)
         gates = initial_memory.new_empty(n_tokens, 4 * dim)
-        memories = initial_memory.new_empty(n_tokens, dim)
-        tanh_memories = torch.empty_like(memories)
+        memories = initial_memory.clone()  # (n_sequences, dim)
+        workspace = torch.empty_like(memories)
         outputs = inputs.new_empty(n_tokens, initial_output.size(1))
-        previous_output, previous_memory = initial_output.to(dtype), initial_memory
+        previous_output = initial_output.to(dtype)
         # Laid out once for all steps.
         from_state = PreparedMatrix(weight_state.t())
         project = None if weight_projection is None else PreparedMatrix(weight_projection.t())
@@ -175,37 +181,24 @@ class _Recurrence(torch.autograd.Function):
             # See `_tanh`.
             raw[:, 2 * dim : 3 * dim].mul_(2)
             torch.sigmoid(raw.to(gates.dtype), out=gates[step])
-            # (size, dim) each
-            in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
+            candidate, out_gate = gates[step].chunk(4, 1)[2:]  # (size, dim) each
             candidate.mul_(2).sub_(1)
-            memory = torch.mul(forget_gate, previous_memory[:size], out=memories[step])
-            memory.addcmul_(in_gate, candidate)  # (size, dim)
-            if cell_clip is not None:
-                memory.clamp_(-cell_clip, cell_clip)
-            tanh_memory = _tanh(memory, out=tanh_memories[step])  # (size, dim)
-            hidden = (tanh_memory * out_gate).to(dtype)  # (size, dim)
+            memory = _next_memory(gates[step], memories[:size], cell_clip, out=memories[:size])
+            tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
+            hidden = tanh_memory.mul_(out_gate).to(dtype)  # (size, dim)
             if project is not None:
                 hidden = project.product(hidden)  # (size, projection_dim)
                 if proj_clip is not None:
                     hidden.clamp_(-proj_clip, proj_clip)
             outputs[step] = hidden
-            previous_output, previous_memory = outputs[step], memories[step]
+            previous_output = outputs[step]
             start += size
         ctx.save_for_backward(
-            inputs,
-            weight_input,
-            weight_state,
-            weight_projection,
-            *state,
-            outputs,
-            gates,
-            memories,
-            tanh_memories,
+            inputs, weight_input, weight_state, weight_projection, *state, outputs, gates
         )
         ctx.batch_sizes, ctx.cell_clip, ctx.proj_clip = batch_sizes, cell_clip, proj_clip
-        final_memories = memories.detach()
-        ctx.mark_non_differentiable(final_memories)
-        return outputs.to(initial_output.dtype), final_memories
+        ctx.mark_non_differentiable(memories)
+        return outputs.to(initial_output.dtype), memories
 
     @staticmethod
     @once_differentiable
@@ -214,12 +207,25 @@ class _Recurrence(torch.autograd.Function):
         # Read once: gradient checkpointing frees them after that.
         saved = ctx.saved_tensors
         inputs, weight_input, weight_state, weight_projection = saved[:4]
-        initial_output, initial_memory, outputs, gates, memories, tanh_memories = saved[4:]
+        initial_output, initial_memory, outputs, gates = saved[4:]
         needs_inputs, needs_input, needs_state, _, needs_projection = ctx.needs_input_grad[:5]
         batch_sizes: List[int] = ctx.batch_sizes
         dtype, dim = inputs.dtype, initial_memory.size(1)
-        # Gradient of what went into the gates: (n_tokens, 4 * dim)
-        grad_gates = torch.empty_like(gates, dtype=dtype)
+        memories = gates.new_empty(gates.size(0), dim)  # (n_tokens, dim)
+        previous_memory, start = initial_memory, 0
+        for size in batch_sizes:
+            step = slice(start, start + size)
+            previous_memory = _next_memory(
+                gates[step], previous_memory[:size], ctx.cell_clip, out=memories[step]
+            )
+            start += size
+        # Gradient of what went into the gates, in place of these if they are not needed again:
+        # (n_tokens, 4 * dim)
+        grad_gates = gates if may_overwrite_saved() else torch.empty_like(gates)
+        # The same, for the matrix products.
+        grad_gates_ = grad_gates
+        if dtype != gates.dtype:
+            grad_gates_ = torch.empty_like(grad_gates, dtype=dtype)
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
         # Output of the step before each step: (n_tokens, projection_dim)
@@ -227,13 +233,14 @@ class _Recurrence(torch.autograd.Function):
         grad_bias = gates.new_zeros(4 * dim)
         grad_state = torch.zeros_like(initial_output)
         grad_memory = torch.zeros_like(initial_memory)
+        workspace = torch.empty_like(initial_memory)
         to_state = PreparedMatrix(weight_state)
         unproject = None if weight_projection is None else PreparedMatrix(weight_projection)
-        start = inputs.size(0)
         for t in range(len(batch_sizes) - 1, -1, -1):
             size = batch_sizes[t]
             start -= size
             step, before = slice(start, start + size), slice(start - batch_sizes[t - 1], start)
+            memory = memories[step]  # (size, dim)
             previous_memory = (memories[before] if t else initial_memory)[:size]
             if previous_outputs is not None:
                 previous_outputs[step] = (outputs[before] if t else initial_output)[:size]
@@ -245,37 +252,53 @@ class _Recurrence(torch.autograd.Function):
                 # (size, dim)
                 grad_hidden = unproject.product(grad_projected[step]).to(gates.dtype)
             in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
-            grad_step = grad_gates[step]  # (size, 4 * dim)
-            if dtype != gates.dtype:
-                grad_step = torch.empty_like(grad_step, dtype=gates.dtype)
-            grad_in, grad_forget, grad_candidate, grad_out = grad_step.chunk(4, 1)
-            tanh_memory = tanh_memories[step]  # (size, dim)
-            _sigmoid_backward(grad_hidden * tanh_memory, out_gate, grad_out)
+            # From here on, a gate may be overwritten by its gradient once it is not needed.
+            grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].chunk(4, 1)
+            tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
+            grad_of_out_gate = grad_hidden * tanh_memory  # (size, dim)
             grad_cell = _tanh_backward(grad_hidden.mul_(out_gate), tanh_memory)  # (size, dim)
             grad_cell.add_(grad_memory[:size])
             if ctx.cell_clip is not None:
-                grad_cell.mul_(memories[step].abs() < ctx.cell_clip)
+                grad_cell.mul_(memory.abs() < ctx.cell_clip)
+            if needs_projection:
+                # What was projected, in place of the memory, which is not needed again.
+                torch.mul(tanh_memory, out_gate, out=memory)
+            _sigmoid_backward(grad_of_out_gate, out_gate, grad_out)
             torch.mul(grad_cell, forget_gate, out=grad_memory[:size])
-            _sigmoid_backward(grad_cell * candidate, in_gate, grad_in)
             _sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
+            grad_of_in_gate = grad_cell * candidate  # (size, dim)
             _tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
-            grad_bias.add_(grad_step.sum(0))
+            _sigmoid_backward(grad_of_in_gate, in_gate, grad_in)
+            grad_bias.add_(grad_gates[step].sum(0))
             if dtype != gates.dtype:
-                grad_gates[step] = grad_step
+                grad_gates_[step] = grad_gates[step]
             if t:
-                grad_state[:size] = to_state.product(grad_gates[step])
+                grad_state[:size] = to_state.product(grad_gates_[step])
         grads: List[Optional[torch.Tensor]] = [None] * 5
-        if needs_inputs:
-            grads[0] = matrix_product(grad_gates, weight_input)  # (n_tokens, input_dim)
-        if needs_input:
-            grads[1] = weight_gradient(grad_gates, inputs)  # (4 * dim, input_dim)
-        if previous_outputs is not None:
-            grads[2] = weight_gradient(grad_gates, previous_outputs)  # (4 * dim, projection_dim)
-        grads[3] = grad_bias
         if needs_projection:
-            hidden = (gates[:, 3 * dim :] * tanh_memories).to(dtype)  # (n_tokens, dim)
-            grads[4] = weight_gradient(grad_projected, hidden)  # (projection_dim, dim)
+            # (projection_dim, dim)
+            grads[4] = weight_gradient(grad_projected, memories.to(dtype))
+        del memories
+        if needs_inputs:
+            grads[0] = matrix_product(grad_gates_, weight_input)  # (n_tokens, input_dim)
+        if needs_input:
+            grads[1] = weight_gradient(grad_gates_, inputs)  # (4 * dim, input_dim)
+        if previous_outputs is not None:
+            grads[2] = weight_gradient(grad_gates_, previous_outputs)  # (4 * dim, projection_dim)
+        grads[3] = grad_bias
         return (*(None if grad is None else grad.to(gates.dtype) for grad in grads), *[None] * 5)
+
+
+def _next_memory(
+    gates: torch.Tensor, memory: torch.Tensor, cell_clip: Optional[float], out: torch.Tensor
+) -> torch.Tensor:
+    """
+    Write the memory after a step to `out`, which may be `memory`: shape `(size, dim)`, from the
+    activated gates `(size, 4 * dim)` and the memory before the step.
+    """
+    in_gate, forget_gate, candidate, _ = gates.chunk(4, 1)  # (size, dim) each
+    torch.mul(forget_gate, memory, out=out).addcmul_(in_gate, candidate)
+    return out if cell_clip is None else out.clamp_(-cell_clip, cell_clip)
 
 
 def _tanh_backward(
@@ -386,7 +409,7 @@ class ProjectedLstm(torch.nn.Module):
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
             projection = self.state_projection
-            outputs, memories = _Recurrence.apply(
+            outputs, memory = _Recurrence.apply(
                 inputs,
                 self.input_linearity.weight,
                 self.state_linearity.weight,
@@ -398,7 +421,6 @@ class ProjectedLstm(torch.nn.Module):
                 self.proj_clip,
                 torch.bfloat16 if self.precision == "bfloat16" else inputs.dtype,
             )
-            memory = memories[packing.last]  # (n_sequences, dim)
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
         return outputs, (outputs.detach()[packing.last], memory)

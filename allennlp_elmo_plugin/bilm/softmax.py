@@ -3,13 +3,17 @@ The softmax of the language model: full and sampled losses with their gradients.
 """
 
 import math
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, without_autocast
+from allennlp_elmo_plugin.bilm.kernels.model_call import (
+    may_overwrite_saved,
+    model_call,
+    without_autocast,
+)
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 
 # Size of the logits that are held at a time, unless they have very few rows.
@@ -20,6 +24,12 @@ _MIN_ROWS = 32
 def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
     rows = max(_MIN_ROWS, _CHUNK_BYTES // (n_columns * element_size))
     return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
+
+
+def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> List[torch.Tensor]:
+    """Return what a forward pass saved times `grad`, in the same memory where that is possible."""
+    scale = torch.Tensor.mul_ if may_overwrite_saved() else torch.Tensor.mul
+    return [scale(tensor, grad) for tensor in saved]
 
 
 class _FullLoss(torch.autograd.Function):
@@ -64,13 +74,14 @@ class _FullLoss(torch.autograd.Function):
     @once_differentiable
     @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return (*(tensor * grad for tensor in ctx.saved_tensors), None)
+        return (*_scaled(ctx.saved_tensors, grad), None)
 
 
 class _SampledLoss(torch.autograd.Function):
     """
     Mean negative log likelihood under the softmax over each target and the samples, with a sparse
-    gradient of the rows of `weight` and `bias` that it uses. Matrix products have the type `dtype`.
+    gradient of the rows of `weight` and `bias` that it uses, on the CPU coalesced. Matrix products
+    have the type `dtype`.
     """
 
     @staticmethod
@@ -132,13 +143,23 @@ class _SampledLoss(torch.autograd.Function):
         if needs_grad:
             grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
             grad_hidden.addcmul_(grad_column, target_weight)
-            ctx.shapes = weight.shape, bias.shape
-            ctx.save_for_backward(
-                grad_hidden,
-                torch.cat([sample_ids, targets]),
-                torch.cat([grad_sample_weight, hidden * grad_column]),
-                torch.cat([grad_sample_bias, grad_target_logits]),
-            )
+            del sample_weight, target_weight
+            ids = torch.cat([sample_ids, targets])
+            on_cpu = ids.device.type == "cpu"
+            if on_cpu:  # the number of distinct ids would have to be copied from a GPU
+                ids, index = ids.unique(return_inverse=True)
+            else:
+                index = torch.arange(len(ids), device=ids.device)
+            sample_rows, target_rows = index.split([n_samples, n_tokens])
+            # (len(ids), dim)
+            grad_weight = hidden.new_zeros(len(ids), hidden.size(1))
+            grad_weight.index_copy_(0, sample_rows, grad_sample_weight)
+            grad_weight.index_add_(0, target_rows, hidden * grad_column)
+            grad_bias = hidden.new_zeros(len(ids))  # (len(ids),)
+            grad_bias.index_copy_(0, sample_rows, grad_sample_bias)
+            grad_bias.index_add_(0, target_rows, grad_target_logits)
+            ctx.shapes, ctx.is_coalesced = (weight.shape, bias.shape), on_cpu
+            ctx.save_for_backward(grad_hidden, ids, grad_weight, grad_bias)
         return loss / n_tokens
 
     @staticmethod
@@ -146,14 +167,12 @@ class _SampledLoss(torch.autograd.Function):
     @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
-        weight_shape, bias_shape = ctx.shapes
-        rows = ids.unsqueeze(0)  # (1, n_samples + n_tokens)
-        return (
-            grad_hidden * grad,
-            torch.sparse_coo_tensor(rows, grad_weight * grad, weight_shape),
-            torch.sparse_coo_tensor(rows, grad_bias * grad, bias_shape),
-            *[None] * 6,
+        grad_hidden, *values = _scaled([grad_hidden, grad_weight, grad_bias], grad)
+        sparse = (
+            torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(ctx.is_coalesced)
+            for rows, shape in zip(values, ctx.shapes)
         )
+        return (grad_hidden, *sparse, *[None] * 6)
 
 
 class Softmax(torch.nn.Module):

@@ -141,7 +141,15 @@ class ResumableTrainer(GradientDescentTrainer):
     def rescale_gradients(self) -> Optional[float]:
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
             self._ddp_wrapped_model.average_sparse_gradients()
-        return super().rescale_gradients()
+        # Neither the norm nor the optimizer has to sort and copy rows again.
+        find: Any = getattr(self.model, "sparse_gradient_parameters", list)
+        parameters = [each for each in find() if each.grad is not None and each.grad.is_sparse]
+        for parameter in parameters:
+            parameter.grad = _coalesced(parameter.grad)
+        norm = super().rescale_gradients()
+        for parameter in parameters:
+            parameter.grad._coalesced_(True)  # torch forgets it when it scales a gradient
+        return norm
 
     def clip_gradient(self) -> None:
         if self._grad_clipping is None or not hasattr(self.model, "training_state"):
@@ -358,6 +366,17 @@ class ResumableTrainer(GradientDescentTrainer):
                 # AllenNLP removes their hooks at the first batch, which is past; they cost memory.
                 callback._verification.destroy_hooks()
         set_random_state(state["random"], self.cuda_device)
+
+
+def _coalesced(gradient: torch.Tensor) -> torch.Tensor:
+    """
+    Return a sparse gradient coalesced. It is not copied where its rows are in order, as they are in
+    the gradient of the sampled softmax; autograd forgets to say so.
+    """
+    rows = gradient._indices()[0]  # (n_rows,)
+    if bool((rows[1:] > rows[:-1]).all()):
+        gradient._coalesced_(True)
+    return gradient.coalesce()
 
 
 class _Progress(TrainerCallback):

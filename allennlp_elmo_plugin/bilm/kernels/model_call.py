@@ -118,6 +118,15 @@ def needs_grad(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
+def may_overwrite_saved() -> bool:
+    """
+    Return whether the backward pass that is running frees what the forward pass saved, so that its
+    memory may be used for gradients. Versions of torch that don't tell keep it.
+    """
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return keeps_graph is not None and not keeps_graph()
+
+
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     """
     Return whether a call of this module runs `kind.forward` and nothing else, such as hooks, so
