@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Sequence
 import torch
 from torch.autograd.function import once_differentiable
 
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product, padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
     may_overwrite_saved,
     model_call,
@@ -19,6 +19,9 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Sam
 # Size of the logits that are held at a time, unless they have very few rows.
 _CHUNK_BYTES = 2**24
 _MIN_ROWS = 32
+# Rows that evaluation computes at a time. The chunks of words, and so the rounding, don't depend on
+# the number of rows.
+_EVALUATED_ROWS = 1024
 
 
 def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
@@ -257,12 +260,18 @@ class Softmax(torch.nn.Module):
         """
         Return the natural logarithms of the targets' probabilities under the full softmax, shape
         `(n_tokens,)`, without a gradient. The arguments are those of `loss`. Memory is bounded by a
-        chunk of logits, whatever the number of tokens.
+        chunk of logits, whatever the number of tokens and the size of the vocabulary.
         """
-        chunks = [hidden.new_zeros(0)]
-        for rows in _row_chunks(hidden.size(0), self.weight.size(0), hidden.element_size()):
-            # (n, n_words)
-            logits = matrix_product(hidden[rows], self.weight.t(), self.bias)
-            target_logits = logits.gather(1, targets[rows].unsqueeze(1)).squeeze(1)  # (n,)
-            chunks.append(target_logits - logits.logsumexp(1))
-        return torch.cat(chunks)
+        n_words = max(1, _CHUNK_BYTES // (_EVALUATED_ROWS * hidden.element_size()))
+        words = list(zip(self.weight.split(n_words), self.bias.split(n_words)))
+        totals = []
+        for rows in hidden.split(_EVALUATED_ROWS):
+            padded = padded_rows(rows)
+            # Of each chunk of words: (n_padded,)
+            parts = [
+                matrix_product(padded, weight.t(), bias).logsumexp(1) for weight, bias in words
+            ]
+            totals.append(torch.stack(parts, 1).logsumexp(1)[: rows.size(0)])
+        # (n_tokens,)
+        target_logits = (hidden * self.weight[targets]).sum(1) + self.bias[targets]
+        return (target_logits - torch.cat(totals)).clamp_(max=0.0)  # 1e-7 above from rounding

@@ -93,3 +93,74 @@ def test_shared_weight_gets_both_gradients():
     softmax.loss(hidden, torch.tensor([2, 3])).backward()
     assert embedding.grad.is_sparse
     assert {1, 2, 3} <= set(embedding.grad.coalesce().indices()[0].tolist())
+
+
+def _dense_loss(softmax, hidden, targets, samples):
+    """The sampled loss written with autograd alone: logits of the target, and of the others."""
+    offsets = [softmax.sampler.expected_count(ids, samples.num_tries).log() for ids in samples[:1]]
+    weight, bias = softmax.weight, softmax.bias
+    logits = hidden @ weight[samples.ids].t() + bias[samples.ids] - offsets[0]
+    logits = logits.masked_fill(samples.ids == targets.unsqueeze(1), -float("inf"))
+    target_offsets = softmax.sampler.expected_count(targets, samples.num_tries).log()
+    target_logits = (hidden * weight[targets]).sum(1) + bias[targets] - target_offsets
+    all_logits = torch.cat([target_logits.unsqueeze(1), logits], 1)
+    return (all_logits.logsumexp(1) - target_logits).mean()
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [[5, 3, 9], [4, 4, 4, 4], [2, 2, 5, 7, 5], [11]],
+    ids=["samples and others", "one word", "repeated", "one token"],
+)
+def test_gradient_of_each_row_comes_once(targets):
+    """Whatever is a target, a sample, or both, in any order, any number of times."""
+    torch.manual_seed(0)
+    softmax = Softmax(12, 3, 4).double()
+    samples = Samples(torch.tensor([5, 0, 7, 2]), 6)
+    hidden = torch.randn(len(targets), 3, dtype=torch.double, requires_grad=True)
+    parameters = [hidden, softmax.weight, softmax.bias]
+    targets = torch.tensor(targets)
+    expected_loss = _dense_loss(softmax, hidden, targets, samples)
+    expected = torch.autograd.grad(3 * expected_loss, parameters)
+    loss = softmax.loss(hidden, targets, samples)
+    torch.testing.assert_close(loss, expected_loss)
+    kept = torch.autograd.grad(3 * loss, parameters, retain_graph=True)
+    rows = sorted({*targets.tolist(), *samples.ids.tolist()})
+    for grads in (kept, torch.autograd.grad(3 * loss, parameters)):
+        for grad, expected_grad in zip(grads, expected):
+            torch.testing.assert_close(grad.to_dense(), expected_grad)
+        for grad in grads[1:]:
+            assert grad.is_coalesced() and grad.indices()[0].tolist() == rows
+
+
+def test_rows_of_both_directions_stay_in_order():
+    """So that neither the norm nor the optimizer has to sort them."""
+    softmax = Softmax(100, 3, 9)
+    for seed in range(2):  # also of accumulated gradients
+        hidden = torch.randn(20, 3)
+        loss = sum(softmax.loss(hidden, torch.randint(100, (20,))) for _ in range(2))
+        loss.backward()
+    for parameter in (softmax.weight, softmax.bias):
+        rows = parameter.grad._indices()[0]
+        assert (rows[1:] > rows[:-1]).all()
+
+
+@pytest.mark.parametrize("n_words", [1, 5, 40])
+def test_log_probabilities_of_words_in_chunks(n_words, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(module, "_EVALUATED_ROWS", 3)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", n_words * 3 * 4)
+    softmax = Softmax(23, 4)
+    hidden, targets = 9 * torch.randn(7, 4), torch.randint(23, (7,))
+    with torch.no_grad():
+        expected = (hidden @ softmax.weight.t() + softmax.bias).log_softmax(1)
+    actual = softmax.log_probabilities(hidden, targets)
+    torch.testing.assert_close(actual, expected.gather(1, targets.unsqueeze(1)).squeeze(1))
+    one_by_one = [softmax.log_probabilities(*each) for each in zip(hidden.split(1), targets.split(1))]
+    torch.testing.assert_close(torch.cat(one_by_one), actual)
+
+
+def test_a_sure_word_has_no_probability_above_one():
+    softmax = Softmax(5, 8)
+    hidden = 300 * softmax.weight.detach()[:1] / softmax.weight.detach()[:1].norm()
+    assert (softmax.log_probabilities(hidden, torch.tensor([0])) <= 0).all()
