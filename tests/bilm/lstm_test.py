@@ -123,3 +123,18 @@ def test_input_gates_of_few_different_numbers_of_rows():
         steps = list(lstm_module._input_gates(inputs, product, 3, [n - 20, 20]))
         assert torch.equal(torch.cat(steps), inputs.repeat(1, 4))
     assert len(sizes) <= 6
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("projection_dim", [4, 6])
+def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection_dim):
+    """The last backward pass of a graph overwrites what it saved; others must not."""
+    lstm = make_lstm(torch.float, projection_dim=projection_dim)
+    lstm.precision = precision
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    inputs = torch.randn(packing.n_tokens, 3, requires_grad=True)
+    parameters = [inputs, *lstm.parameters()]
+    loss = lstm(inputs, packing, make_state(lstm, torch.float))[0].square().sum()
+    kept = torch.autograd.grad(loss, parameters, retain_graph=True)
+    for grad, grad_again in zip(kept, torch.autograd.grad(loss, parameters)):
+        assert torch.equal(grad, grad_again)

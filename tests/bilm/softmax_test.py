@@ -136,9 +136,9 @@ def test_gradient_of_each_row_comes_once(targets):
 def test_rows_of_both_directions_stay_in_order():
     """So that neither the norm nor the optimizer has to sort them."""
     softmax = Softmax(100, 3, 9)
-    for seed in range(2):  # also of accumulated gradients
+    for _ in range(2):  # also of accumulated gradients
         hidden = torch.randn(20, 3)
-        loss = sum(softmax.loss(hidden, torch.randint(100, (20,))) for _ in range(2))
+        loss = sum(softmax.loss(hidden, torch.randint(100, (20,))) for _ in "ab")
         loss.backward()
     for parameter in (softmax.weight, softmax.bias):
         rows = parameter.grad._indices()[0]
@@ -156,7 +156,9 @@ def test_log_probabilities_of_words_in_chunks(n_words, monkeypatch):
         expected = (hidden @ softmax.weight.t() + softmax.bias).log_softmax(1)
     actual = softmax.log_probabilities(hidden, targets)
     torch.testing.assert_close(actual, expected.gather(1, targets.unsqueeze(1)).squeeze(1))
-    one_by_one = [softmax.log_probabilities(*each) for each in zip(hidden.split(1), targets.split(1))]
+    one_by_one = [
+        softmax.log_probabilities(*each) for each in zip(hidden.split(1), targets.split(1))
+    ]
     torch.testing.assert_close(torch.cat(one_by_one), actual)
 
 
