@@ -363,3 +363,43 @@ def test_sparse_gradients_are_clipped() -> None:
     ResumableTrainer.clip_gradient(MagicMock(model=model, _grad_clipping=0.5))
     assert model.weight.grad.values().tolist() == [[0.5, pytest.approx(0.2)]]
     assert model.bias.grad.tolist() == [-0.5, pytest.approx(0.1), 0.5]
+
+
+class Tables(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(9, 3))
+        self.bias = torch.nn.Parameter(torch.randn(9))
+        self.unused = torch.nn.Parameter(torch.randn(9, 3))
+        self.dense = torch.nn.Parameter(torch.randn(3))
+
+    def sparse_gradient_parameters(self) -> List[torch.nn.Parameter]:
+        return [self.weight, self.bias, self.unused]
+
+
+@pytest.mark.parametrize(
+    "rows", [[1, 4, 7], [4, 1, 4], []], ids=["in order", "repeated", "no targets"]
+)
+@pytest.mark.parametrize("grad_norm", [0.5, 100.0, True, False])
+def test_rows_are_sorted_at_most_once(rows: List[int], grad_norm: Any) -> None:
+    models: List[Any] = [Tables(), Tables()]
+    norms = []
+    for model, kind in zip(models, (ResumableTrainer, GradientDescentTrainer)):
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1, initial_accumulator_value=1.0)
+        trainer = kind(model, optimizer, MagicMock(), grad_norm=grad_norm, cuda_device=-1)
+        for name in ("weight", "bias"):
+            shape = getattr(model, name).shape
+            values = torch.arange(3.0 * len(rows)).view(-1, 3)[:, : shape[1] if shape[1:] else 1]
+            values = values.reshape(-1, *shape[1:])
+            indices = torch.tensor([rows], dtype=torch.long)
+            getattr(model, name).grad = torch.sparse_coo_tensor(indices, values, shape)
+        model.dense.grad = torch.ones(3)
+        norms.append(trainer.rescale_gradients())
+        if kind is ResumableTrainer:
+            assert model.weight.grad.is_coalesced() and model.bias.grad.is_coalesced()
+            assert model.weight.grad.indices()[0].tolist() == sorted(set(rows))
+        optimizer.step()
+    assert norms[0] == norms[1]
+    for ours, theirs in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(ours, theirs)
