@@ -46,10 +46,14 @@ class Corpus:
         """
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
-    def sentences(self, number: int, mean: float = 22.0) -> List[Sentence]:
+    def lengths(self, number: int, mean: float = 22.0) -> "numpy.ndarray":
+        """Return the numbers of words of random sentences, shape `(number,)`."""
         sigma = 0.6
         mu = numpy.log(mean) - sigma**2 / 2
-        lengths = numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
+        return numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
+
+    def sentences(self, number: int, mean: float = 22.0) -> List[Sentence]:
+        lengths = self.lengths(number, mean)
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
     def batches(self, number: int, size: int = 64, by_length: bool = False) -> List[List[Sentence]]:

@@ -6,7 +6,7 @@ ids in training; for prediction it adds 1 to each, and 0 stands for positions af
 sentence. This package always uses the second form, so that one model does both.
 """
 
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -26,38 +26,38 @@ END_SENTENCE_WORD = "</S>"
 _SPECIAL_CHARACTERS = {BEGIN_SENTENCE_WORD: BEGIN_SENTENCE, END_SENTENCE_WORD: END_SENTENCE}
 
 
-def _row(characters: Union[Sequence[int], np.ndarray], max_characters: int) -> np.ndarray:
+def words_to_character_ids(
+    words: Sequence[str],
+    max_characters: int = MAX_CHARACTERS_PER_TOKEN,
+    special_characters: Mapping[str, int] = _SPECIAL_CHARACTERS,
+) -> np.ndarray:
     """
-    Return begin mark, characters, end mark and padding, shape `(max_characters,)`.
-    """
-    row = np.full(max_characters, PADDING + 1, dtype=np.int16)
-    end = len(characters) + 1
-    row[0] = BEGIN_WORD + 1
-    row[1:end] = characters
-    row[1:end] += 1
-    row[end] = END_WORD + 1
-    return row
-
-
-def word_to_character_ids(word: str, max_characters: int = MAX_CHARACTERS_PER_TOKEN) -> np.ndarray:
-    """
-    Spell a word as bilm-tf does: begin mark, the bytes of its UTF-8 form, end mark, padding. Bytes
+    Spell words as bilm-tf does: begin mark, the bytes of the UTF-8 form, end mark, padding. Bytes
     over `max_characters - 2` are cut off, even inside a character. What UTF-8 can't express (a lone
     surrogate) is left out. `<S>` and `</S>` are one special character each.
 
     # Returns
 
-    int16, shape `(max_characters,)`, ids from 1 to 261.
+    int16, shape `(len(words), max_characters)`, ids from 1 to 261.
     """
     if max_characters < 3:
         raise ValueError(
             f"max_characters is {max_characters}, but a word needs at least 3: "
             "the begin mark, one byte and the end mark"
         )
-    if word in _SPECIAL_CHARACTERS:
-        return _row([_SPECIAL_CHARACTERS[word]], max_characters)
-    spelling = word.encode("utf-8", "ignore")[: max_characters - 2]
-    return _row(np.frombuffer(spelling, dtype=np.uint8), max_characters)
+    special = [(row, word) for row, word in enumerate(words) if word in special_characters]
+    spellings = [word.encode("utf-8", "ignore")[: max_characters - 2] for word in words]
+    for row, _ in special:
+        spellings[row] = b"?"  # one character, set below
+    lengths = np.fromiter(map(len, spellings), dtype=np.intp, count=len(spellings))[:, None]
+    places = np.arange(max_characters)
+    ids = np.full((len(words), max_characters), PADDING, dtype=np.int16)
+    ids[:, 0] = BEGIN_WORD
+    ids[(places > 0) & (places <= lengths)] = np.frombuffer(b"".join(spellings), dtype=np.uint8)
+    ids[places == lengths + 1] = END_WORD
+    for row, word in special:
+        ids[row, 1] = special_characters[word]
+    return ids + np.int16(1)
 
 
 class CharacterTable:
@@ -93,11 +93,7 @@ class CharacterTable:
                     f"tokens_to_add gives {word!r} the character {character}, but a character is a "
                     f"number from 0 to {PADDING}"
                 )
-        self._added_rows = {
-            word: _row([character], max_characters).tobytes()
-            for word, character in self._tokens_to_add.items()
-        }
-        self._rows = dict(self._added_rows)
+        self._rows: Dict[str, bytes] = {}
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
         """
@@ -109,10 +105,11 @@ class CharacterTable:
             spelled = [rows[word] for word in words]
         except KeyError:
             if len(rows) + len(words) > self.max_words:
-                self._rows = rows = dict(self._added_rows)
-            for word in words:
-                if word not in rows:
-                    rows[word] = word_to_character_ids(word, self.max_characters).tobytes()
+                self._rows = rows = {}
+            new = [word for word in dict.fromkeys(words) if word not in rows]
+            special = {**_SPECIAL_CHARACTERS, **self._tokens_to_add}
+            spelled_anew = words_to_character_ids(new, self.max_characters, special)
+            rows.update(zip(new, map(bytes, spelled_anew)))
             spelled = [rows[word] for word in words]
         ids = np.frombuffer(bytearray().join(spelled), dtype=np.int16)
         return ids.reshape(len(words), self.max_characters)

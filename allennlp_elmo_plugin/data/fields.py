@@ -1,6 +1,6 @@
 """
-Fields of a window of text. They make tensors of words without the `TextField`, tokens and indexers
-of AllenNLP, so that tens of thousands of words a second are cheap.
+Fields of a window of text, for AllenNLP's own data loader. They make tensors of words without its
+`TextField`, tokens and indexers.
 """
 
 from typing import Dict, List, Optional, Sequence
@@ -11,7 +11,7 @@ from allennlp.data.fields import Field
 from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import CharacterTable
-from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
+from allennlp_elmo_plugin.data.vocabulary import lookup_ids
 from allennlp_elmo_plugin.data.windows import TextPosition
 
 
@@ -60,7 +60,7 @@ class CharacterIdsField(_WordsField):
 class VocabularyIdsField(_WordsField):
     """
     Words as ids of a namespace with bilm-tf's unknown word, `<UNK>`, and `padding_value` after the
-    last word: AllenNLP's non-padded namespaces have no unknown word.
+    last word.
     """
 
     __slots__ = ["_ids", "namespace", "padding_value"]
@@ -74,16 +74,7 @@ class VocabularyIdsField(_WordsField):
         self._ids: Optional[List[int]] = None
 
     def index(self, vocab: Vocabulary) -> None:
-        ids = vocab.get_token_to_index_vocabulary(self.namespace)
-        unknown = ids.get(UNKNOWN_WORD)
-        if unknown is None:
-            raise ConfigurationError(
-                f"The vocabulary has no word {UNKNOWN_WORD} in its namespace {self.namespace}; "
-                "make it with `allennlp elmo-vocab` and set in the configuration: "
-                '"vocabulary": {"type": "from_files", "directory": ...}'
-            )
-        get = ids.get
-        self._ids = [get(word, unknown) for word in self.words]
+        self._ids = lookup_ids(self.words, vocab, self.namespace)
 
     def as_tensor(self, padding_lengths: Dict[str, int]) -> torch.Tensor:
         """Return the ids, int64, shape (num_words,)."""

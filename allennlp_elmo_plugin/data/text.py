@@ -13,7 +13,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Un
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.files.text_lines import not_utf8, open_lines, split_words
+from allennlp_elmo_plugin.files.text_lines import join_lines, not_utf8, open_lines, split_words
 
 PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
@@ -21,6 +21,8 @@ BLOCK_BYTES = 64 * 2**20
 """Lines are shuffled within blocks of this size, which fit into any memory."""
 
 UNSHUFFLED_BLOCK_BYTES = 2**20
+
+_READ_BYTES = 2**18
 
 PUT_BACK = (
     "A recovered run continues at its place in the text: put the files back as they were, or start "
@@ -86,10 +88,10 @@ def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> Configura
     )
 
 
-class SentenceStream(Iterator[List[str]]):
+class SentenceStream:
     """
-    The sentences of a corpus, one after another: the words of each line. An empty line is a
-    sentence without words.
+    The sentences of a corpus, one after another: its lines. An empty line is a sentence without
+    words.
 
     `state_dict` returns the place in the corpus, and a stream of the same arguments can continue
     there without reading the text before it: it reads only the current block of the file again
@@ -126,22 +128,42 @@ class SentenceStream(Iterator[List[str]]):
         self._place = place
         self._blocks = self._read_blocks(place)
         self._lines: List[bytes] = []
+        self._n_bytes = 0
         self._order: Sequence[int] = []
         self._n_read = 0
 
-    def __next__(self) -> List[str]:
-        while self._n_read == len(self._order):
-            self._next_block()
-        i = self._order[self._n_read]
-        self._n_read += 1
+    def read(self) -> bytes:
+        """
+        Return the next lines, about 256 kB of them, as one text for `find_words`, in UTF-8. No
+        bytes at the end.
+        """
+        if self._n_read == len(self._order):
+            try:
+                self._next_block()
+            except StopIteration:
+                return b""
+        n_lines = max(1, len(self._lines) * _READ_BYTES // self._n_bytes)
+        numbers = self._order[self._n_read : self._n_read + n_lines]
+        self._n_read += len(numbers)
+        lines = [self._lines[i] for i in numbers]
+        text = join_lines(lines)
         try:
-            return split_words(self._lines[i], self._encoding_errors)
-        except UnicodeDecodeError as error:
-            file = self._files[self._place["file"]]
-            raise undecodable(file, self._place["line"] + i, error) from None
+            text.decode()
+        except UnicodeDecodeError:
+            for i, line in zip(numbers, lines):
+                try:
+                    split_words(line, self._encoding_errors)
+                except UnicodeDecodeError as error:
+                    file = self._files[self._place["file"]]
+                    raise undecodable(file, self._place["line"] + i, error) from None
+            text = text.decode("utf-8", self._encoding_errors).encode()
+        return text
 
     def _next_block(self) -> None:
         self._place, self._lines = next(self._blocks)
+        if not self._lines[-1].endswith(b"\n"):
+            self._lines[-1] += b"\n"
+        self._n_bytes = sum(map(len, self._lines))
         self._n_read = 0
         self._order = range(len(self._lines))
         if self._seed is not None:
@@ -166,12 +188,13 @@ class SentenceStream(Iterator[List[str]]):
                         checksum = zlib.crc32(line, checksum)
                     yield {**place, "checksum": checksum}, lines
 
-    def state_dict(self) -> Dict[str, int]:
+    def state_dict(self, n_ahead: int = 0) -> Dict[str, int]:
         """
-        Return the place in the corpus: the file (in the order in which they are read), the first
-        byte and line of the block, its checksum, and how many of its lines have been read.
+        Return the place in the corpus, or `n_ahead` lines before it, all from the last `read`: the
+        file (in the order in which they are read), the first byte and line of the block, its
+        checksum, and how many of its lines have been read.
         """
-        return {**self._place, "n_read": self._n_read}
+        return {**self._place, "n_read": self._n_read - n_ahead}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """

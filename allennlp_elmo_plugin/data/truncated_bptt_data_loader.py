@@ -5,7 +5,7 @@ The data loader of the language model's training, which can continue in the midd
 import multiprocessing
 import os
 import threading
-from typing import Any, Dict, Iterable, Iterator, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -13,6 +13,7 @@ from allennlp.data.data_loaders import DataLoader, MultiProcessDataLoader
 from allennlp.data.data_loaders.data_loader import TensorDict
 from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
+from allennlp.nn import util
 
 from allennlp_elmo_plugin.data.text import (
     FileDescription,
@@ -92,8 +93,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._n_batches: Optional[int] = None
         # The number of the next pass or, in the middle of one, of the pass after it.
         self._epoch = 0
-        # Where the text is after the last batch; `None` between two passes.
-        self._position: Optional[TextPosition] = None
+        # Where the text is after the last batch, or what returns it; `None` between two passes.
+        self._position: Union[None, TextPosition, Callable[[], TextPosition]] = None
         # Where the next pass continues that of another loader.
         self._start: Optional[TextPosition] = None
         # Batches of this epoch so far, and how many of them another loader made.
@@ -140,7 +141,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         for batch, position in batches:
             self._epoch = start.epoch + 1
             self._position = position
-            n_windows = position.n_windows
+            n_windows += 1
             yield batch
         self._epoch = start.epoch + 1
         self._position = None
@@ -149,17 +150,16 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     def _instances_to_batches(
         self, instance_iterator: Iterable[Instance], move_to_device: bool
     ) -> Iterator[Any]:
-        """Yield each batch with the position after it: a worker is ahead of the training."""
-        position = None
-
-        def watched() -> Iterator[Instance]:
-            nonlocal position
-            for instance in instance_iterator:
-                position = instance["window"].position  # type: ignore[attr-defined]
-                yield instance
-
-        for batch in super()._instances_to_batches(watched(), move_to_device):
-            yield batch, position
+        """
+        Yield each batch with the position after it: a worker is ahead of the training. The batches
+        are made of the windows that the instances, which are not read, would be made of.
+        """
+        is_ahead = self.reader.get_worker_info() is not None
+        for batch in self.reader.read_batches(self.data_path, self._vocab):
+            tensors = self.reader.make_tensors(batch)
+            if move_to_device and self.cuda_device is not None:
+                tensors = util.move_to_device(tensors, self.cuda_device)
+            yield tensors, batch.position() if is_ahead else batch.position
 
     def _batch_worker(self, *args: Any) -> None:
         # AllenNLP means its workers to end when this process is killed, but they hold both ends of
@@ -174,9 +174,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         """
         if not self._files:
             self._files = describe_files(find_files(self.data_path))
+        position = self._position() if callable(self._position) else self._position
         return {
             "epoch": self._epoch,
-            "position": None if self._position is None else self._position._asdict(),
+            "position": None if position is None else position._asdict(),
             "n_given": self._n_given,
             "n_batches": self._n_batches,
             "files": self._files,
@@ -196,8 +197,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._batch_generator = None
         self._epoch = state["epoch"]
         position = state["position"]
-        self._position = None if position is None else TextPosition(**position)
-        self._start = self._position
+        self._start = None if position is None else TextPosition(**position)
+        self._position = self._start
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]
 

@@ -9,23 +9,31 @@ import random
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+import numpy as np
+import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers import DatasetReader
 from allennlp.data.fields import Field
 from allennlp.data.instance import Instance
+from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
+from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET, PADDING_NUMBER, Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, SentenceStream, find_files
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
-from allennlp_elmo_plugin.data.windows import TextPosition, Window, WindowStream, count_windows
-from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
+from allennlp_elmo_plugin.data.windows import (
+    TextPosition,
+    Window,
+    WindowBatch,
+    WindowStream,
+    count_windows,
+)
+from allennlp_elmo_plugin.files.text_lines import find_words, join_lines, open_lines
 
 logger = logging.getLogger(__name__)
 
-IGNORED_TARGET = -100
-"""The target at positions after the last word; torch's losses leave it out."""
-
+_NAMES = ("inputs", "targets", "inputs_reverse", "targets_reverse")
 _EXACT_COUNT_BYTES = 256 * 2**20
 _SAMPLE_BYTES = 2**20
 
@@ -117,6 +125,7 @@ class TruncatedBpttLmReader(DatasetReader):
                 f"max_instances is {self.max_instances}, but must be a multiple of the batch size "
                 f"({self._n_rows} over all processes), since an instance is one row of a batch"
             )
+        self._max_characters = max_characters_per_token
         self._table: Optional[CharacterTable] = None
         if max_characters_per_token is not None:
             self._table = CharacterTable(max_characters_per_token)
@@ -167,6 +176,12 @@ class TruncatedBpttLmReader(DatasetReader):
         info = self.get_distributed_info()
         return self.batch_size * (info.world_size if info else 1)
 
+    @property
+    def _first_row(self) -> int:
+        """The first row of this process."""
+        info = self.get_distributed_info()
+        return self.batch_size * (info.global_rank if info else 0)
+
     def _read(self, file_path: PathOrPaths) -> Iterator[Instance]:
         worker = self.get_worker_info()
         if worker is not None and worker.num_workers > 1:
@@ -174,38 +189,58 @@ class TruncatedBpttLmReader(DatasetReader):
                 f"num_workers is {worker.num_workers}, but one process has to read a stream of "
                 "text; set num_workers of the data loader to 0 or 1"
             )
+        for batch in self.read_batches(file_path):
+            # Of each row, in the order of the arguments of `text_to_instance`.
+            words = zip(*(rows for window in batch.windows for rows in window.words()))
+            for row, row_words in enumerate(words):
+                is_last = row == self.batch_size - 1
+                position = batch.position() if is_last else None
+                field = WindowField(batch.number, row, self.batch_size, position)
+                arguments = dict(zip(_NAMES, row_words))
+                yield self.text_to_instance(**arguments, window=field)
+
+    def read_batches(
+        self, file_path: PathOrPaths, vocab: Optional[Vocabulary] = None
+    ) -> Iterator[WindowBatch]:
+        """
+        Yield the windows of a pass. `_read` makes instances of them; `make_tensors`, which needs
+        `vocab`, makes the tensors that AllenNLP makes of these instances, in less time.
+        """
         start = self._start(file_path)
         self.set_epoch(file_path, start.epoch + 1)
-        streams = self._window_streams(file_path, start.epoch)
-        for stream, state in zip(streams, start.streams):
-            stream.load_state_dict(state)
+        lexicon = Lexicon(self._max_characters, vocab)
+        streams = self._window_streams(file_path, start.epoch, lexicon)
+        states = list(start.streams)
+        for stream in streams:
+            if states:
+                stream.load_state_dicts([states.pop(0) for _ in stream.directions])
+        windows_of_streams: Iterator[Sequence[List[Window]]]
         if self.drop_last:
-            windows_of_directions: Iterator[Sequence[Window]] = zip(*streams)
+            windows_of_streams = zip(*streams)
         else:
             # Both directions have as many pairs, but their rows may end at different times.
-            nothing = Window([[]] * self._n_rows, [[]] * self._n_rows)
-            windows_of_directions = itertools.zip_longest(*streams, fillvalue=nothing)
+            nothing = np.full((self.batch_size, self.num_steps), PADDING_NUMBER, dtype=np.int32)
+            no_words = Window(nothing, nothing, lexicon)
+            windows_of_streams = itertools.zip_longest(*streams, fillvalue=[no_words])
         if self.max_instances is not None:
             n_left = self.max_instances // self._n_rows - start.n_windows
-            windows_of_directions = itertools.islice(windows_of_directions, n_left)
+            windows_of_streams = itertools.islice(windows_of_streams, n_left)
 
-        info = self.get_distributed_info()
-        first_row = self.batch_size * (info.global_rank if info else 0)
-        names = ("inputs", "targets", "inputs_reverse", "targets_reverse")
         number = start.n_windows - 1
-        for number, directions in enumerate(windows_of_directions, start.n_windows):
-            states = [stream.state_dict() for stream in streams]
-            position = TextPosition(start.epoch, number + 1, states)
-            for row in range(self.batch_size):
-                words: Any = (rows[first_row + row] for window in directions for rows in window)
-                is_last = row == self.batch_size - 1
-                field = WindowField(number, row, self.batch_size, position if is_last else None)
-                yield self.text_to_instance(**dict(zip(names, words)), window=field)
+        for number, windows in enumerate(windows_of_streams, start.n_windows):
+
+            def position(n_windows: int = number + 1) -> TextPosition:
+                states = [state for stream in streams for state in stream.state_dicts()]
+                return TextPosition(start.epoch, n_windows, states)
+
+            yield WindowBatch(number, list(itertools.chain(*windows)), position)
+            if lexicon.is_full:
+                WindowStream.forget_words(lexicon, streams)
         if number < 0:
             self._raise_too_small(file_path)
         # The pass ends with the first of the streams, and both have as many words.
         n_dropped = max(stream.n_dropped for stream in streams)
-        if n_dropped and not first_row:
+        if n_dropped and not self._first_row:
             logger.info(
                 "%s: dropped the last %d words to predict of pass %d, which do not fill %d rows of "
                 "%d (drop_last)",
@@ -216,21 +251,48 @@ class TruncatedBpttLmReader(DatasetReader):
                 self.num_steps,
             )
 
-    def _window_streams(self, file_path: PathOrPaths, epoch: int) -> List[WindowStream]:
-        """Return the streams of the forward and, if there is one, the backward direction."""
+    def make_tensors(self, batch: WindowBatch) -> Dict[str, torch.Tensor]:
+        """
+        Return the inputs of the model: `tokens`, `targets`, the same with `_reverse`, and `window`,
+        all int64, shape (rows, num_steps), `tokens` also (rows, num_steps, max_characters).
+        """
+        tensors = {}
+        for suffix, window in zip(("", "_reverse"), batch.windows):
+            if self._max_characters is not None:
+                tokens = window.lexicon.character_ids(window.inputs)
+            else:
+                tokens = window.lexicon.vocabulary_ids(window.inputs).clamp(min=0)
+            tensors[f"tokens{suffix}"] = tokens
+            tensors[f"targets{suffix}"] = window.lexicon.vocabulary_ids(window.targets)
+        places = torch.empty(self.batch_size, 3, dtype=torch.long)
+        places[:, 0], places[:, 2] = batch.number, self.batch_size
+        torch.arange(self.batch_size, out=places[:, 1])
+        tensors["window"] = places
+        return tensors
+
+    def _window_streams(
+        self, file_path: PathOrPaths, epoch: int, lexicon: Lexicon
+    ) -> List[WindowStream]:
+        """
+        Return a stream of both directions or, as each has its own order of shuffled sentences, one
+        of each direction.
+        """
         files = find_files(file_path)
+        directions = ("forward", "backward") if self.bidirectional else ("forward",)
         streams = []
-        for direction in ("forward", "backward") if self.bidirectional else ("forward",):
+        for together in zip(directions) if self.shuffle_sentences else [directions]:
             shuffle = None
             if self.shuffle_sentences:
-                shuffle = random.Random(f"{self.seed} {epoch} {direction}")
+                shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
             streams.append(
                 WindowStream(
                     SentenceStream(files, encoding_errors=self.encoding_errors, shuffle=shuffle),
                     self._n_rows,
                     self.num_steps,
-                    reverse=direction == "backward",
+                    directions=together,
                     drop_last=self.drop_last,
+                    rows=range(self._first_row, self._first_row + self.batch_size),
+                    lexicon=lexicon,
                 )
             )
         return streams
@@ -296,7 +358,7 @@ def _sentence_lengths(files: List[Path]) -> Iterator[int]:
     for file in files:
         with open_lines(file, ConfigurationError) as text:
             while lines := text.read_block(_SAMPLE_BYTES):
-                yield from (len(without_mark(line).split()) for line in lines)
+                yield from find_words(join_lines(lines))[2].tolist()
 
 
 def _key(file_path: PathOrPaths) -> str:

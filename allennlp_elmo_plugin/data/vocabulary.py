@@ -5,7 +5,7 @@ the ids of bilm-tf's vocabulary file.
 
 import os
 from pathlib import Path
-from typing import List, Sequence, Union
+from typing import Iterable, List, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import namespace_match
@@ -17,6 +17,7 @@ from allennlp.data.vocabulary import (
 
 from allennlp_elmo_plugin.bilm.vocabulary import (
     SPECIAL_WORDS,
+    UNKNOWN_WORD,
     read_vocabulary_file,
     write_vocabulary_file,
 )
@@ -73,6 +74,25 @@ def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
             f"{', '.join(missing)}; {_HINT}"
         )
     return len(ids)
+
+
+def lookup_ids(words: Iterable[str], vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> List[int]:
+    """
+    Return the ids of words in a namespace with bilm-tf's unknown word, `<UNK>`: AllenNLP's
+    non-padded namespaces have no unknown word.
+
+    # Raises
+
+    `ConfigurationError`
+        The namespace has no `<UNK>`.
+    """
+    ids = vocab.get_token_to_index_vocabulary(namespace)
+    unknown = ids.get(UNKNOWN_WORD)
+    if unknown is None:
+        raise ConfigurationError(
+            f"The vocabulary has no word {UNKNOWN_WORD} in its namespace {namespace}; {_HINT}"
+        )
+    return [ids.get(word, unknown) for word in words]
 
 
 def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:

@@ -11,7 +11,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
     sentences_to_character_ids,
-    word_to_character_ids,
+    words_to_character_ids,
 )
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
@@ -33,6 +33,10 @@ AWKWARD = [
     "\ud800",
     "a\udfffb",
 ]
+
+
+def word_to_character_ids(word, max_characters=50):
+    return words_to_character_ids([word], max_characters)[0]
 
 
 def random_words(n: int, seed: int = 0) -> "list[str]":
@@ -58,6 +62,16 @@ def test_spelling_equals_allennlp():
     original = ELMoCharacterMapper()
     for word in AWKWARD + random_words(500):
         assert word_to_character_ids(word).tolist() == original.convert_word_to_char_ids(word)
+
+
+def test_many_words_equal_each_alone():
+    words = [*AWKWARD, *random_words(100)]
+    for max_characters in (3, 7, 50):
+        rows = words_to_character_ids(words, max_characters)
+        assert rows.dtype == np.int16 and rows.shape == (len(words), max_characters)
+        alone = [word_to_character_ids(word, max_characters) for word in words]
+        assert np.array_equal(rows, alone)
+    assert words_to_character_ids([]).shape == (0, 50)
 
 
 def test_other_length():
@@ -109,7 +123,7 @@ class TestCharacterTable:
         table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
         table.lookup(["a", "b"])
         for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
-            assert len(other._rows) == 1
+            assert len(other._rows) == 0
             assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
 
 

@@ -3,7 +3,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.bilm.characters import CharacterTable, word_to_character_ids
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, words_to_character_ids
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
 
 
@@ -20,9 +20,7 @@ def padded_tensor(field, **padding_lengths):
 class TestCharacterIdsField:
     def test_tensor(self):
         field = CharacterIdsField(["<S>", "ab", "東京"], CharacterTable())
-        expected = torch.stack(
-            [torch.tensor(word_to_character_ids(word).tolist()) for word in field.words]
-        )
+        expected = torch.tensor(words_to_character_ids(field.words).tolist())
         assert field.get_padding_lengths() == {"num_words": 3}
         for tensor in (padded_tensor(field), padded_tensor(field, num_words=5)):
             assert tensor.dtype == torch.long

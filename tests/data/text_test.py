@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.data import text
 from allennlp_elmo_plugin.data.text import SentenceStream, check_files, describe_files, find_files
 from allennlp_elmo_plugin.data.windows import WindowStream
 from allennlp_elmo_plugin.files.text_lines import TextLines
-from tests.support.corpora import LINES, write_corpus
+from tests.support.corpora import LINES, Sentences, write_corpus
 
 
 class TestFindFiles:
@@ -61,7 +61,7 @@ class TestSentenceStream:
         (tmp_path / "a.txt").write_bytes(content)
         (tmp_path / "b.gz").write_bytes(gzip.compress(content))
         sentences = [["a", "東京"], [], ["b\u2028c", "\x85\x1d", "d"], ["last"]]
-        assert list(SentenceStream(find_files(tmp_path))) == sentences * 2
+        assert list(Sentences(find_files(tmp_path))) == sentences * 2
 
     @pytest.mark.parametrize("shuffle", [None, random.Random(3)])
     def test_undecodable_bytes_name_file_and_line(self, tmp_path, monkeypatch, shuffle):
@@ -69,24 +69,41 @@ class TestSentenceStream:
         file = tmp_path / "a.txt"
         file.write_bytes(b"good\n" * 6 + b"a b\xffc\n" + b"good\n" * 6)
         with pytest.raises(ConfigurationError, match="a.txt, line 7: byte 0xff") as error:
-            list(SentenceStream([file], shuffle=shuffle))
+            list(Sentences([file], shuffle=shuffle))
         assert "replace" in str(error.value)
-        sentences = SentenceStream([file], shuffle=shuffle, encoding_errors="replace")
+        sentences = Sentences([file], shuffle=shuffle, encoding_errors="replace")
         assert ["a", "b\ufffdc"] in list(sentences)
+
+    def test_replaced_as_in_each_line_alone(self, tmp_path):
+        random_ = random.Random(2)
+        parts = [b"a", b" ", b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0", "東".encode()]
+        lines = [b"".join(random_.choices(parts, k=random_.randint(0, 8))) for _ in range(500)]
+        (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
+        sentences = Sentences([tmp_path / "a.txt"], encoding_errors="replace")
+        assert list(sentences) == [text.split_words(line, "replace") for line in lines]
+
+    @pytest.mark.parametrize("shuffle", [None, random.Random(3)])
+    def test_byte_order_marks(self, tmp_path, shuffle):
+        content = "\ufeffa b\n\ufeff\n\ufeff\ufeffc \ufeffd\ne\ufeff"
+        (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+        stream = SentenceStream([tmp_path / "a.txt"], shuffle=shuffle)
+        read = stream.read().decode().split("\n")
+        expected = [["a", "b"], [], ["\ufeffc", "\ufeffd"], ["e\ufeff"], []]
+        assert sorted(line.split() for line in read) == sorted(expected)
 
     def test_broken_gzip(self, tmp_path):
         file = tmp_path / "a.gz"
         file.write_bytes(gzip.compress(b"a b\n" * 1000)[:-10])
         with pytest.raises(ConfigurationError, match="a.gz"):
-            list(SentenceStream([file]))
+            list(Sentences([file]))
 
     def test_gzip_is_recognised_by_the_content(self, tmp_path):
         (tmp_path / "a.txt").write_bytes(gzip.compress(b"a b\n"))
         (tmp_path / "a.txt.gz").write_bytes(b"a b\n")
         for name in ("a.txt", "a.txt.gz"):
-            assert list(SentenceStream([tmp_path / name])) == [["a", "b"]]
+            assert list(Sentences([tmp_path / name])) == [["a", "b"]]
         (tmp_path / "empty.gz").touch()
-        assert list(SentenceStream([tmp_path / "empty.gz"])) == []
+        assert list(Sentences([tmp_path / "empty.gz"])) == []
 
     def test_shuffled_within_blocks_of_a_file(self, tmp_path, monkeypatch):
         monkeypatch.setattr(text, "BLOCK_BYTES", 50)
@@ -96,7 +113,7 @@ class TestSentenceStream:
         files = find_files(tmp_path)
 
         def read(seed):
-            return [words[0] for words in SentenceStream(files, shuffle=random.Random(seed))]
+            return [words[0] for words in Sentences(files, shuffle=random.Random(seed))]
 
         orders = [read(seed) for seed in range(10)]
         assert all(sorted(order) == lines for order in orders)
@@ -116,6 +133,7 @@ class TestSentenceStream:
 def small_blocks(monkeypatch):
     monkeypatch.setattr(text, "BLOCK_BYTES", 300)
     monkeypatch.setattr(text, "UNSHUFFLED_BLOCK_BYTES", 300)
+    monkeypatch.setattr(text, "_READ_BYTES", 100)
 
 
 @pytest.fixture
@@ -123,9 +141,9 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "corpus")
 
 
-def sentences(corpus, shuffled):
+def sentences(corpus, shuffled, make=Sentences):
     shuffle = random.Random(5) if shuffled else None
-    return SentenceStream(find_files(corpus), shuffle=shuffle)
+    return make(find_files(corpus), shuffle=shuffle)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -147,16 +165,23 @@ class TestPlaces:
             next(stream, None)
 
     @pytest.mark.parametrize("drop_last", [False, True])
-    def test_windows_from_everywhere(self, corpus, shuffled, drop_last):
+    @pytest.mark.parametrize(
+        "directions", [("forward",), ("backward",), ("forward", "backward")], ids=str
+    )
+    def test_windows_from_everywhere(self, corpus, shuffled, drop_last, directions):
         def make():
-            return WindowStream(sentences(corpus, shuffled), 4, 9, drop_last=drop_last)
+            stream = sentences(corpus, shuffled, SentenceStream)
+            return WindowStream(stream, 4, 9, directions=directions, drop_last=drop_last)
 
-        whole = list(make())
+        def words(windows):
+            return [[window.words() for window in each] for each in windows]
+
+        whole = words(make())
         stream = make()
         for n_read in range(len(whole) + 1):
             resumed = make()
-            resumed.load_state_dict(stream.state_dict())
-            assert list(itertools.islice(resumed, 3)) == whole[n_read : n_read + 3]
+            resumed.load_state_dicts(stream.state_dicts())
+            assert words(itertools.islice(resumed, 3)) == whole[n_read : n_read + 3]
             next(stream, None)
 
     def test_nothing_before_is_read(self, corpus, shuffled, monkeypatch):
@@ -165,8 +190,8 @@ class TestPlaces:
         state = stream.state_dict()
         expected = list(stream)
 
-        n_bytes, n_split = [], []
-        read_block, split_words = TextLines.read_block, text.split_words
+        n_bytes, joined = [], []
+        read_block, join_lines = TextLines.read_block, text.join_lines
 
         def count(self, size):
             before = self.position
@@ -175,13 +200,11 @@ class TestPlaces:
             return lines
 
         monkeypatch.setattr(TextLines, "read_block", count)
-        monkeypatch.setattr(
-            text, "split_words", lambda *args: n_split.append(1) or split_words(*args)
-        )
+        monkeypatch.setattr(text, "join_lines", lambda x: joined.extend(x) or join_lines(x))
         resumed = sentences(corpus, shuffled)
         resumed.load_state_dict(state)
         assert list(resumed) == expected
-        assert len(n_split) == len(expected) == 300 - len(whole)
+        assert len(joined) == len(expected) == 300 - len(whole)
         # No more than the block and the buffer of a file; all is 14 times as much.
         last = {file.name: file.stat().st_size for file in find_files(corpus)}
         assert sum(n_bytes) <= max(last.values())

@@ -9,6 +9,7 @@ import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
 
@@ -167,6 +168,27 @@ class TestStockLoader:
         made = self.stock(corpus, vocab, batch_size=4, **params)
         assert equal(list(made), list(loader(corpus, vocab)))
 
+    @pytest.mark.parametrize("n_processes", [1, 2])
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"drop_last": False},
+            {"shuffle_sentences": True},
+            {"shuffle_sentences": True, "drop_last": False},
+            {"bidirectional": False, "max_characters_per_token": 9},
+            {"max_characters_per_token": None, "drop_last": False},
+        ],
+        ids=str,
+    )
+    def test_batches_equal_those_of_instances(self, corpus, vocab, settings, n_processes):
+        made = []
+        for type_, params in (("truncated_bptt", {}), ("multiprocess", {"batch_size": 4})):
+            reader = TruncatedBpttLmReader(4, 5, **settings)
+            reader._set_distributed_info(DistributedInfo(n_processes, n_processes - 1))
+            made.append(list(loader(corpus, vocab, reader, type=type_, **params)))
+        assert len(made[0]) > 10
+        assert equal(*made)
+
     @pytest.mark.parametrize(
         "params",
         [
@@ -236,6 +258,12 @@ class TestState:
 
         return make
 
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_a_full_lexicon_changes_nothing(self, make, shuffle, monkeypatch):
+        expected = list(make({"shuffle_sentences": shuffle}))
+        monkeypatch.setattr("allennlp_elmo_plugin.data.lexicon.MAX_WORDS", 20)
+        self.check(list(make({"shuffle_sentences": shuffle})), expected)
+
     def check(self, batches, others):
         assert equal(batches, others)
 
@@ -256,6 +284,25 @@ class TestState:
                 assert len(resumed) == len(expected[1])
             next(batches, None)
         self.check(list(loader), expected[1])
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_rows_at_the_end_of_a_sentence(self, make, shuffle):
+        """Earlier versions saved the last mark of a sentence that a row has read to its end."""
+        reader = {"shuffle_sentences": shuffle}
+        expected = list(make(reader))
+        loader = make(reader)
+        n_ended = 0
+        for n_read, _ in enumerate(loader, 1):
+            state = loader.state_dict()
+            for stream, mark in zip(state["position"]["streams"], ("</S>", "<S>")):
+                assert all(not row or row[-1] == mark for row in stream["rows"])
+                n_ended += stream["rows"].count([])
+                stream["rows"] = [row or [mark] for row in stream["rows"]]
+            if n_read % 5 == 0:
+                resumed = make(reader)
+                resumed.load_state_dict(state)
+                self.check(list(resumed), expected[n_read:])
+        assert n_ended
 
     def test_length_is_what_is_left(self, make):
         loader = make()

@@ -10,7 +10,8 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 
 from allennlp_elmo_plugin.data import truncated_bptt_reader as truncated_bptt_lm
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
-from allennlp_elmo_plugin.data.windows import TextPosition, WindowStream
+from allennlp_elmo_plugin.data.windows import TextPosition
+from tests.support.corpora import word_windows
 
 SENTENCES = [[f"{i}.{j}" for j in range(i % 7)] for i in range(60)]
 N_PAIRS = sum(len(sentence) + 1 for sentence in SENTENCES)
@@ -48,7 +49,7 @@ def test_in_order(corpus, drop_last):
     reader = TruncatedBpttLmReader(4, num_steps=5, drop_last=drop_last)
     for _ in range(2):  # every pass is the same
         for reverse, names in ((False, ("tokens", "targets")), (True, BACKWARD)):
-            expected = WindowStream(SENTENCES, 4, 5, reverse=reverse, drop_last=drop_last)
+            expected = word_windows(SENTENCES, 4, 5, reverse=reverse, drop_last=drop_last)
             assert read_windows(reader, corpus, names) == list(map(tuple, expected))
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from allennlp_elmo_plugin.data.lexicon import Lexicon
 from allennlp_elmo_plugin.data.windows import WindowStream, check_window_order, count_windows
+from tests.support.corpora import ListedSentences, WordWindow, window_stream, word_windows
 
 REFERENCE = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "reference" / "windows.json").read_text("utf-8")
@@ -44,7 +46,7 @@ def test_windows_equal_bilm_tf(case, reverse):
     sentences = [line.split() for line in lines]
     endless = "endless" in case["name"]
     stream = itertools.cycle(sentences) if endless else sentences
-    made = WindowStream(stream, case["batch_size"], case["num_steps"], reverse=reverse)
+    made = word_windows(stream, case["batch_size"], case["num_steps"], reverse=reverse)
     batches = list(itertools.islice(made, len(case["batches"]) if endless else None))
 
     known = set(REFERENCE["vocab"])
@@ -61,7 +63,7 @@ def test_windows_equal_bilm_tf(case, reverse):
 def test_without_drop_last_every_pair_comes_once(seed, reverse):
     sentences = random_sentences(seed)
     batch_size, num_steps = 1 + seed % 4, 1 + seed % 7
-    made = list(WindowStream(sentences, batch_size, num_steps, reverse=reverse, drop_last=False))
+    made = list(word_windows(sentences, batch_size, num_steps, reverse=reverse, drop_last=False))
     pairs = []
     for window in made:
         assert len(window.inputs) == len(window.targets) == batch_size
@@ -70,14 +72,55 @@ def test_without_drop_last_every_pair_comes_once(seed, reverse):
             pairs += zip(inputs, targets)
     assert sorted(pairs) == pairs_of(sentences, reverse)
     # The tail only comes after what is given with drop_last.
-    stream = WindowStream(sentences, batch_size, num_steps, reverse=reverse)
-    full = list(stream)
+    stream = window_stream(sentences, batch_size, num_steps, reverse=reverse)
+    full = [WordWindow(*window.words()) for (window,) in stream]
     assert made[: len(full)] == full
     assert stream.n_dropped == len(pairs) - len(full) * batch_size * num_steps
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_both_directions_of_one_stream(seed, drop_last):
+    """As two streams of the same sentences, however many of these are read at once."""
+    sentences = random_sentences(seed)
+    shape = 1 + seed % 5, 1 + seed % 7
+    forward, backward = (
+        list(word_windows(sentences, *shape, reverse=reverse, drop_last=drop_last))
+        for reverse in (False, True)
+    )
+    for n_at_once in (1, 3, 100):
+        stream = WindowStream(
+            ListedSentences(sentences, n_at_once),
+            *shape,
+            directions=("forward", "backward"),
+            drop_last=drop_last,
+        )
+        both = [[tuple(window.words()) for window in windows] for windows in stream]
+        assert both == [list(pair) for pair in zip(forward, backward)]
+
+
+def test_a_full_lexicon_changes_nothing(monkeypatch):
+    monkeypatch.setattr("allennlp_elmo_plugin.data.lexicon.MAX_WORDS", 30)
+    sentences = [[f"{i % 7}", *(f"{i}.{j}" for j in range(i % 40))] for i in range(200)]
+    lexicon = Lexicon()
+    expected, streams = [], []
+    for reverse, direction in ((False, "forward"), (True, "backward")):
+        expected.append(list(word_windows(sentences, 3, 7, reverse=reverse)))
+        listed = ListedSentences(sentences)
+        streams.append(WindowStream(listed, 3, 7, directions=[direction], lexicon=lexicon))
+    n_forgotten = 0
+    for pair in zip(*expected):
+        windows = [next(stream)[0] for stream in streams]
+        assert [tuple(window.words()) for window in windows] == list(pair)
+        if lexicon.is_full:
+            WindowStream.forget_words(lexicon, streams)
+            n_forgotten += 1
+    assert n_forgotten > 10
+    assert len(lexicon._words) < 400 < len({word for words in sentences for word in words}) / 5
+
+
 def test_one_long_sentence_has_a_tail_of_several_windows():
-    made = list(WindowStream([list("abcdefg")], 2, 3, drop_last=False))
+    made = list(word_windows([list("abcdefg")], 2, 3, drop_last=False))
     assert [window.inputs for window in made] == [
         [["<S>", "a", "b"], []],
         [["c", "d", "e"], []],
@@ -87,8 +130,8 @@ def test_one_long_sentence_has_a_tail_of_several_windows():
 
 
 def test_nothing_to_read():
-    assert list(WindowStream([], 2, 3)) == []
-    assert list(WindowStream([], 2, 3, drop_last=False)) == []
+    assert list(word_windows([], 2, 3)) == []
+    assert list(word_windows([], 2, 3, drop_last=False)) == []
 
 
 def test_reads_no_further_than_needed():
@@ -97,7 +140,7 @@ def test_reads_no_further_than_needed():
             assert n < 10
             yield ["a"] * 4
 
-    next(WindowStream(endless(), 2, 25))
+    next(word_windows(endless(), 2, 25))
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -105,7 +148,7 @@ def test_reads_no_further_than_needed():
 def test_count_windows(seed, drop_last):
     sentences = random_sentences(seed)
     shape = 1 + seed % 5, 1 + seed % 9
-    made = list(WindowStream(sentences, *shape, drop_last=drop_last))
+    made = list(word_windows(sentences, *shape, drop_last=drop_last))
     assert count_windows(map(len, sentences), *shape, drop_last=drop_last) == len(made)
 
 
