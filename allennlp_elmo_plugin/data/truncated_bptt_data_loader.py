@@ -2,9 +2,6 @@
 The data loader of the language model's training, which can continue in the middle of a pass.
 """
 
-import multiprocessing
-import os
-import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Union
 
 import torch
@@ -15,6 +12,7 @@ from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
 from allennlp.nn import util
 
+from allennlp_elmo_plugin.child_process import end_with_parent
 from allennlp_elmo_plugin.data.text import (
     FileDescription,
     check_files,
@@ -162,9 +160,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             yield tensors, batch.position() if is_ahead else batch.position
 
     def _batch_worker(self, *args: Any) -> None:
-        # AllenNLP means its workers to end when this process is killed, but they hold both ends of
-        # the pipe by which they would notice, and stay for ever.
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        # AllenNLP means its workers to end when this process is killed, but they don't notice it.
+        end_with_parent()
         super()._batch_worker(*args)
 
     def state_dict(self) -> Dict[str, Any]:
@@ -201,10 +198,3 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._position = self._start
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
