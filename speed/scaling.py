@@ -111,16 +111,27 @@ def _number_of_tries(n_words: int, n_samples: int) -> int:
     return LogUniformSampler(n_words, n_samples).sample().num_tries
 
 
-def predict(device: Device, options: BiLmOptions, n_processes: int, batch_size: int) -> float:
-    """Return words/s of the original's training with so many GPUs, up to eight a machine."""
+def predict(
+    device: Device, options: BiLmOptions, n_processes: int, batch_size: int
+) -> Dict[str, float]:
+    """
+    Return the seconds of the parts of a step of the original's training with so many GPUs, up to
+    eight a machine.
+    """
     n_words = batch_size * NUM_STEPS
-    seconds = n_words * operations_of_a_word(options, N_SAMPLES) / device.flops
-    seconds += 3 * NUM_STEPS * options.n_layers * KERNELS_OF_A_STEP * device.kernel_seconds
+    seconds = {
+        "products": n_words * operations_of_a_word(options, N_SAMPLES) / device.flops,
+        "starting kernels": 3
+        * NUM_STEPS
+        * options.n_layers
+        * KERNELS_OF_A_STEP
+        * device.kernel_seconds,
+    }
     if n_processes > 1:
         link = device.link if n_processes <= PROCESSES_OF_A_MACHINE else device.network
         n_bytes = bytes_of_a_step(options, ORIGINAL_VOCABULARY, n_processes, batch_size, N_SAMPLES)
-        seconds += n_bytes / link
-    return n_processes * n_words / seconds
+        seconds["exchange"] = n_bytes / link
+    return seconds
 
 
 def _run(rank: int, folder: str, n_processes: int, results: Any) -> None:
@@ -203,12 +214,17 @@ def main(arguments: List[str]) -> None:
         f"{bytes_of_a_step(options, ORIGINAL_VOCABULARY, 2, 128, N_SAMPLES) / 1e6:,.0f} MB sent "
         "by each of two processes in a step"
     )
-    print("| device | processes | words/s | days |\n|---|---|---|---|")
+    print("| device | processes | words/s | days | most time |\n|---|---|---|---|---|")
     for device in DEVICES:
         for n_processes in (1, 3, 8, 64):
-            rate = predict(device, options, n_processes, args.batch_size)
-            days = ORIGINAL_WORDS / rate / 86400
-            print(f"| {device.name} | {n_processes} | {rate:,.0f} | {days:.1f} |")
+            seconds = predict(device, options, n_processes, args.batch_size)
+            total = sum(seconds.values())
+            rate = n_processes * args.batch_size * NUM_STEPS / total
+            most = max(seconds, key=seconds.__getitem__)
+            print(
+                f"| {device.name} | {n_processes} | {rate:,.0f} | "
+                f"{ORIGINAL_WORDS / rate / 86400:.2f} | {most}, {seconds[most] / total:.0%} |"
+            )
 
 
 if __name__ == "__main__":
