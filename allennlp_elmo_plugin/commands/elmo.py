@@ -298,11 +298,12 @@ def _embed_with_ray(
     del embedder
     with Staging(folder, output) as staging:
         try:
-            if args.resume:
-                with open_lines(args.input_file, ConfigurationError) as lines:
+            # Without a text, the error comes before Ray starts.
+            with open_lines(args.input_file, ConfigurationError) as lines:
+                if args.resume:
                     summary = finished(output, {**settings, "num_shards": 1}, lines)
-                if summary is not None:
-                    return summary
+                    if summary is not None:
+                        return summary
             check_output(output, args.force)
             if args.force and not args.resume:
                 staging.clear()

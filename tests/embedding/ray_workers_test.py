@@ -212,6 +212,15 @@ def test_the_text_must_be_a_file(folder, capsys):
         assert "it must be a file" in message
 
 
+def test_the_text_is_looked_for_before_ray_starts(folder, capsys, monkeypatch):
+    monkeypatch.setattr("allennlp_elmo_plugin.commands.elmo.embed_shards", None)
+    for text, problem in ("missing", "there is no file missing"), (".", ". is a folder"):
+        for resume in ([], ["--resume"]):
+            arguments = "elmo", text, "layers", "--top", *MODEL, "--ray-workers", "1", *resume
+            assert problem in refused(capsys, *arguments)
+            assert {path.name for path in folder.iterdir()} == FILES
+
+
 def test_other_files_in_the_folder_of_the_shards_stay(folder, capsys):
     (folder / "layers.shards").mkdir()
     (folder / "layers.shards" / "mine").touch()
