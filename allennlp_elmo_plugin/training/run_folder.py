@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, List, Optional, Set, Union
 
@@ -56,20 +57,23 @@ def train_model(
     names = _names(folder)
     # A run that was killed before it wrote anything left nothing but its lock.
     recover = recover and (bool(names) or not (folder / LOCK_NAME).exists())
+    refusal = ConfigurationError(
+        f"{folder}: another process is training in this folder; wait for its end, or choose "
+        "another folder. In distributed training each machine needs a folder of its own"
+    )
     refused_by_allennlp = (
         (recover and force)
         or (recover and CONFIG_NAME not in names)
         or (names and not recover and not force)
     )
     if refused_by_allennlp:
-        return _train_model(
-            params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
-        )
+        # AllenNLP would advise to recover a run that goes on.
+        has_lock = (folder / LOCK_NAME).exists()
+        with locked_folder(folder, refusal) if has_lock else nullcontext():
+            return _train_model(
+                params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
+            )
     folder.mkdir(parents=True, exist_ok=True)
-    refusal = ConfigurationError(
-        f"{folder}: another process is training in this folder; wait for its end, or choose "
-        "another folder. In distributed training each machine needs a folder of its own"
-    )
     with locked_folder(folder, refusal):
         if force:
             _remove_contents(folder)

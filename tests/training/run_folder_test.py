@@ -153,6 +153,19 @@ def test_machines_that_share_a_folder(tmp_path: Path, calls: List[Any], argument
     assert calls[0][2] == 1
 
 
+def test_a_machine_that_comes_later_is_not_told_to_recover(
+    tmp_path: Path, calls: List[Any]
+) -> None:
+    """The first one has already written its files."""
+    with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
+        (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+        with pytest.raises(ConfigurationError, match="each machine needs a folder of its own"):
+            run_folder.train_model(Params({}), tmp_path, node_rank=1)
+    with pytest.raises(ConfigurationError, match="already exists"):
+        run_folder.train_model(Params({}), tmp_path, node_rank=1)
+    assert calls == []
+
+
 class TestVocabulary:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
