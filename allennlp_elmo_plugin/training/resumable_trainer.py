@@ -3,6 +3,7 @@
 import functools
 import glob
 import hashlib
+import inspect
 import logging
 import os
 import re
@@ -106,23 +107,26 @@ class ResumableTrainer(GradientDescentTrainer):
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
-    def from_partial_objects(cls, model: Any, **kwargs: Any) -> Trainer:  # type: ignore[override]
+    def from_partial_objects(cls, *args: Any, **kwargs: Any) -> Trainer:  # type: ignore[override]
+        create = super().from_partial_objects
+        arguments = inspect.signature(create).bind(*args, **kwargs).arguments
+        model = arguments["model"]
         if not hasattr(model, "training_state"):
-            return super().from_partial_objects(model=model, **kwargs)
+            return create(*args, **kwargs)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
         # gradients.
         for name, parameter in model.named_parameters():
-            if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
+            if any(re.search(regex, name) for regex in arguments.get("no_grad") or []):
                 parameter.requires_grad_(False)
         with lost_ranks_named():
-            if kwargs.get("distributed"):
+            if arguments.get("distributed"):
                 words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
                 check_same(
                     hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
                     "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
                     "machine to the others",
                 )
-            return super().from_partial_objects(model=model, **kwargs)
+            return create(*args, **kwargs)
 
     def train(self) -> Dict[str, Any]:
         try:

@@ -137,7 +137,7 @@ class SparseDdpWrappedModel(DdpWrappedModel):
         self,
         model: torch.nn.Module,
         sparse_parameters: List[torch.nn.Parameter],
-        dtype: torch.dtype,
+        dtype: Optional[torch.dtype],
         **kwargs: Any,
     ) -> None:
         super().__init__(model, **kwargs)
@@ -172,7 +172,7 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
                 f"sparse_gradient_dtype is {sparse_gradient_dtype!r}, but must be "
                 '"float32" or "bfloat16"'
             )
-        self._dtype: torch.dtype = getattr(torch, sparse_gradient_dtype)
+        self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
 
     def wrap_model(self, model: Any) -> Tuple[Model, DdpWrappedModel]:
         """

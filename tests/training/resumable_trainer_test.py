@@ -343,6 +343,15 @@ class TestTrainer:
         states = [trainer.get_checkpoint_state().trainer_state for trainer in (stock, ours)]
         assert states[0] == states[1]
 
+    @pytest.mark.parametrize("is_language_model", [False, True])
+    def test_is_made_by_position(self, is_language_model: bool, tmp_path: Path) -> None:
+        model: Any = Tables()
+        if is_language_model:
+            model.training_state = dict
+        ResumableTrainer.from_partial_objects(model, str(tmp_path), MagicMock(), no_grad=["bias"])
+        frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+        assert frozen == ["bias"]
+
     def test_old_checkpoints_are_removed_alone(self, tmp_path: Path) -> None:
         saver = checkpointer.Checkpointer(tmp_path)
         for batch in (5, 50, 51):

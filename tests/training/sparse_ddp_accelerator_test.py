@@ -129,6 +129,23 @@ def test_bfloat16(tmp_path: Path) -> None:
         SparseDdpAccelerator(sparse_gradient_dtype="float16", local_rank=0, world_size=1)
 
 
+def _in_float64(rank: int) -> Any:
+    model: Any = torch.nn.Linear(3, 50).double()
+    model.sparse_gradient_parameters = lambda: [model.weight]
+    _, wrapped = SparseDdpAccelerator(local_rank=rank, world_size=4).wrap_model(model)
+    if rank != 2:  # whose batch touched no row
+        model.weight.grad = _random_gradient(rank, "sparse", SHAPES[0]).double() / 3
+    wrapped.average_sparse_gradients()
+    return model.weight.grad.to_dense()
+
+
+def test_float64_is_kept(tmp_path: Path) -> None:
+    gradients = [_random_gradient(rank, "sparse", SHAPES[0]).double() / 3 for rank in (0, 1, 3)]
+    mean = sum(gradient.to_dense() for gradient in gradients) / 4
+    for found in run_processes(4, tmp_path, _in_float64):
+        torch.testing.assert_close(found, mean, rtol=1e-12, atol=1e-12)
+
+
 def _task_model(rank: int) -> Any:
     model, wrapped = SparseDdpAccelerator().wrap_model(torch.nn.Linear(1, 1))
     return type(wrapped), [name for name, _ in wrapped.model.named_parameters()]
