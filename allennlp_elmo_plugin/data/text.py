@@ -150,10 +150,13 @@ class SentenceStream:
         try:
             text.decode()
         except UnicodeDecodeError:
-            for i, line in zip(numbers, lines):
+            for n_before, (i, line) in enumerate(zip(numbers, lines)):
                 try:
                     split_words(line, self._encoding_errors)
                 except UnicodeDecodeError as error:
+                    if n_before:  # The lines before are read as if this one were right.
+                        self._n_read -= len(lines) - n_before
+                        return join_lines(lines[:n_before])
                     file = self._files[self._place["file"]]
                     raise undecodable(file, self._place["line"] + i, error) from None
             text = text.decode("utf-8", self._encoding_errors).encode()

@@ -74,6 +74,23 @@ class TestSentenceStream:
         sentences = Sentences([file], shuffle=shuffle, encoding_errors="replace")
         assert ["a", "b\ufffdc"] in list(sentences)
 
+    @pytest.mark.parametrize("shuffle", [None, random.Random(3)])
+    def test_undecodable_bytes_are_named_after_all_lines_before(self, tmp_path, shuffle):
+        lines = [b"%d\n" % i for i in range(40)]
+        lines[20] = lines[30] = b"\xff\n"
+        (tmp_path / "a.txt").write_bytes(b"".join(lines))
+        state = shuffle and shuffle.getstate()
+        replaced = list(Sentences([tmp_path / "a.txt"], shuffle=shuffle, encoding_errors="replace"))
+        if shuffle:
+            shuffle.setstate(state)
+        sentences = Sentences([tmp_path / "a.txt"], shuffle=shuffle)
+        n_before = replaced.index(["\ufffd"])
+        assert n_before
+        assert list(itertools.islice(sentences, n_before)) == replaced[:n_before]
+        assert sentences.state_dict()["n_read"] == n_before
+        with pytest.raises(ConfigurationError, match="line (21|31): byte 0xff"):
+            next(sentences)
+
     def test_replaced_as_in_each_line_alone(self, tmp_path):
         random_ = random.Random(2)
         parts = [b"a", b" ", b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0", "東".encode()]
