@@ -156,15 +156,21 @@ def test_an_interrupted_command_tells_how_to_go_on(cluster, folder, capsys):
         shard.checkpoint({"lines": 0})
         raise KeyboardInterrupt
 
+    ended = threading.Event()
+
     def interrupt():
         wait_until(lambda: (folder / "layers.shards" / "lock").exists())
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
+        # Ray may lose a signal while it starts the worker.
+        while not ended.wait(10):
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(SystemExit) as raised:
         run("--ray-workers", "1", "--num-shards", "2")
+    ended.set()
     thread.join()
     assert raised.value.code == 130
     *_, last = capsys.readouterr().err.splitlines()
