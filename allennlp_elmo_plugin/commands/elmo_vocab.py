@@ -18,6 +18,7 @@ import logging
 import os
 import reprlib
 from collections import Counter
+from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Tuple, Union
@@ -174,8 +175,11 @@ def count_words(
     raw_counts: Counter = Counter()
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
-    with progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress:
-        for part in count_in_files(files, encoding_errors):
+    with (
+        progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress,
+        closing(count_in_files(files, encoding_errors)) as parts,  # It may run processes.
+    ):
+        for part in parts:
             raw_counts.update(part.words)
             n_sentences += part.n_lines
             progress.update(part.n_bytes)

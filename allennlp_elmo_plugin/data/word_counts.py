@@ -1,6 +1,5 @@
 """Count the words of files, in this process or in several."""
 
-import codecs
 import multiprocessing
 import os
 import signal
@@ -9,22 +8,32 @@ from collections import Counter, deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+from typing import (
+    Any,
+    Deque,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Union,
+)
 
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.child_process import end_with_parent
 from allennlp_elmo_plugin.data.text import undecodable
-from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
+from allennlp_elmo_plugin.files.text_lines import join_lines, open_lines
 
 _BLOCK_BYTES = 2**20
 _RANGE_BYTES = 16 * 2**20
 """One process counts less than two of these faster than several."""
 
-# Of the process that counts.
-_stop: Event
+# Of the process that counts: shared, and without a lock, which a killed process might hold.
+_stop: Any
 
 
 class Counts(NamedTuple):
@@ -48,7 +57,7 @@ class _Range(NamedTuple):
 
 def count_in_files(
     files: Iterable[Path], encoding_errors: str = "strict", n_processes: Optional[int] = None
-) -> Iterator[Counts]:
+) -> Generator[Counts, None, None]:
     """
     Count the words of files, and yield parts of the counts.
 
@@ -79,7 +88,7 @@ def count_in_files(
             yield from _count(_Range(file, 0, None), encoding_errors)
         return
     context = multiprocessing.get_context("fork")
-    stop = context.Event()
+    stop = context.RawValue("b", 0)
     pool = ProcessPoolExecutor(n_processes, context, initializer=_start, initargs=(stop,))
     pending: Deque[Future] = deque()
     try:
@@ -95,7 +104,7 @@ def count_in_files(
             "again"
         ) from error
     finally:
-        stop.set()
+        stop.value = 1
         pool.shutdown(cancel_futures=True)
 
 
@@ -128,9 +137,7 @@ def _count(part: _Range, encoding_errors: str, number: int = 0) -> Iterator[Coun
             lines = text.read_block(size)
             if not lines:
                 break
-            block = b"".join(lines)
-            if codecs.BOM_UTF8 in block:
-                block = b"".join(map(without_mark, lines))
+            block = join_lines(lines)
             try:
                 if not block.isascii():
                     block.decode("utf-8", encoding_errors)
@@ -141,8 +148,8 @@ def _count(part: _Range, encoding_errors: str, number: int = 0) -> Iterator[Coun
             n_lines, n_bytes = text.number, text.position
 
 
-def _start(stop: Event) -> None:
-    """Prepare a process for counting, until `stop` is set."""
+def _start(stop: Any) -> None:
+    """Prepare a process for counting, until the value of `stop` isn't 0."""
     global _stop
     _stop = stop
     # The parent ends this process.
@@ -156,7 +163,7 @@ def _count_range(part: _Range, encoding_errors: str) -> Counts:
     n_lines = n_bytes = 0
     try:
         for counts in _count(part, encoding_errors):
-            if _stop.is_set():
+            if _stop.value:
                 break
             words.update(counts.words)
             n_lines += counts.n_lines

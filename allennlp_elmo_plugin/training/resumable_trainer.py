@@ -143,17 +143,20 @@ class ResumableTrainer(GradientDescentTrainer):
             ) from error
 
     def rescale_gradients(self) -> Optional[float]:
+        # Neither the average, nor the norm, nor the optimizer has to sort and copy rows again.
+        for parameter in self._sparse_gradient_parameters():
+            parameter.grad = _coalesced(parameter.grad)
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
             self._ddp_wrapped_model.average_sparse_gradients()
-        # Neither the norm nor the optimizer has to sort and copy rows again.
-        find: Any = getattr(self.model, "sparse_gradient_parameters", list)
-        parameters = [each for each in find() if each.grad is not None and each.grad.is_sparse]
-        for parameter in parameters:
-            parameter.grad = _coalesced(parameter.grad)
         norm = super().rescale_gradients()
-        for parameter in parameters:
+        for parameter in self._sparse_gradient_parameters():
             parameter.grad._coalesced_(True)  # torch forgets it when it scales a gradient
         return norm
+
+    def _sparse_gradient_parameters(self) -> List[Any]:
+        """Return the parameters that have a sparse gradient now."""
+        find: Any = getattr(self.model, "sparse_gradient_parameters", list)
+        return [each for each in find() if each.grad is not None and each.grad.is_sparse]
 
     def clip_gradient(self) -> None:
         if self._grad_clipping is None or not hasattr(self.model, "training_state"):
