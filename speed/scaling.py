@@ -54,7 +54,7 @@ class Device(NamedTuple):
 
 # Vendors' peaks; 40% of them are an assumption, as are the links' rates.
 DEVICES = [
-    Device("GTX 1080 Ti, float32", 0.4 * 11.3e12, 8e9, 1e9),
+    Device("GTX 1080, float32", 0.4 * 8.9e12, 8e9, 1e9),
     Device("H100, float32 (TF32 off)", 0.4 * 67e12, 300e9, 40e9),
     Device("H100, bfloat16", 0.4 * 989e12, 300e9, 40e9),
 ]
