@@ -18,6 +18,10 @@ from allennlp.data.instance import Instance
 from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
+from allennlp_elmo_plugin.data.contiguous_rows import (
+    ContiguousWindowStream,
+    count_contiguous_windows,
+)
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
 from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET, PADDING_NUMBER, Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, SentenceStream, find_files
@@ -75,6 +79,14 @@ class TruncatedBpttLmReader(DatasetReader):
         Read the files in random order and the sentences of a file in random order (within blocks
         of 64 MB, so that memory stays bounded), drawn for each direction separately. If `False`,
         the text is read as it is, files sorted by name.
+    contiguous : `bool`, optional (default = `False`)
+        How lines are distributed over the rows. `False`: each row takes the next line of the text
+        when it has read its last, as in bilm-tf, so that neighbouring lines stand in different
+        rows. `True`, for small corpora: the text is cut into as many parts of equal length as there
+        are rows, and each row reads its part across the line ends; the backward direction reads the
+        whole text from its end. With a batch size of 1, evaluation then has all text before (or
+        after) a word as its context. The text is held in memory as numbers, 4 bytes a word and 4 a
+        line, and can't be shuffled.
     drop_last : `bool`, optional (default = `True`)
         At the end of a pass, drop the batch that can't be filled, as bilm-tf does. Its words are
         counted in the log. Set it to `False` for evaluation: every word then counts once, and rows
@@ -97,6 +109,7 @@ class TruncatedBpttLmReader(DatasetReader):
         drop_last: bool = True,
         seed: int = 0,
         encoding_errors: str = "strict",
+        contiguous: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -113,6 +126,11 @@ class TruncatedBpttLmReader(DatasetReader):
             raise ConfigurationError(
                 f'encoding_errors is {encoding_errors!r}, but must be "strict" or "replace"'
             )
+        if contiguous and shuffle_sentences:
+            raise ConfigurationError(
+                "contiguous and shuffle_sentences are both true: contiguous rows read the lines in "
+                "the order of the text. Set one of the two to false"
+            )
         self.batch_size = batch_size
         self.num_steps = num_steps
         self.bidirectional = bidirectional
@@ -120,6 +138,7 @@ class TruncatedBpttLmReader(DatasetReader):
         self.drop_last = drop_last
         self.seed = seed
         self.encoding_errors = encoding_errors
+        self.contiguous = contiguous
         if self.max_instances is not None and self.max_instances % self._n_rows:
             raise ConfigurationError(
                 f"max_instances is {self.max_instances}, but must be a multiple of the batch size "
@@ -148,13 +167,19 @@ class TruncatedBpttLmReader(DatasetReader):
 
     def count_batches(self, file_path: PathOrPaths) -> int:
         """
-        Return the number of batches in a pass over `file_path`. It is exact for files of up to
-        256 MB together that are read in order; otherwise an estimate: shuffled sentences fill the
-        last batches differently, and of a larger corpus only the starts of some files are counted.
+        Return the number of batches in a pass over `file_path`. It is exact for contiguous rows,
+        and for files of up to 256 MB together that are read in order; otherwise an estimate:
+        shuffled sentences fill the last batches differently, and of a larger corpus only the starts
+        of some files are counted.
         """
         files = [file for file in find_files(file_path) if file.stat().st_size]
         n_bytes = sum(file.stat().st_size for file in files)
-        if n_bytes <= _EXACT_COUNT_BYTES:
+        if self.contiguous:
+            n_pairs = sum(length + 1 for length in _sentence_lengths(files))
+            n_batches = count_contiguous_windows(
+                n_pairs, self._n_rows, self.num_steps, drop_last=self.drop_last
+            )
+        elif n_bytes <= _EXACT_COUNT_BYTES:
             n_batches = count_windows(
                 _sentence_lengths(files), self._n_rows, self.num_steps, drop_last=self.drop_last
             )
@@ -234,7 +259,7 @@ class TruncatedBpttLmReader(DatasetReader):
                 return TextPosition(start.epoch, n_windows, states)
 
             yield WindowBatch(number, list(itertools.chain(*windows)), position)
-            if lexicon.is_full:
+            if lexicon.is_full and not self.contiguous:
                 WindowStream.forget_words(lexicon, streams)
         if number < 0:
             self._raise_too_small(file_path)
@@ -270,22 +295,21 @@ class TruncatedBpttLmReader(DatasetReader):
         tensors["window"] = places
         return tensors
 
-    def _window_streams(
-        self, file_path: PathOrPaths, epoch: int, lexicon: Lexicon
-    ) -> List[WindowStream]:
+    def _window_streams(self, file_path: PathOrPaths, epoch: int, lexicon: Lexicon) -> List[Any]:
         """
         Return a stream of both directions or, as each has its own order of shuffled sentences, one
         of each direction.
         """
         files = find_files(file_path)
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
+        stream_class = ContiguousWindowStream if self.contiguous else WindowStream
         streams = []
         for together in zip(directions) if self.shuffle_sentences else [directions]:
             shuffle = None
             if self.shuffle_sentences:
                 shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
             streams.append(
-                WindowStream(
+                stream_class(
                     SentenceStream(files, encoding_errors=self.encoding_errors, shuffle=shuffle),
                     self._n_rows,
                     self.num_steps,

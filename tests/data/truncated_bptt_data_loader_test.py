@@ -177,6 +177,7 @@ class TestStockLoader:
             {"shuffle_sentences": True, "drop_last": False},
             {"bidirectional": False, "max_characters_per_token": 9},
             {"max_characters_per_token": None, "drop_last": False},
+            {"contiguous": True, "drop_last": False},
         ],
         ids=str,
     )
@@ -268,7 +269,14 @@ class TestState:
         assert equal(batches, others)
 
     @pytest.mark.parametrize(
-        "reader", [{}, {"drop_last": False}, {"bidirectional": False}, {"max_instances": 80}]
+        "reader",
+        [
+            {},
+            {"drop_last": False},
+            {"bidirectional": False},
+            {"max_instances": 80},
+            {"shuffle_sentences": False, "contiguous": True},
+        ],
     )
     def test_from_everywhere(self, make, reader):
         loader = make(reader)

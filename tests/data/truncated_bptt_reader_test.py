@@ -11,6 +11,7 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, Worker
 from allennlp_elmo_plugin.data import truncated_bptt_reader as truncated_bptt_lm
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import TextPosition
+from tests.data.contiguous_rows_test import plain_windows
 from tests.support.corpora import word_windows
 
 SENTENCES = [[f"{i}.{j}" for j in range(i % 7)] for i in range(60)]
@@ -66,6 +67,36 @@ def test_fields(corpus):
     assert instance["targets"].padding_value == -100
     reader = TruncatedBpttLmReader(4, max_characters_per_token=None)
     assert next(iter(reader.read(corpus)))["tokens"].namespace == "lm_tokens"
+
+
+class TestContiguous:
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_rows_read_on_across_lines(self, corpus, drop_last):
+        reader = TruncatedBpttLmReader(4, 5, drop_last=drop_last, contiguous=True)
+        for _ in range(2):  # every pass is the same
+            for direction, names in (("forward", ("tokens", "targets")), ("backward", BACKWARD)):
+                expected = plain_windows(SENTENCES, 4, 5, direction, drop_last)
+                assert read_windows(reader, corpus, names) == expected
+
+    def test_a_batch_of_one_row_reads_the_whole_text(self, corpus):
+        reader = TruncatedBpttLmReader(1, 5, drop_last=False, contiguous=True)
+        rows = [window[1][0] for window in read_windows(reader, corpus)]
+        assert sum(rows, []) == sum(([*sentence, "</S>"] for sentence in SENTENCES), [])
+
+    def test_a_full_lexicon_changes_nothing(self, corpus, monkeypatch):
+        expected = read_windows(TruncatedBpttLmReader(4, 5, contiguous=True), corpus)
+        monkeypatch.setattr("allennlp_elmo_plugin.data.lexicon.MAX_WORDS", 20)
+        assert read_windows(TruncatedBpttLmReader(4, 5, contiguous=True), corpus) == expected
+
+    def test_shuffling_is_refused(self):
+        with pytest.raises(ConfigurationError, match="contiguous and shuffle_sentences"):
+            TruncatedBpttLmReader(4, contiguous=True, shuffle_sentences=True)
+
+    def test_n_rows_of_a_small_text(self, tmp_path):
+        path = tmp_path / "small.txt"
+        path.write_text("a b c\n\nd\n")
+        with pytest.raises(ConfigurationError, match="7 words.*don't fill 3 rows of 3"):
+            list(TruncatedBpttLmReader(3, 3, contiguous=True).read(path))
 
 
 class TestShuffle:
@@ -158,12 +189,14 @@ class TestTail:
 
 
 class TestDistributed:
+    @pytest.mark.parametrize("order", ["shuffle_sentences", "contiguous"])
     @pytest.mark.parametrize("drop_last", [True, False])
-    def test_processes_share_the_rows(self, corpus, drop_last):
-        whole = TruncatedBpttLmReader(4, 5, drop_last=drop_last, shuffle_sentences=True)
+    def test_processes_share_the_rows(self, corpus, drop_last, order):
+        settings = {"drop_last": drop_last, order: True}
+        whole = TruncatedBpttLmReader(4, 5, **settings)
         parts = []
         for rank in range(2):
-            reader = TruncatedBpttLmReader(2, 5, drop_last=drop_last, shuffle_sentences=True)
+            reader = TruncatedBpttLmReader(2, 5, **settings)
             reader._set_distributed_info(DistributedInfo(2, rank))
             parts.append(read_windows(reader, corpus))
         joined = [tuple(a + b for a, b in zip(first, second)) for first, second in zip(*parts)]
@@ -197,10 +230,11 @@ class TestDistributed:
 
 
 class TestCountBatches:
+    @pytest.mark.parametrize("contiguous", [False, True])
     @pytest.mark.parametrize("drop_last", [True, False])
     @pytest.mark.parametrize("n_processes", [1, 2])
-    def test_exact(self, corpus, drop_last, n_processes):
-        reader = TruncatedBpttLmReader(3, 4, drop_last=drop_last)
+    def test_exact(self, corpus, drop_last, n_processes, contiguous):
+        reader = TruncatedBpttLmReader(3, 4, drop_last=drop_last, contiguous=contiguous)
         reader._set_distributed_info(DistributedInfo(n_processes, 0))
         assert reader.count_batches(corpus) == len(read_windows(reader, corpus)) > 0
 
@@ -213,6 +247,8 @@ class TestCountBatches:
         monkeypatch.setattr(truncated_bptt_lm, "_EXACT_COUNT_BYTES", 1000)
         monkeypatch.setattr(truncated_bptt_lm, "_SAMPLE_BYTES", 1000)
         assert reader.count_batches(tmp_path) == pytest.approx(exact, rel=0.01)
+        reader = TruncatedBpttLmReader(3, 4, contiguous=True)  # always exact
+        assert reader.count_batches(tmp_path) == 40 * 500 * 6 // 3 // 4
 
     def test_max_instances(self, corpus):
         reader = TruncatedBpttLmReader(3, 4, max_instances=6)
