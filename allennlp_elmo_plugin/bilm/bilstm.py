@@ -29,6 +29,10 @@ class BiLstm(torch.nn.Module):
         self.directions = options.directions
         self.use_skip_connections = options.use_skip_connections
         self.dropout = torch.nn.Dropout(options.dropout)
+        # Whether all words of a row have the same mask of dropout, and the dropout of the weights
+        # that the recurrence multiplies with. See `BidirectionalLanguageModel`.
+        self.variational_dropout = False
+        self.recurrent_dropout = 0.0
         # Whether calls of the biLM start from the state that the last one left, and that state.
         self.stateful = False
         self.carried = CarriedState()
@@ -120,6 +124,16 @@ class BiLstm(torch.nn.Module):
                 key: self._run(key, inputs[key], packings[key], states) for key in self.directions
             }
 
+    def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
+        """
+        Return packed vectors, shape `(n_tokens, projection_dim)`, after the dropout of training.
+        """
+        if not (self.variational_dropout and self.training):
+            return self.dropout(vectors)
+        # (batch_size, projection_dim)
+        mask = self.dropout(vectors.new_ones(packing.batch_size, vectors.size(1)))
+        return vectors * mask.index_select(0, packing.row)
+
     def _run(
         self, direction: str, vectors: torch.Tensor, packing: PackedBatch, carried: CarriedState
     ) -> List[torch.Tensor]:
@@ -130,11 +144,12 @@ class BiLstm(torch.nn.Module):
             return [vectors] * self.n_layers
         outputs = []
         for index in range(self.n_layers):
-            vectors = self.dropout(vectors)  # (n_tokens, projection_dim)
+            vectors = self.drop(vectors, packing)  # (n_tokens, projection_dim)
             key = direction, index
             lstm = self.layer(*key)
             zero = lstm.zero_state(packing.order.size(0), vectors)
-            output, state = lstm(vectors, packing, carried.read(key, packing, zero))
+            state = carried.read(key, packing, zero)
+            output, state = lstm(vectors, packing, state, self.recurrent_dropout)
             carried.write(key, packing, state)
             vectors = self._connect(index, vectors, output)
             outputs.append(vectors)

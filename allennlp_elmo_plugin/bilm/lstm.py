@@ -389,7 +389,11 @@ class ProjectedLstm(torch.nn.Module):
         )
 
     def forward(
-        self, inputs: torch.Tensor, packing: PackedBatch, state: LstmState
+        self,
+        inputs: torch.Tensor,
+        packing: PackedBatch,
+        state: LstmState,
+        recurrent_dropout: float = 0.0,
     ) -> Tuple[torch.Tensor, LstmState]:
         """
         # Parameters
@@ -399,6 +403,10 @@ class ProjectedLstm(torch.nn.Module):
         state : `Tuple[torch.Tensor, torch.Tensor]`
             Output and memory before the first token, shapes `(n_sequences, projection_dim)` and
             `(n_sequences, dim)`, in the order of `packing.order`. It gets no gradient.
+        recurrent_dropout : `float`, optional (default = `0.0`)
+            In training, the share of weights between an output and the next gates to set to zero
+            (DropConnect, Merity et al. 2018); where a gradient is needed and no submodule was
+            changed.
 
         # Returns
 
@@ -409,10 +417,13 @@ class ProjectedLstm(torch.nn.Module):
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
             projection = self.state_projection
+            weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
+            if recurrent_dropout and self.training:
+                weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
             outputs, memory = _Recurrence.apply(
                 inputs,
                 self.input_linearity.weight,
-                self.state_linearity.weight,
+                weight_state,
                 self._bias(),
                 None if projection is None else projection.weight,
                 state,

@@ -80,6 +80,16 @@ class BidirectionalLanguageModel(Model):
         Negative samples for a direction and batch; 0 trains with the full softmax.
     dropout : `float`, optional (default = that of the options)
         On the input of every LSTM layer and on the output of the last.
+    variational_dropout : `bool`, optional (default = `False`)
+        Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
+    recurrent_dropout : `float`, optional (default = `0.0`)
+        The share of the weights between an LSTM's output and its next gates that a window is
+        computed without (DropConnect, Merity et al. 2018).
+    state_reset : `float`, optional (default = `0.0`)
+        The probability of a row to start a window of training from zero rather than from its
+        carried state. Where no row ever does, as in bilm-tf, a model can end up in states that it
+        never reaches from zero, where evaluation and embedding start; large learning rates of Adam
+        lead there.
     share_embedding_softmax : `bool`, optional (default = that of the options)
         Whether the softmax's weight is the token embedding.
     bidirectional : `bool`, optional (default = that of the options)
@@ -100,6 +110,9 @@ class BidirectionalLanguageModel(Model):
         pretrained_file: Optional[str] = None,
         num_samples: Optional[int] = None,
         dropout: Optional[float] = None,
+        variational_dropout: bool = False,
+        recurrent_dropout: float = 0.0,
+        state_reset: float = 0.0,
         share_embedding_softmax: Optional[bool] = None,
         bidirectional: Optional[bool] = None,
         precision: str = "float32",
@@ -158,6 +171,12 @@ class BidirectionalLanguageModel(Model):
             pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
             if self.serialization_dir is not None and is_local_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
+        for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
+            if not 0 <= rate < 1:
+                raise ConfigurationError(f"{name} is {rate}; it must be at least 0 and below 1")
+        self.bilm.lstm.variational_dropout = variational_dropout
+        self.bilm.lstm.recurrent_dropout = recurrent_dropout
+        self._state_reset = state_reset
         if precision not in _PRECISIONS:
             raise ConfigurationError(f"precision is {precision!r}; it must be one of {_PRECISIONS}")
         self._precision = precision
@@ -212,6 +231,8 @@ class BidirectionalLanguageModel(Model):
         facts = _to_host(facts)
         if window is not None:
             self._follow(facts["window"])
+        if self.training and self._state_reset:
+            carried.reset(torch.rand(tokens.size(0)) < self._state_reset)
         output = self.bilm(
             tokens,
             facts["forward"],
@@ -221,8 +242,9 @@ class BidirectionalLanguageModel(Model):
         )
         losses = {}
         for direction, layers in output.layers.items():
-            packed_targets = output.packings[direction].pack(all_targets[direction])  # (n_tokens,)
-            top = self.bilm.lstm.dropout(layers[-1])  # (n_tokens, projection_dim)
+            packing = output.packings[direction]
+            packed_targets = packing.pack(all_targets[direction])  # (n_tokens,)
+            top = self.bilm.lstm.drop(layers[-1], packing)  # (n_tokens, projection_dim)
             losses[direction] = self._loss(direction, top, packed_targets)
         loss = torch.stack(list(losses.values())).mean()
         n_tokens = [packing.n_tokens for packing in output.packings.values()]
