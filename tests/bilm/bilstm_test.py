@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,3 +49,44 @@ def test_a_direction_without_tokens_leaves_the_other_alone(exhausted, needs_grad
     for left, right in zip(*results):
         assert torch.equal(left, right)
     assert results[0][0].abs().sum() > 0
+
+
+def test_variational_dropout_draws_one_mask_for_all_words_of_a_row():
+    torch.manual_seed(0)
+    lstm = BiLstm(replace(OPTIONS, dropout=0.4, use_skip_connections=True))
+    lstm.variational_dropout = True
+    lengths = {"forward": [2, 0, 4], "backward": [3, 1, 0]}
+    packings = {key: PackedBatch(rows, 4) for key, rows in lengths.items()}
+    inputs = {key: torch.randn(packing.n_tokens, 4) for key, packing in packings.items()}
+    torch.manual_seed(1)
+    outputs = lstm(inputs, packings, CarriedState())
+    outputs = {
+        key: [*layers, lstm.drop(layers[-1], packings[key])] for key, layers in outputs.items()
+    }
+    torch.manual_seed(1)
+    # In the order of the layers of one direction, then of the other; the last outputs come last.
+    masks = {(key, layer): torch.ones(3, 4) for key in DIRECTIONS for layer in (0, 1)}
+    masks.update({(key, 2): torch.ones(3, 4) for key in DIRECTIONS})
+    for mask in masks.values():
+        mask.copy_(torch.nn.functional.dropout(mask, 0.4))
+    for key in DIRECTIONS:
+        for row in range(3):
+            places = (packings[key].row == row).nonzero().flatten()
+            vectors = inputs[key][places]
+            for layer in range(2):
+                vectors = vectors * masks[key, layer][row]
+                cell = lstm.layer(key, layer)
+                output, memory, steps = torch.zeros(4), torch.zeros(6), []
+                for vector in vectors:
+                    gates = cell.input_linearity(vector) + cell.state_linearity(output)
+                    i, f, g, o = gates.chunk(4)
+                    memory = (f + 1.0).sigmoid() * memory + i.sigmoid() * g.tanh()
+                    output = cell.state_projection(o.sigmoid() * memory.tanh())
+                    steps.append(output)
+                steps = torch.stack(steps) if steps else vectors
+                vectors = steps + vectors if layer else steps
+                torch.testing.assert_close(outputs[key][layer][places], vectors)
+            torch.testing.assert_close(outputs[key][2][places], vectors * masks[key, 2][row])
+    # None in evaluation.
+    lstm.eval()
+    assert lstm.drop(inputs["forward"], packings["forward"]) is inputs["forward"]

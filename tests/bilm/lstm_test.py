@@ -59,6 +59,29 @@ def test_gradient(kwargs):
     )
 
 
+def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
+    lstm, packing = make_lstm(), PackedBatch(LENGTHS, TIMESTEPS)
+    state = make_state(lstm)
+    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    weight = lstm.state_linearity.weight
+    torch.manual_seed(2)
+    outputs, _ = lstm(inputs, packing, state, recurrent_dropout=0.5)
+    (gradient,) = torch.autograd.grad(outputs.sum(), weight)
+    torch.manual_seed(2)
+    mask = torch.nn.functional.dropout(torch.ones_like(weight), 0.5)
+    plain = make_lstm()
+    plain.load_state_dict({**lstm.state_dict(), "state_linearity.weight": weight * mask})
+    expected, _ = plain(inputs, packing, state)
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), plain.state_linearity.weight)
+    assert torch.equal(outputs, expected)
+    torch.testing.assert_close(gradient, expected_gradient * mask)
+    # None in evaluation, and no random number is drawn without it.
+    undropped, _ = lstm.eval()(inputs, packing, state, recurrent_dropout=0.5)
+    random_state = torch.get_rng_state()
+    assert torch.equal(undropped, lstm.train()(inputs, packing, state)[0])
+    assert torch.equal(random_state, torch.get_rng_state())
+
+
 def test_with_and_without_gradient_are_the_same(monkeypatch):
     lstm = make_lstm()
     packing = PackedBatch(LENGTHS, TIMESTEPS)

@@ -301,6 +301,44 @@ class TestTraining:
         for vectors, layer in zip(seen, expected):
             torch.testing.assert_close(vectors, layer.detach())
 
+    def test_reset_rows_start_from_zero(self, vocab):
+        model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0, state_reset=0.5)
+        batches = _batches(vocab)[:6]
+        expected_rows = []
+        for batch in batches:
+            before = dict(model._carried[True]._states)
+            torch.manual_seed(batch["window"][0, 0])
+            loss = model(**batch)["loss"].item()
+            torch.manual_seed(batch["window"][0, 0])
+            is_reset = torch.rand(3) < 0.5
+            expected_rows.append(is_reset.sum().item() if before else 0)
+            other = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0)
+            other.load_state_dict(model.state_dict())
+            kept = (~is_reset).float().unsqueeze(1)
+            other._carried[True]._states = {
+                key: (output * kept, memory * kept) for key, (output, memory) in before.items()
+            }
+            assert other(**{**batch, "window": None})["loss"].item() == loss
+        assert 0 < sum(expected_rows) < 15
+        model.eval()
+        _run(model, batches[:2])
+        random_state = torch.get_rng_state()
+        _run(model, batches[2:3])
+        assert torch.equal(random_state, torch.get_rng_state())
+
+    def test_options_of_dropout_reach_the_layers(self, vocab):
+        model = BidirectionalLanguageModel(
+            vocab, options=SMALL, dropout=0.2, variational_dropout=True, recurrent_dropout=0.3
+        )
+        lstm = model.bilm.lstm
+        assert (lstm.dropout.p, lstm.variational_dropout, lstm.recurrent_dropout) == (
+            0.2,
+            True,
+            0.3,
+        )
+        plain = BidirectionalLanguageModel(vocab, options=SMALL).bilm.lstm
+        assert (plain.variational_dropout, plain.recurrent_dropout) == (False, 0.0)
+
     def test_sparse_gradients(self, vocab):
         batch = _batches(vocab, max_characters_per_token=None)[0]
         model = BidirectionalLanguageModel(vocab, options=TOKENS)
@@ -428,6 +466,8 @@ class TestBadInput:
             ({"options": {**SMALL, "n_tokens_vocab": 51}}, '"n_tokens_vocab" is 51, .* has 50'),
             ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
             ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
+            ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; it must be"),
+            ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; it must be"),
             ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
             ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
             ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; it must be one of"),
