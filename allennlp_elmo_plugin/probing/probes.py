@@ -1,0 +1,122 @@
+"""Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
+
+from collections import Counter
+from typing import Any, Dict, List, Protocol, Sequence
+
+import numpy
+
+from allennlp_elmo_plugin.probing.labelled_text import Example
+
+Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
+
+MAX_ITERATIONS = 200
+"""Of the logistic regression."""
+
+
+class MostFrequentLabel:
+    """
+    The baseline without vectors: the label that a key most often has in training, and for a key
+    that is not there, the most frequent label of all. Of labels with one frequency, the first one
+    in the text.
+
+    # Parameters
+
+    examples : `Sequence[Example]`
+        Those of the training data.
+    """
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.labels: Dict[str, List[str]] = {}
+        """The labels of each key, the most frequent first."""
+        counts: Dict[str, Counter] = {}
+        for example in examples:
+            counts.setdefault(example.key, Counter())[example.label] += 1
+        for key, count in counts.items():
+            self.labels[key] = [label for label, _ in count.most_common()]
+        total = Counter(example.label for example in examples)
+        self._of_unseen = total.most_common(1)[0][0]
+
+    def predict(self, example: Example) -> str:
+        """Return the label."""
+        labels = self.labels.get(example.key)
+        return labels[0] if labels else self._of_unseen
+
+
+class Probe(Protocol):
+    """A classifier that has been trained on vectors."""
+
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+        """Return the label of each vector, shape `(n_examples, dim)`."""
+
+
+class LinearProbe:
+    """
+    scikit-learn's logistic regression from the vectors, standardised, to the labels.
+
+    # Parameters
+
+    vectors : `numpy.ndarray`
+        The vectors of the training examples, shape `(n_examples, dim)`.
+    examples : `Sequence[Example]`
+    baseline : `MostFrequentLabel`
+        Ignored.
+    """
+
+    def __init__(
+        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
+    ) -> None:
+        # These imports are slow.
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+        from sklearn.utils._testing import ignore_warnings
+
+        self._classifier = make_pipeline(
+            StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS)
+        )
+        with ignore_warnings(category=ConvergenceWarning):
+            self._classifier.fit(vectors, [example.label for example in examples])
+
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+        return list(self._classifier.predict(vectors))
+
+
+class NearestSense:
+    """
+    Of the labels of a key, the one whose mean vector in training is nearest by cosine, as in Peters
+    et al. (2018), section 5.3. For a key that is not there, the baseline's label.
+
+    # Parameters
+
+    vectors, examples, baseline
+        As for `LinearProbe`.
+    """
+
+    def __init__(
+        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
+    ) -> None:
+        self._baseline = baseline
+        rows: Dict[str, Dict[str, List[int]]] = {}
+        for row, example in enumerate(examples):
+            rows.setdefault(example.key, {}).setdefault(example.label, []).append(row)
+        self._senses: Dict[str, Array] = {}
+        """By key, the mean vectors, of length 1, in the order of the baseline's labels."""
+        for key, of_label in rows.items():
+            labels = baseline.labels[key]
+            means = numpy.stack([vectors[of_label[label]].mean(0) for label in labels])
+            self._senses[key] = _of_length_1(means)
+
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+        return [self._nearest(vector, example) for vector, example in zip(vectors, examples)]
+
+    def _nearest(self, vector: Array, example: Example) -> str:
+        senses = self._senses.get(example.key)
+        if senses is None:
+            return self._baseline.predict(example)
+        return self._baseline.labels[example.key][int(numpy.argmax(senses @ vector))]
+
+
+def _of_length_1(vectors: Array) -> Array:
+    lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / numpy.maximum(lengths, 1e-12)

@@ -1,0 +1,69 @@
+"""The table and the picture of the probes of an ELMo."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from allennlp_elmo_plugin.probing.run import ALL, AMBIGUOUS, UNSEEN
+from allennlp_elmo_plugin.probing.task import TASKS
+
+
+def markdown(results: Dict[str, Any]) -> str:
+    """Return the table."""
+    task = TASKS[results["task"]]
+    n_test = results["n_test"]
+    lines = [
+        f"| | all ({n_test[ALL]:,}) | ambiguous ({n_test[AMBIGUOUS]:,}) "
+        f"| unseen ({n_test[UNSEEN]:,}) | paper |",
+        "|---|---|---|---|---|",
+    ]
+    rows = [(f"most frequent {task.label} of the {task.key}", results["baseline"], "baseline")]
+    rows += [
+        (row["name"], row["accuracy"], str(row["layer"]) if row["direction"] == "both" else "")
+        for row in results["layers"]
+    ]
+    for name, accuracy, key in rows:
+        cells = [_percent(accuracy[group]) for group in (ALL, AMBIGUOUS, UNSEEN)]
+        paper = f"{task.paper[key]:.1f}" if key in task.paper else ""
+        lines.append(f"| {' | '.join([name, *cells, paper])} |")
+    lines += [
+        "",
+        f"Accuracy in percent on the {n_test[ALL]:,} {task.label}s of the test set, on those of "
+        f"{task.key}s with several {task.label}s in the training set, and of {task.key}s that it "
+        f"does not have. {results['n_train']:,} examples to train, with {results['n_labels']:,} "
+        f"{task.label}s. Paper: Peters et al. (2018), {task.paper_table}, with another ELMo and "
+        "other data.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: Optional[float]) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def draw(results: Dict[str, Any], path: Path) -> None:
+    """Draw the accuracy of each layer and direction, with that of the paper beside it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    task = TASKS[results["task"]]
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    rows: List[Dict[str, Any]] = results["layers"]
+    for direction, style in (("both", "o-"), ("forward", ">:"), ("backward", "<:")):
+        # Of the token layer, all directions are the same.
+        points = [row for row in rows if row["direction"] == direction or row["layer"] == 0]
+        if len(points) > 1:
+            axes.plot(
+                [row["layer"] for row in points],
+                [row["accuracy"][ALL] for row in points],
+                style,
+                label=f"{direction} directions" if direction == "both" else direction,
+            )
+    axes.axhline(results["baseline"][ALL], color="gray", ls="--", label=f"most frequent {task.label}")
+    paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
+    axes.plot(*zip(*paper), "s-", color="black", mfc="white", label="Peters et al. (2018)")
+    names = {row["layer"]: row["name"] for row in rows if row["direction"] == "both"}
+    axes.set_xticks(list(names), list(names.values()))
+    axes.set_ylabel(f"{task.label}s: accuracy, %")
+    axes.legend(fontsize="small")
+    FigureCanvasAgg(figure).print_png(str(path))
