@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Any, Dict, List, Optional, Tuple
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
+from allennlp_elmo_plugin.benchmark.layer_weights import columns_by_place, draw_layer_weights
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.files.whole_file import whole_file
@@ -111,8 +112,8 @@ def _plus_minus(model: Dict[str, Any]) -> str:
 
 def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> None:
     """
-    Draw `scores.png`, `curves.png` and `layer_weights.png`, which shows the weight of each layer in
-    each representation, like figure 2 of Peters et al. (2018).
+    Draw `scores.png`, `curves.png` and `layer_weights.png`, the weight of each layer in each task:
+    see `draw_layer_weights`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -157,27 +158,6 @@ def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> None:
     figure.axes[0].legend()
     save(figure, "curves.png")
 
-    columns = []
-    for row in rows:
-        mixes = row["layer_weights"]
-        for number, mix in enumerate(mixes, start=1):
-            columns.append((row["task"] + (f"\nmix {number}" if len(mixes) > 1 else ""), mix))
-    if not columns:  # A user's configs may have no mix.
-        return
-    n_layers = max(len(mix) for _, mix in columns)
-    table = [
-        [mix[layer] if layer < len(mix) else float("nan") for _, mix in columns]
-        for layer in reversed(range(n_layers))
-    ]
-    figure = Figure(figsize=(2 + 1.2 * len(columns), 3), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(table, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(columns)), [name for name, _ in columns])
-    layers = ["characters", *(f"LSTM {layer}" for layer in range(1, n_layers))]
-    axes.set_yticks(range(n_layers), layers[::-1])
-    for y, weights in enumerate(table):
-        for x, weight in enumerate(weights):
-            color = "white" if weight > 0.5 else "black"
-            axes.text(x, y, f"{weight:.2f}", ha="center", va="center", color=color)
-    figure.colorbar(image)
-    save(figure, "layer_weights.png")
+    columns = columns_by_place(rows)
+    if columns:  # A user's configs may have no mix.
+        save(draw_layer_weights(columns), "layer_weights.png")

@@ -16,14 +16,19 @@ writes
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
+from allennlp_elmo_plugin.probing.report import draw, markdown
+from allennlp_elmo_plugin.probing.run import run
+from allennlp_elmo_plugin.probing.task import TASKS
 
 _OUTPUTS = ("results.json", "results.md", "layers.png")
 
@@ -62,7 +67,7 @@ class ElmoProbe(Command):
             required=True,
             help="folder with options.json and weights.hdf5, or the name of a published model",
         )
-        subparser.add_argument("--task", required=True, choices=("pos", "wsd"))
+        subparser.add_argument("--task", required=True, choices=list(TASKS))
         for name in ("train", "test"):
             subparser.add_argument(
                 f"--{name}", required=True, metavar="PATH", help="file, folder or glob"
@@ -131,13 +136,6 @@ def probe(
     Probe an ELMo, write the results, and return the table in Markdown. The arguments are those of
     the command.
     """
-    from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-    from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
-    from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
-    from allennlp_elmo_plugin.probing.report import draw, markdown
-    from allennlp_elmo_plugin.probing.run import run
-    from allennlp_elmo_plugin.probing.task import TASKS
-
     start = time.monotonic()
     probe_task = TASKS[task]
     columns = tuple(columns or probe_task.columns)
@@ -152,7 +150,9 @@ def probe(
     with output_folder(output, _OUTPUTS, force) as folder:
         columns_of_example = probe_task.columns_of_example(columns)
         train_sentences = choose(read_sentences(train, columns_of_example), max_examples, seed)
-        test_sentences = [each for each in read_sentences(test, columns_of_example) if each.examples]
+        test_sentences = [
+            each for each in read_sentences(test, columns_of_example) if each.examples
+        ]
         embedder = ElmoEmbedder(*ElmoFiles.find(elmo))
         found = run(probe_task, embedder, train_sentences, test_sentences)
         results: Dict[str, Any] = {
@@ -172,7 +172,9 @@ def probe(
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            table += "\nNo picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')\n"
+            table += (
+                "\nNo picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')\n"
+            )
         else:
-            draw(results, Path(folder / "layers.png"))
+            draw(results, folder / "layers.png")
     return table

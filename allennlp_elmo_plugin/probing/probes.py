@@ -1,5 +1,6 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
+import warnings
 from collections import Counter
 from typing import Any, Dict, List, Protocol, Sequence
 
@@ -65,17 +66,17 @@ class LinearProbe:
     def __init__(
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
-        # These imports are slow.
+        # Slow to import
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
-        from sklearn.utils._testing import ignore_warnings
 
         self._classifier = make_pipeline(
             StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS)
         )
-        with ignore_warnings(category=ConvergenceWarning):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
             self._classifier.fit(vectors, [example.label for example in examples])
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:

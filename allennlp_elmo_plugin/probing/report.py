@@ -59,7 +59,9 @@ def draw(results: Dict[str, Any], path: Path) -> None:
                 style,
                 label=f"{direction} directions" if direction == "both" else direction,
             )
-    axes.axhline(results["baseline"][ALL], color="gray", ls="--", label=f"most frequent {task.label}")
+    axes.axhline(
+        results["baseline"][ALL], color="gray", ls="--", label=f"most frequent {task.label}"
+    )
     paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
     axes.plot(*zip(*paper), "s-", color="black", mfc="white", label="Peters et al. (2018)")
     names = {row["layer"]: row["name"] for row in rows if row["direction"] == "both"}

@@ -22,7 +22,10 @@ from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
 from tests.support.testing import fork, refused, tmpfs, write_random_elmo
 
-COMMANDS = ["elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"]
+COMMANDS = [
+    *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"),
+    "elmo-probe",
+]
 
 
 def arguments(**keywords: Any) -> argparse.Namespace:
