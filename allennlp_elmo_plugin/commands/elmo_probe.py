@@ -121,6 +121,13 @@ def _parse_columns(text: str) -> List[int]:
         ) from None
 
 
+def _find(elmo: str) -> ElmoFiles:
+    try:
+        return ElmoFiles.find(elmo)
+    except (ConfigurationError, FileNotFoundError) as error:
+        raise ConfigurationError(f"--elmo {elmo}: {error}") from error
+
+
 def probe(
     elmo: str,
     task: str,
@@ -153,7 +160,7 @@ def probe(
         test_sentences = [
             each for each in read_sentences(test, columns_of_example) if each.examples
         ]
-        embedder = ElmoEmbedder(*ElmoFiles.find(elmo))
+        embedder = ElmoEmbedder(*_find(elmo))
         found = run(probe_task, embedder, train_sentences, test_sentences)
         results: Dict[str, Any] = {
             "elmo": elmo,

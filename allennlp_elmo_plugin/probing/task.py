@@ -44,7 +44,7 @@ class ProbeTask:
     paper_table: str
 
     def columns_of_example(self, columns: Sequence[int]) -> Tuple[int, ...]:
-        """Return the columns of word, key and label. Without a column of its own, the key is the word."""
+        """Return the columns of word, key and label. If only two are given, the key is the word."""
         return (columns[0], *columns[-2:])
 
 

@@ -1,5 +1,5 @@
 import math
-from typing import List
+from typing import Any, List, Tuple
 
 import numpy as np
 
@@ -55,15 +55,60 @@ def test_a_vector_of_zeros_has_a_sense() -> None:
     assert probe.predict(np.zeros((1, 2), "float32"), examples[:1]) == ["x"]
 
 
-def test_a_linear_probe_finds_what_is_linear() -> None:
+def _linear_data() -> Tuple[Any, List[Example]]:
+    """Dimensions of different sizes, a constant one and one that occurs twice."""
     rng = np.random.default_rng(0)
-    # Dimensions of very different sizes, one of them constant, and labels of which one is rare
-    vectors = (rng.normal(size=(600, 4)) * [1000, 1, 0.01, 0] + [5, 0, 0, 7]).astype("float32")
-    scores = vectors @ np.array([[0.001, 1, 0, 0], [0, -1, 100, 0], [-0.001, 0, -100, 0]]).T
-    examples = [Example(0, "k", "abc"[i]) for i in scores.argmax(1)]
-    probe = LinearProbe(vectors[:400], examples[:400], MostFrequentLabel(examples))
+    vectors = rng.normal(size=(600, 5)) * [10, 1, 0.1, 0, 0] + [5, 0, 0, 7, 0]
+    vectors[:, 4] = vectors[:, 0]
+    scores = vectors @ np.array([[0.1, 1, 0, 0, 0], [0, -1, 10, 0, 0], [-0.1, 0, -10, 0, 0]]).T
+    return vectors.astype("float32"), [Example(0, "k", "abc"[i]) for i in scores.argmax(1)]
+
+
+def test_a_linear_probe_finds_what_is_linear() -> None:
+    vectors, examples = _linear_data()
+    baseline = MostFrequentLabel(examples)
+    probe = LinearProbe(vectors[:400], examples[:400], baseline)
     predicted = probe.predict(vectors[400:], examples[400:])
     right = [label == each.label for label, each in zip(predicted, examples[400:])]
     assert sum(right) / len(right) > 0.95
-    again = LinearProbe(vectors[:400], examples[:400], MostFrequentLabel(examples))
-    assert again.predict(vectors[400:], examples[400:]) == predicted
+    # The same for any linear image of the vectors, and again.
+    image = np.random.default_rng(1).normal(size=(5, 5)).astype("float32")
+    for others in (vectors, vectors[:, ::-1] / 3 - 1, vectors / [10, 1, 0.1, 1, 1] @ image):
+        other = LinearProbe(others[:400].astype("float32"), examples[:400], baseline)
+        same = np.array(other.predict(others[400:].astype("float32"), examples[400:])) == predicted
+        assert same.mean() > 0.98
+
+
+def test_a_linear_probe_minimises_a_plain_loss() -> None:
+    """The cross entropy of the whitened vectors, with the penalty: no small step makes it less."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(300, 3)).astype("float32")
+    vectors -= vectors.mean(0)
+    vectors = vectors @ np.linalg.inv(np.linalg.cholesky(vectors.T @ vectors / 300)).T  # whitened
+    labels = (vectors[:, 0] + rng.normal(size=300) > 0).astype(int) + (vectors[:, 1] > 1)
+    examples = [Example(0, "k", str(label)) for label in labels]
+    probe = LinearProbe(vectors.astype("float32"), examples, MostFrequentLabel(examples))
+    classifier, rotation = probe._classifier, probe._whitening.astype("float64")
+    weights, bias = rotation @ classifier.coef_.T, classifier.intercept_
+
+    def loss(weights: Any, bias: Any) -> float:
+        total = 5 * float((weights**2).sum())
+        for vector, label in zip(vectors, labels):
+            scores = vector @ weights + bias
+            total += math.log(sum(math.exp(score) for score in scores)) - scores[label]
+        return total
+
+    best = loss(weights, bias)
+    for _ in range(10):
+        step = 0.05 * rng.normal(size=weights.shape), 0.05 * rng.normal(size=bias.shape)
+        assert loss(weights + step[0], bias + step[1]) > best
+        assert loss(weights - step[0], bias - step[1]) > best
+
+
+def test_fewer_examples_than_dimensions() -> None:
+    vectors = np.random.default_rng(0).normal(size=(3, 9)).astype("float32")
+    examples = _examples("a x", "a y", "a x")
+    probe = LinearProbe(vectors, examples, MostFrequentLabel(examples))
+    assert len(probe.predict(vectors, examples)) == 3
+    zeros = np.zeros((3, 9), "float32")
+    assert LinearProbe(zeros + 1, examples, MostFrequentLabel(examples)).predict(zeros, examples)
