@@ -67,8 +67,8 @@ def run(
     """
     Train a probe of each layer, and score all of them.
 
-    The vectors of all training examples are in memory, 4 bytes a number, and those of a part of the
-    test set.
+    The vectors of all training examples are in memory, 4 bytes a number, up to as much again while
+    a probe is trained, and the vectors of a part of the test set.
 
     # Returns
 
@@ -85,10 +85,9 @@ def run(
             "least two to tell apart. --columns says which columns to read"
         )
     bilm = embedder.elmo_bilm
-    probed = representations(
-        bilm.num_layers, bilm.options.directions, embedder.elmo_bilm.get_output_dim()
-    )
-    vectors = numpy.empty((bilm.num_layers, len(examples), bilm.get_output_dim()), "float32")
+    dim = bilm.get_output_dim()
+    probed = representations(bilm.num_layers, bilm.options.directions, dim)
+    vectors = numpy.empty((bilm.num_layers, len(examples), dim), "float32")
     n_done = 0
     with progress_bar(total=len(train), unit="sentence", desc="vectors") as bar:
         for _, found in _vectors(embedder, train, bar.update):
