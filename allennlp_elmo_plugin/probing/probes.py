@@ -76,10 +76,6 @@ class LinearProbe:
     def __init__(
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
-        # Slow to import
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
-
         self._mean = vectors.mean(0)
         centered = vectors - self._mean
         covariance = (centered.T @ centered).astype("float64") / len(centered)
@@ -87,12 +83,7 @@ class LinearProbe:
         variances = numpy.maximum(variances, 1e-30)  # All vectors may be the same.
         kept = variances >= _SMALLEST_VARIANCE * variances[-1]
         self._whitening = (axes[:, kept] / numpy.sqrt(variances[kept])).astype("float32")
-        self._classifier = LogisticRegression(C=1 / _L2, max_iter=_MAX_STEPS)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self._classifier.fit(
-                centered @ self._whitening, [example.label for example in examples]
-            )
+        self._classifier = _regression(centered @ self._whitening, examples)
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
         return list(self._classifier.predict((vectors - self._mean) @ self._whitening))
@@ -131,6 +122,55 @@ class NearestSense:
         if senses is None:
             return self._baseline.predict(example)
         return self._baseline.labels[example.key][int(numpy.argmax(senses @ vector))]
+
+
+class LinearSenses:
+    """
+    For each key with several labels, a logistic regression from the vectors, standardised, to its
+    labels. For other keys, the baseline's label.
+
+    # Parameters
+
+    vectors, examples, baseline
+        As for `LinearProbe`.
+    """
+
+    def __init__(
+        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
+    ) -> None:
+        self._baseline = baseline
+        self._mean, deviation = vectors.mean(0), vectors.std(0)
+        self._deviation = numpy.where(deviation > 0, deviation, 1)
+        rows: Dict[str, List[int]] = {}
+        for row, example in enumerate(examples):
+            if len(baseline.labels[example.key]) > 1:
+                rows.setdefault(example.key, []).append(row)
+        self._classifiers = {
+            key: _regression(self._standardised(vectors[found]), [examples[i] for i in found])
+            for key, found in rows.items()
+        }
+
+    def _standardised(self, vectors: Array) -> Array:
+        return (vectors - self._mean) / self._deviation
+
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+        labels = [self._baseline.predict(example) for example in examples]
+        for row, (vector, example) in enumerate(zip(vectors, examples)):
+            if example.key in self._classifiers:
+                vector = self._standardised(vector)
+                labels[row] = self._classifiers[example.key].predict(vector[None])[0]
+        return labels
+
+
+def _regression(vectors: Array, examples: Sequence[Example]) -> Any:
+    # Slow to import
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        classifier = LogisticRegression(C=1 / _L2, max_iter=_MAX_STEPS)
+        return classifier.fit(vectors, [example.label for example in examples])
 
 
 def _of_length_1(vectors: Array) -> Array:

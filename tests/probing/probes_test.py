@@ -4,7 +4,12 @@ from typing import Any, List, Tuple
 import numpy as np
 
 from allennlp_elmo_plugin.probing.labelled_text import Example
-from allennlp_elmo_plugin.probing.probes import LinearProbe, MostFrequentLabel, NearestSense
+from allennlp_elmo_plugin.probing.probes import (
+    LinearProbe,
+    LinearSenses,
+    MostFrequentLabel,
+    NearestSense,
+)
 
 
 def _examples(*pairs: str) -> List[Example]:
@@ -112,3 +117,20 @@ def test_fewer_examples_than_dimensions() -> None:
     assert len(probe.predict(vectors, examples)) == 3
     zeros = np.zeros((3, 9), "float32")
     assert LinearProbe(zeros + 1, examples, MostFrequentLabel(examples)).predict(zeros, examples)
+
+
+def test_linear_senses() -> None:
+    """The senses of two lemmas lie on opposite sides, the third has one, the fourth none."""
+    rng = np.random.default_rng(0)
+    vectors = (100 + rng.normal(size=(90, 4))).astype("float32")
+    train = []
+    for i, vector in enumerate(vectors):
+        key = "abc"[i % 3]
+        is_first = (vector[1] > 100) == (key == "a")
+        train.append(Example(0, key, "x" if is_first or key == "c" else "y"))
+    baseline = MostFrequentLabel(train)
+    probe = LinearSenses(vectors[:, :3], train, baseline)
+    queries = np.array([[100, 102, 100], [100, 98, 100]] * 4, "float32")
+    test = [Example(0, key, "") for key in "aabbccdd"]
+    last = baseline.predict(test[-1])
+    assert probe.predict(queries, test) == ["x", "y", "y", "x", "x", "x", last, last]
