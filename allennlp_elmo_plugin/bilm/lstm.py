@@ -9,6 +9,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
+from allennlp_elmo_plugin.bilm.kernels.gradients import (
+    clamp_backward_,
+    sigmoid_backward,
+    tanh_backward,
+)
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
@@ -247,7 +252,8 @@ class _Recurrence(torch.autograd.Function):
             grad_hidden = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if unproject is not None:
                 if ctx.proj_clip is not None:
-                    grad_hidden.mul_(outputs[step].abs() < ctx.proj_clip)
+                    values = outputs[step].to(grad_hidden.dtype)  # (size, projection_dim)
+                    clamp_backward_(grad_hidden, values, ctx.proj_clip)
                 grad_projected[step] = grad_hidden
                 # (size, dim)
                 grad_hidden = unproject.product(grad_projected[step]).to(gates.dtype)
@@ -256,19 +262,19 @@ class _Recurrence(torch.autograd.Function):
             grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].chunk(4, 1)
             tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
             grad_of_out_gate = grad_hidden * tanh_memory  # (size, dim)
-            grad_cell = _tanh_backward(grad_hidden.mul_(out_gate), tanh_memory)  # (size, dim)
+            grad_cell = tanh_backward(grad_hidden.mul_(out_gate), tanh_memory)  # (size, dim)
             grad_cell.add_(grad_memory[:size])
             if ctx.cell_clip is not None:
-                grad_cell.mul_(memory.abs() < ctx.cell_clip)
+                clamp_backward_(grad_cell, memory, ctx.cell_clip)
             if needs_projection:
                 # What was projected, in place of the memory, which is not needed again.
                 torch.mul(tanh_memory, out_gate, out=memory)
-            _sigmoid_backward(grad_of_out_gate, out_gate, grad_out)
+            sigmoid_backward(grad_of_out_gate, out_gate, grad_out)
             torch.mul(grad_cell, forget_gate, out=grad_memory[:size])
-            _sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
+            sigmoid_backward(grad_cell * previous_memory, forget_gate, grad_forget)
             grad_of_in_gate = grad_cell * candidate  # (size, dim)
-            _tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
-            _sigmoid_backward(grad_of_in_gate, in_gate, grad_in)
+            tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
+            sigmoid_backward(grad_of_in_gate, in_gate, grad_in)
             grad_bias.add_(grad_gates[step].sum(0))
             if dtype != gates.dtype:
                 grad_gates_[step] = grad_gates[step]
@@ -299,18 +305,6 @@ def _next_memory(
     in_gate, forget_gate, candidate, _ = gates.chunk(4, 1)  # (size, dim) each
     torch.mul(forget_gate, memory, out=out).addcmul_(in_gate, candidate)
     return out if cell_clip is None else out.clamp_(-cell_clip, cell_clip)
-
-
-def _tanh_backward(
-    grad: torch.Tensor, output: torch.Tensor, out: Optional[torch.Tensor] = None
-) -> torch.Tensor:
-    if out is None:
-        return torch.ops.aten.tanh_backward(grad, output)
-    return torch.ops.aten.tanh_backward(grad, output, grad_input=out)
-
-
-def _sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    return torch.ops.aten.sigmoid_backward(grad, output, grad_input=out)
 
 
 class ProjectedLstm(torch.nn.Module):
