@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import torch
 from torch.autograd.function import once_differentiable
 
+from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
@@ -143,7 +144,6 @@ class _Recurrence(torch.autograd.Function):
     The recurrence with its gradient. It keeps the activated gates of all steps, from which the
     backward pass computes the memories again, and the gradient of each weight is one matrix product
     after the loop. No gradient reaches the initial state, where truncated back-propagation stops.
-    Matrix products have the type `dtype`, all else is float32.
     """
 
     @staticmethod
@@ -158,13 +158,10 @@ class _Recurrence(torch.autograd.Function):
         batch_sizes: List[int],
         cell_clip: Optional[float],
         proj_clip: Optional[float],
-        dtype: torch.dtype,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         initial_output, initial_memory = state
-        n_tokens, dim = inputs.size(0), initial_memory.size(1)
-        inputs, weight_input, weight_state = (
-            each.to(dtype) for each in (inputs, weight_input, weight_state)
-        )
+        n_tokens, dim, dtype = inputs.size(0), initial_memory.size(1), inputs.dtype
+        weight_input, weight_state = weight_input.to(dtype), weight_state.to(dtype)
         bias = bias.to(dtype)
         if weight_projection is not None:
             weight_projection = weight_projection.to(dtype)
@@ -172,7 +169,7 @@ class _Recurrence(torch.autograd.Function):
         memories = initial_memory.clone()  # (n_sequences, dim)
         workspace = torch.empty_like(memories)
         outputs = inputs.new_empty(n_tokens, initial_output.size(1))
-        previous_output = initial_output.to(dtype)
+        previous_output = initial_output
         # Laid out once for all steps.
         from_state = PreparedMatrix(weight_state.t())
         project = None if weight_projection is None else PreparedMatrix(weight_projection.t())
@@ -185,12 +182,12 @@ class _Recurrence(torch.autograd.Function):
             raw = from_state.product(previous_output[:size], add=from_inputs)  # (size, 4 * dim)
             # See `_tanh`.
             raw[:, 2 * dim : 3 * dim].mul_(2)
-            torch.sigmoid(raw.to(gates.dtype), out=gates[step])
+            torch.sigmoid(raw, out=gates[step])
             candidate, out_gate = gates[step].chunk(4, 1)[2:]  # (size, dim) each
             candidate.mul_(2).sub_(1)
             memory = _next_memory(gates[step], memories[:size], cell_clip, out=memories[:size])
             tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
-            hidden = tanh_memory.mul_(out_gate).to(dtype)  # (size, dim)
+            hidden = tanh_memory.mul_(out_gate)  # (size, dim)
             if project is not None:
                 hidden = project.product(hidden)  # (size, projection_dim)
                 if proj_clip is not None:
@@ -203,7 +200,7 @@ class _Recurrence(torch.autograd.Function):
         )
         ctx.batch_sizes, ctx.cell_clip, ctx.proj_clip = batch_sizes, cell_clip, proj_clip
         ctx.mark_non_differentiable(memories)
-        return outputs.to(initial_output.dtype), memories
+        return outputs, memories
 
     @staticmethod
     @once_differentiable
@@ -215,7 +212,7 @@ class _Recurrence(torch.autograd.Function):
         initial_output, initial_memory, outputs, gates = saved[4:]
         needs_inputs, needs_input, needs_state, _, needs_projection = ctx.needs_input_grad[:5]
         batch_sizes: List[int] = ctx.batch_sizes
-        dtype, dim = inputs.dtype, initial_memory.size(1)
+        dim = initial_memory.size(1)
         memories = gates.new_empty(gates.size(0), dim)  # (n_tokens, dim)
         previous_memory, start = initial_memory, 0
         for size in batch_sizes:
@@ -227,10 +224,6 @@ class _Recurrence(torch.autograd.Function):
         # Gradient of what went into the gates, in place of these if they are not needed again:
         # (n_tokens, 4 * dim)
         grad_gates = gates if may_overwrite_saved() else torch.empty_like(gates)
-        # The same, for the matrix products.
-        grad_gates_ = grad_gates
-        if dtype != gates.dtype:
-            grad_gates_ = torch.empty_like(grad_gates, dtype=dtype)
         # Gradient of the outputs before their clip: (n_tokens, projection_dim)
         grad_projected = torch.empty_like(outputs)
         # Output of the step before each step: (n_tokens, projection_dim)
@@ -252,11 +245,9 @@ class _Recurrence(torch.autograd.Function):
             grad_hidden = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if unproject is not None:
                 if ctx.proj_clip is not None:
-                    values = outputs[step].to(grad_hidden.dtype)  # (size, projection_dim)
-                    clamp_backward_(grad_hidden, values, ctx.proj_clip)
+                    clamp_backward_(grad_hidden, outputs[step], ctx.proj_clip)
                 grad_projected[step] = grad_hidden
-                # (size, dim)
-                grad_hidden = unproject.product(grad_projected[step]).to(gates.dtype)
+                grad_hidden = unproject.product(grad_hidden)  # (size, dim)
             in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
             # From here on, a gate may be overwritten by its gradient once it is not needed.
             grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].chunk(4, 1)
@@ -276,23 +267,21 @@ class _Recurrence(torch.autograd.Function):
             tanh_backward(grad_cell.mul_(in_gate), candidate, grad_candidate)
             sigmoid_backward(grad_of_in_gate, in_gate, grad_in)
             grad_bias.add_(grad_gates[step].sum(0))
-            if dtype != gates.dtype:
-                grad_gates_[step] = grad_gates[step]
             if t:
-                grad_state[:size] = to_state.product(grad_gates_[step])
+                grad_state[:size] = to_state.product(grad_gates[step])
         grads: List[Optional[torch.Tensor]] = [None] * 5
         if needs_projection:
             # (projection_dim, dim)
-            grads[4] = weight_gradient(grad_projected, memories.to(dtype))
+            grads[4] = weight_gradient(grad_projected, memories)
         del memories
         if needs_inputs:
-            grads[0] = matrix_product(grad_gates_, weight_input)  # (n_tokens, input_dim)
+            grads[0] = matrix_product(grad_gates, weight_input)  # (n_tokens, input_dim)
         if needs_input:
-            grads[1] = weight_gradient(grad_gates_, inputs)  # (4 * dim, input_dim)
+            grads[1] = weight_gradient(grad_gates, inputs)  # (4 * dim, input_dim)
         if previous_outputs is not None:
-            grads[2] = weight_gradient(grad_gates_, previous_outputs)  # (4 * dim, projection_dim)
+            grads[2] = weight_gradient(grad_gates, previous_outputs)  # (4 * dim, projection_dim)
         grads[3] = grad_bias
-        return (*(None if grad is None else grad.to(gates.dtype) for grad in grads), *[None] * 5)
+        return (*grads, *[None] * 4)
 
 
 def _next_memory(
@@ -414,7 +403,8 @@ class ProjectedLstm(torch.nn.Module):
             weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
             if recurrent_dropout and self.training:
                 weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
-            outputs, memory = _Recurrence.apply(
+            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
+            outputs, memory = recurrence.apply(
                 inputs,
                 self.input_linearity.weight,
                 weight_state,
@@ -424,7 +414,6 @@ class ProjectedLstm(torch.nn.Module):
                 packing.batch_sizes,
                 self.cell_clip,
                 self.proj_clip,
-                torch.bfloat16 if self.precision == "bfloat16" else inputs.dtype,
             )
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])

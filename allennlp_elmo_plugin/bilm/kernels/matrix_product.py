@@ -107,7 +107,10 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """
     # oneDNN copies a transposed left side, so the smaller of the two stands there.
     if grad.size(1) > rows.size(1):
-        return matrix_product(rows.t(), grad).t().contiguous()
+        left = rows.t()
+        if left.dtype == torch.bfloat16:
+            left = left.contiguous()  # oneDNN's own copy of this type takes twice as long
+        return matrix_product(left, grad).t().contiguous()
     return matrix_product(grad.t(), rows)
 
 
