@@ -16,9 +16,13 @@ from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names
+from allennlp_elmo_plugin.modules.elmo_files import (
+    elmo_sections,
+    file_names,
+    local_files,
+    local_path,
+)
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 _TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
@@ -109,8 +113,8 @@ class Configuration:
                 params = digests.without_paths(self.params(task, model, 0).as_dict(quiet=True))
                 text = json.dumps(params, sort_keys=True)
                 found[task][model] = hashlib.sha256(text.encode()).hexdigest()[:16]
-        elmo = Path(self._elmo).expanduser()
-        return {"elmo": digests.of_path(elmo) if elmo.is_dir() else self._elmo, "tasks": found}
+        elmo = local_path(self._elmo)
+        return {"elmo": self._elmo if elmo is None else digests.of_path(elmo), "tasks": found}
 
     def check(self, tasks: Iterable[str]) -> None:
         """Read the weights of each ELMo, and the data as AllenNLP does, to find errors early."""
@@ -228,5 +232,5 @@ def _files_in(path: Path) -> List[Path]:
     """List files in the order of AllenNLP's reader of CoNLL-2012, that of the file system."""
     if path.is_file():
         return [path]
-    elmo = [path / name for name in (OPTIONS_FILE, WEIGHT_FILE) if (path / name).exists()]
+    elmo = [Path(each) for each in local_files(str(path))]
     return elmo or [Path(folder, name) for folder, _, names in os.walk(path) for name in names]

@@ -21,7 +21,8 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
     """
     Return the words in a vocabulary file of bilm-tf, in the order of their ids. The file is read by
     the rule of `files/text_lines.py`, with one exception: after the first line, a byte order mark
-    is part of the word. A line `!!!MAXTERMID` is skipped. Errors call the file `source`.
+    is part of the word. A line `!!!MAXTERMID` is skipped, and so is a count after a word, which
+    some published vocabularies have; no word contains white space. Errors call the file `source`.
 
     # Raises
 
@@ -44,7 +45,10 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
                     f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
                     "unpack it with gunzip"
                 )
-            word = text.decode((without_mark(line) if number == 1 else line).strip())
+            line = (without_mark(line) if number == 1 else line).strip()
+            parts = line.split()
+            has_count = len(parts) == 2 and parts[1].isdigit()
+            word = text.decode(parts[0] if has_count else line)
             if word == IGNORED_WORD:
                 continue
             if not word:

@@ -28,14 +28,10 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     has_checkpoint,
 )
 from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.files.whole_file import Staging, is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
-from allennlp_elmo_plugin.modules.elmo_token_embedder import (
-    DEFAULT_OPTIONS_FILE,
-    DEFAULT_WEIGHT_FILE,
-)
+from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, local_files
 
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
@@ -101,14 +97,16 @@ class Elmo(Command):
         subparser.add_argument(
             "--options-file",
             type=str,
-            default=DEFAULT_OPTIONS_FILE,
-            help="options of the language model (JSON), a path or an address",
+            metavar="MODEL",
+            help="the language model: a folder, an archive (.zip, model.tar.gz) or a short name "
+            f"({', '.join(SHORT_NAMES)}); or its options (JSON), a path or an address, with "
+            "--weight-file; default: tiny, the small English model of this package",
         )
         subparser.add_argument(
             "--weight-file",
             type=str,
-            default=DEFAULT_WEIGHT_FILE,
-            help="weights of the language model (HDF5), a path or an address",
+            help="weights of the language model (HDF5), a path or an address, if --options-file is "
+            "not a whole model",
         )
         subparser.add_argument(
             "--batch-size",
@@ -372,15 +370,8 @@ def _check_inputs_stay(args: argparse.Namespace) -> None:
     """Refuse an output that would replace a file that the command reads."""
     if not os.path.exists(args.output_file):
         return
-    options, weights = args.options_file, args.weight_file
-    for name in (
-        args.input_file,
-        args.vocab_path,
-        options,
-        weights,
-        os.path.join(options, OPTIONS_FILE),
-        *(os.path.join(folder, WEIGHT_FILE) for folder in (options, weights)),
-    ):
+    model = local_files(args.options_file, args.weight_file)
+    for name in (args.input_file, args.vocab_path, *model):
         if name not in (None, STANDARD_INPUT) and os.path.exists(name):
             if os.path.samefile(name, args.output_file):
                 raise ConfigurationError(

@@ -26,6 +26,7 @@ from allennlp.common import plugins
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.quiet import import_plugins
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -53,7 +54,8 @@ class ElmoBenchmark(Command):
         subparser.add_argument(
             "--elmo",
             required=True,
-            help="folder with options.json and weights.hdf5, or the name of a published model",
+            help="folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or "
+            f"the short name of a model ({', '.join(SHORT_NAMES)})",
         )
         subparser.add_argument(
             "--data",

@@ -12,94 +12,208 @@ writes
   `allennlp elmo`, AllenNLP's own ELMo and bilm-tf read
 - `my_elmo/softmax.hdf5`: the output layer (`softmax/W`, `softmax/b`), for further training
 - `my_elmo/vocab.txt` and `my_elmo/vocabulary`: its words, as `elmo-vocab` writes them
+- `my_elmo/README.md`: a model card
+
+`allennlp elmo-export model.tar.gz my_elmo.zip --zip` writes one file, as the NLPL vector repository
+has them: a zip archive with `options.json`, `model.hdf5`, `vocab.txt` and `README.md`, which
+simple_elmo reads, too.
 """
 
 import argparse
 import os
+import shutil
+import zipfile
 from pathlib import Path
-from typing import Union
+from typing import List, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.bilm.checkpoints.weights import write_softmax, write_weights
+from allennlp_elmo_plugin.bilm.checkpoints.weights import (
+    WEIGHT_DTYPES,
+    write_softmax,
+    write_weights,
+)
 from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.data.vocabulary import (
+from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
+from allennlp_elmo_plugin.files.model_file_names import (
+    CARD_FILE,
+    CONFIG_FILE,
+    NLPL_WEIGHT_FILE,
+    OPTIONS_FILE,
+    SOFTMAX_FILE,
     VOCABULARY_FILE,
-    VOCABULARY_FOLDER,
-    write_vocabulary_folder,
+    WEIGHT_FILE,
 )
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, SOFTMAX_FILE, WEIGHT_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.models.pretrained import read_archive
+from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.models.model_card import Training, model_card
+from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
+from allennlp_elmo_plugin.modules.elmo_files import find_model
 
-_OUTPUTS = (OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, VOCABULARY_FILE, VOCABULARY_FOLDER)
+PathLike = Union[str, "os.PathLike[str]"]
+
+_OUTPUTS = (OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, VOCABULARY_FILE, VOCABULARY_FOLDER, CARD_FILE)
+_ZIPPED = (OPTIONS_FILE, NLPL_WEIGHT_FILE, VOCABULARY_FILE, CARD_FILE)
+# So that the same model makes the same archive: the earliest time that one can have.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @Subcommand.register("elmo-export")
 class ElmoExport(Command):
     """
-    `allennlp elmo-export ARCHIVE_OR_DIR OUTPUT_DIR`
+    `allennlp elmo-export MODEL OUTPUT [--zip] [--precision float16]`
     """
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
             "Write a trained language model as options.json and weights.hdf5, the layout in which "
-            "ELMo models are published, with its softmax and vocabulary beside them."
+            "ELMo models are published, with its softmax, its vocabulary and a model card."
         )
         subparser = parser.add_parser(self.name, description=description, help=description)
         subparser.add_argument(
-            "archive",
-            metavar="ARCHIVE_OR_DIR",
-            help="model.tar.gz of a bidirectional_lm, or the folder it was trained in (-s)",
+            "model",
+            metavar="MODEL",
+            help="model.tar.gz of a bidirectional_lm, or the folder it was trained in (-s); or a "
+            "model in any other layout (a zip archive, a folder, a short name)",
         )
-        subparser.add_argument("output", metavar="OUTPUT_DIR", help="new folder")
         subparser.add_argument(
-            "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT_DIR"
+            "output", metavar="OUTPUT", help="new folder, or with --zip new file"
         )
-        return self.finish(subparser, lambda args: export(args.archive, args.output, args.force))
+        subparser.add_argument(
+            "--zip",
+            action="store_true",
+            help="write a zip archive as the NLPL vector repository has it (options.json, "
+            "model.hdf5, vocab.txt, README.md), without the softmax",
+        )
+        subparser.add_argument(
+            "--precision",
+            choices=WEIGHT_DTYPES,
+            default=WEIGHT_DTYPES[0],
+            help="numbers of the weights in the file: float16 has half the size, and only this "
+            "package is sure to read it (it computes in float32)",
+        )
+        subparser.add_argument(
+            "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT"
+        )
+        return self.finish(
+            subparser,
+            lambda args: export(args.model, args.output, args.force, args.zip, args.precision),
+        )
 
 
-def export(archive: str, output: Union[str, "os.PathLike[str]"], force: bool = False) -> None:
+def export(
+    model: str,
+    output: PathLike,
+    force: bool = False,
+    zipped: bool = False,
+    precision: str = WEIGHT_DTYPES[0],
+) -> None:
     """
     Export a language model.
 
     # Parameters
 
-    archive : `str`
-        A `model.tar.gz`, or the folder of a training run, which has its best weights.
+    model : `str`
+        A `model.tar.gz`, the folder of a training run, which has its best weights, or any other
+        model; see `find_model`.
     output : `str`
-        A folder, new or empty. Its files appear when all are written.
+        A folder, new or empty, whose files appear when all are written; with `zipped` a new file.
     force : `bool`, optional (default = `False`)
-        Replace an earlier export in it.
+        Replace an earlier export.
+    zipped : `bool`, optional (default = `False`)
+        Write a zip archive in the layout of the NLPL vector repository.
+    precision : `str`, optional (default = `"float32"`)
+        Type of the weights in the file, `"float32"` or `"float16"`.
 
     # Raises
 
     `ConfigurationError`
-        The archive has no `bidirectional_lm`, the folder is not empty, or it is that of a training
-        run, which needs its own vocabulary.
+        There is no such model, the folder is not empty, the file exists, or the output is the
+        folder of a training run, which needs its own vocabulary.
     """
-    if (Path(output) / CONFIG_NAME).exists() and any(Path(output).glob("*.th")):
+    if zipped:
+        _export_file(model, output, force, precision)
+    else:
+        _export_folder(model, output, force, precision)
+
+
+def _export_folder(model: str, output: PathLike, force: bool, precision: str) -> None:
+    if (Path(output) / CONFIG_FILE).exists() and any(Path(output).glob("*.th")):
         raise ConfigurationError(
             f"{output} is the folder of a training run, whose vocabulary an export would replace; "
             "choose another output"
         )
     with output_folder(output, _OUTPUTS, force) as folder:
-        try:
-            model = read_archive(archive)
-        except (FileNotFoundError, ValueError) as error:
-            raise ConfigurationError(str(error)) from error
-        assert model.words is not None and model.softmax is not None
+        exported = _write(model, folder, Path(output).name, WEIGHT_FILE, precision)
+        files = [OPTIONS_FILE, _weights(WEIGHT_FILE, exported)]
+        if exported.softmax is not None:
+            write_softmax(folder / SOFTMAX_FILE, exported.softmax)
+            files.append(SOFTMAX_FILE)
+        if exported.words is not None:
+            write_vocabulary_folder(folder / VOCABULARY_FOLDER, exported.words)
+    _report(output, exported, files)
+
+
+def _export_file(model: str, output: PathLike, force: bool, precision: str) -> None:
+    output = os.path.expanduser(output)
+    if os.path.isfile(output) and not force:
+        raise ConfigurationError(
+            f"{output} exists; choose another output, or --force to replace it"
+        )
+    with whole_file(output) as staged:
+        folder = Path(staged).parent / "files"
+        folder.mkdir()
+        exported = _write(model, folder, Path(output).name, NLPL_WEIGHT_FILE, precision)
+        with zipfile.ZipFile(staged, "w") as archive:
+            for name in _ZIPPED:
+                if (folder / name).exists():
+                    _add(archive, folder / name)
+    _report(output, exported, [OPTIONS_FILE, _weights(NLPL_WEIGHT_FILE, exported)])
+
+
+def _add(archive: zipfile.ZipFile, path: Path) -> None:
+    member = zipfile.ZipInfo(path.name, _ZIP_TIME)
+    member.external_attr = 0o644 << 16
+    # Weights hardly compress, and a program that doesn't unpack them can find its way in them.
+    is_text = path.suffix != ".hdf5"
+    member.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
+    member.file_size = path.stat().st_size
+    with open(path, "rb") as file, archive.open(member, "w") as copy:
+        shutil.copyfileobj(file, copy, 2**20)
+
+
+def _write(
+    name: str, folder: Path, title: str, weight_file: str, precision: str
+) -> PretrainedLanguageModel:
+    """
+    Write the files that both layouts have to a folder, and return the model.
+    """
+    try:
+        with find_model(name) as source:
+            model = read_model(source, name)
+            training = Training.of(source, name)
         model.options.write(folder / OPTIONS_FILE)
-        write_weights(folder / WEIGHT_FILE, model.bilm)
-        write_softmax(folder / SOFTMAX_FILE, model.softmax)
+        write_weights(folder / weight_file, model.bilm, precision)
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    if model.words is not None:
         write_vocabulary_file(folder / VOCABULARY_FILE, model.words)
-        write_vocabulary_folder(folder / VOCABULARY_FOLDER, model.words)
-    print(
-        f"Written to {output}: {OPTIONS_FILE}, {WEIGHT_FILE} ({model.options.n_layers} layers, "
+    card = model_card(title, model, training, folder / weight_file, precision)
+    (folder / CARD_FILE).write_text(card, encoding="utf-8")
+    return model
+
+
+def _weights(name: str, model: PretrainedLanguageModel) -> str:
+    return (
+        f"{name} ({model.options.n_layers} layers, "
         f"{'both directions' if model.options.bidirectional else 'forward only'}, "
-        f"{model.bilm.get_output_dim()} numbers a token), {SOFTMAX_FILE} and the vocabulary of "
-        f"{model.options.n_tokens_vocab:,} words"
+        f"{model.bilm.get_output_dim()} numbers a token)"
     )
+
+
+def _report(output: PathLike, model: PretrainedLanguageModel, files: List[str]) -> None:
+    if model.words is not None:
+        files = [*files, f"the vocabulary of {len(model.words):,} words"]
+    print(f"Written to {output}: {', '.join(files)} and a model card, {CARD_FILE}, to complete")

@@ -41,15 +41,22 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
-from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import (
+    ADAGRAD_FILE,
+    ARCHIVE_FILE,
+    ARCHIVED_WEIGHT_FILE,
+    find_vocabulary_file,
+    find_vocabulary_names,
+    is_training_run,
+)
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
-from allennlp_elmo_plugin.models.pretrained import find_vocabulary, read_folder
+from allennlp_elmo_plugin.models.pretrained import read_folder
+from allennlp_elmo_plugin.modules.elmo_files import find_model
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-ADAGRAD_FILE = "adagrad.hdf5"
 _OUTPUTS = (ARCHIVE_FILE, ADAGRAD_FILE)
 
 # The initial value of bilm-tf's accumulators, which that of the padding keeps.
@@ -69,23 +76,25 @@ class ElmoImport(Command):
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
-            "Convert a checkpoint of bilm-tf (read without TensorFlow), or options.json and "
-            "weights.hdf5, to an archive that can be trained further, evaluated and exported."
+            "Convert a checkpoint of bilm-tf (read without TensorFlow), or a published model "
+            "(options.json and weights.hdf5), to an archive that can be trained further, evaluated "
+            "and exported."
         )
         subparser = parser.add_parser(self.name, description=description, help=description)
         subparser.add_argument(
             "source",
             metavar="SOURCE",
             help="folder with options.json and a TensorFlow checkpoint (checkpoint, model.ckpt-*), "
-            "or with options.json and weights.hdf5 and perhaps softmax.hdf5; or the path of one of "
-            "several checkpoints, without .index",
+            "or with options.json and weights.hdf5 or model.hdf5 and perhaps softmax.hdf5; a zip "
+            "archive of such files; the path of one of several checkpoints, without .index; or the "
+            "short name of a model",
         )
         subparser.add_argument("output", metavar="OUTPUT_DIR", help="new folder")
         subparser.add_argument(
             "--vocab-file",
             metavar="FILE",
             help="the vocabulary the model was trained with, one word a line (default: vocab.txt, "
-            "vocab*.txt or vocabulary/lm_tokens.txt in SOURCE)",
+            "vocab*.txt, vocabulary/lm_tokens.txt, or one of them with .gz, in SOURCE)",
         )
         subparser.add_argument(
             "-f", "--force", action="store_true", help="replace an earlier import in OUTPUT_DIR"
@@ -108,8 +117,8 @@ def import_model(
     # Parameters
 
     source : `str`
-        A folder with `options.json` and a checkpoint or `weights.hdf5`, or the prefix of a
-        checkpoint's files.
+        A folder with `options.json` and a checkpoint or `weights.hdf5`, the prefix of a
+        checkpoint's files, a zip archive or a short name; see `find_model`.
     output : `str`
         A folder, new or empty. Its files appear when all are written.
     vocab_file : `str`, optional (default = the one in `source`)
@@ -124,27 +133,26 @@ def import_model(
     """
     with output_folder(output, _OUTPUTS, force) as made:
         try:
-            report = _import_model(Path(source), made, vocab_file)
+            with find_model(os.fspath(source)) as folder:
+                report = _import_model(folder, os.fspath(source), made, vocab_file)
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(str(error)) from error
     print(f"Written to {output}: {report}")
 
 
-def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> str:
+def _import_model(folder: Path, source: str, made: Path, vocab_file: Optional[PathLike]) -> str:
     """
-    Write to the folder `made`, and return a report for the user.
+    Write the model in a folder, or with this prefix of a checkpoint, to the folder `made`. Return a
+    report for the user, to whom it is `source`.
     """
-    is_checkpoint = source.suffix == ".index" or Path(f"{source}.index").exists()
-    if source.is_file() and not is_checkpoint:
+    if is_training_run(folder):
         raise ConfigurationError(
-            f"{source} is a file, but elmo-import needs a folder, that of a checkpoint of bilm-tf "
-            "or of options.json and weights.hdf5, or the path of a checkpoint without .index. A "
-            "model.tar.gz of AllenNLP needs no import: `allennlp elmo-export` exports it, and "
-            "`pretrained_file` trains it further"
+            f"{source} is an archive of AllenNLP, or the folder of a training run, which needs no "
+            "import: `allennlp elmo-export` exports it, and `pretrained_file` trains it further"
         )
-    with find_variables(source) as variables:
-        vocabulary_path = _find_vocabulary(source, vocab_file, variables.n_words)
-        model = read_folder(source, variables, vocabulary_path)
+    with find_variables(folder) as variables:
+        vocabulary_path = _find_vocabulary(folder, vocab_file, variables.n_words)
+        model = read_folder(folder, variables, vocabulary_path, source)
         options, has_softmax = model.options, model.softmax is not None
         assert model.words is not None
         if options.n_negative_samples_batch >= len(model.words):
@@ -155,15 +163,15 @@ def _import_model(source: Path, made: Path, vocab_file: Optional[PathLike]) -> s
             _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
         del model  # whose memory the accumulators need
         n_updates = _write_accumulators(options, variables, made / ADAGRAD_FILE)
-        return _report(options, variables.source, has_softmax, n_updates)
+        return _report(options, source, has_softmax, n_updates)
 
 
 def _find_vocabulary(source: Path, vocab_file: Optional[PathLike], n_words: Optional[int]) -> Path:
     folder = source if source.is_dir() else source.parent
-    path = find_vocabulary(folder) if vocab_file is None else Path(vocab_file)
+    path = find_vocabulary_file(folder) if vocab_file is None else Path(vocab_file)
     if path is not None:
         return path
-    found = sorted(path.name for path in folder.glob("vocab*.txt"))
+    found = find_vocabulary_names(folder)
     use = "for the new softmax"
     if n_words is not None:
         use = f"of {n_words:,} words that the model was trained with"

@@ -36,11 +36,11 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.data.vocabulary import (
-    VOCABULARY_FILE,
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
 from allennlp_elmo_plugin.data.word_counts import count_in_files
+from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.progress import progress_bar
 

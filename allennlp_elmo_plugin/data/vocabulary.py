@@ -24,9 +24,8 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
 
 LM_NAMESPACE = "lm_tokens"
 
-# The two forms of a vocabulary in the output folder of a command.
 VOCABULARY_FOLDER = "vocabulary"
-VOCABULARY_FILE = "vocab.txt"
+"""The folder of AllenNLP's form of a vocabulary in the output of a command."""
 
 _MAX_PATTERN_BYTES = 2**20
 

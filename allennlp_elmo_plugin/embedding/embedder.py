@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
 from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.modules.elmo_files import or_bundled
 from allennlp_elmo_plugin.patches.compat import int_to_device, is_out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class ElmoEmbedder:
     # Parameters
 
     options_file, weight_file : `str`, optional
-        Options (JSON) and weights (HDF5) of the language model: paths, addresses, a folder or the
-        short name of a published model; see `ElmoFiles.find`. Both default to the published
-        original model.
+        Options (JSON) and weights (HDF5) of the language model: paths or addresses; or
+        `options_file` alone is a whole model: a folder, an archive or a short name; see
+        `ElmoFiles.find`. Without both, the model is `"tiny"`, which comes with this package.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
@@ -72,8 +72,8 @@ class ElmoEmbedder:
 
     def __init__(
         self,
-        options_file: str = DEFAULT_OPTIONS_FILE,
-        weight_file: str = DEFAULT_WEIGHT_FILE,
+        options_file: Optional[str] = None,
+        weight_file: Optional[str] = None,
         cuda_device: int = -1,
         vocab_to_cache: Optional[Sequence[str]] = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
@@ -83,8 +83,7 @@ class ElmoEmbedder:
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
         self.elmo_bilm = ElmoBiLm(
-            options_file,
-            weight_file,
+            *or_bundled(options_file, weight_file),
             initial_state=initial_state,
             precision=precision,
             # As many words again may come as are asked for.

@@ -1,22 +1,39 @@
 """
-Unpack files of AllenNLP's archives that anybody may have written: nothing that an archive names is
-imported, constructed or unpickled, and nothing is written except to a temporary folder.
+Unpack files of archives that anybody may have written, those of AllenNLP (`model.tar.gz`) and zip
+archives: nothing that an archive names is imported, constructed or unpickled, and nothing is
+written except to a temporary folder. That folder depends on the archive alone, only the `with`
+block that made it uses it, and it is removed at the end of that block.
+
+A zip archive is unpacked, too, although h5py could read the weights in it: HDF5 reads a file in any
+order, and a compressed member would be decompressed from its start again for each step backwards.
+Unpacked, every byte is read once, and compared with its checksum before it is used.
 """
 
 import gzip
 import os
 import posixpath
 import shutil
+import stat
 import struct
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Collection, Iterator
+from typing import IO, Any, Callable, Iterator, List, Set
 
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.model_file_names import (
+    ARCHIVED_WEIGHT_FILE,
+    CONFIG_FILE,
+    NLPL_WEIGHT_FILE,
+    OPTIONS_FILE,
+    WEIGHT_FILE,
+    is_model_file,
+    model_folders,
+)
 from allennlp_elmo_plugin.files.whole_file import DISK_FULL
 
 # Limits of the files in an archive, and of the size of a file's long header.
@@ -24,8 +41,17 @@ _MAX_MEMBERS = 10_000
 _MAX_HEADER_BYTES = 2**20
 _CHUNK_BYTES = 2**20
 
-# The errors of `gzip` and `tarfile` for damaged files.
-_ERRORS = (OSError, tarfile.TarError, EOFError, zlib.error, struct.error, ValueError, OverflowError)
+# The errors of `gzip`, `tarfile` and `zipfile` for damaged files; the last two for encryption and
+# for methods of compression that Python lacks.
+_ERRORS = (
+    *(OSError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, struct.error),
+    *(ValueError, OverflowError, RuntimeError, NotImplementedError),
+)
+
+_SUFFIXES = (".zip", ".tar.gz", ".tgz")
+_ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
+# The files of a model of ELMoForManyLangs, which the NLPL repository has, too.
+_OTHER_KIND = {"encoder.pkl", "token_embedder.pkl"}
 
 _LONG_HEADERS = (
     tarfile.XHDTYPE,
@@ -74,25 +100,92 @@ class _Decompressed:
         Refuse the file if it may not unpack to so many more bytes.
         """
         if n_bytes > self._n_left:
-            raise _Refused(
-                f"{self._source}: unpacks to more than {MAX_EXPANSION} times its size, which no "
-                "trained model does; don't use it"
-            )
+            raise _too_large(self._source)
+
+
+def is_archive(path: str) -> bool:
+    """
+    Return whether a file is an archive, by its first bytes or, if it is damaged, by its name.
+    """
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        start = file.read(2)
+    return start in (_ZIP_START, _GZIP_START) or path.endswith(_SUFFIXES)
 
 
 @contextmanager
-def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[Path]:
+def model_folder(path: str, source: str) -> Iterator[Path]:
+    """
+    Yield the folder with the files of a model: `path`, or if this is an archive a temporary folder,
+    which has its files until the end of the block. They may be in any one folder of the archive.
+
+    # Parameters
+
+    path : `str`
+        A folder or an archive.
+    source : `str`
+        Its name in errors, also in those that are raised in the block.
+
+    # Raises
+
+    `FileNotFoundError`, or `ValueError` for an archive without a model, and what `unpacked_files`
+    raises.
+    """
+    if os.path.isdir(path):
+        yield Path(path)
+        return
+    if not os.path.isfile(path):
+        raise ValueError(f"{source} is not a model.tar.gz: it is a device or a pipe")
+    names: Set[str] = set()
+
+    def is_wanted(name: str) -> bool:
+        names.add(posixpath.basename(name))
+        return is_model_file(name)
+
+    with unpacked_files(path, source, is_wanted) as unpacked:
+        folder = _folder_of_the_model(unpacked, source, names)
+        try:
+            yield folder
+        except (ValueError, FileNotFoundError) as error:
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+            raise kind(str(error).replace(os.fspath(unpacked), source)) from error
+
+
+def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
+    found = model_folders(unpacked)
+    if found[:1] == [unpacked] or len(found) == 1:
+        return found[0]
+    if found:
+        folders = sorted(folder.relative_to(unpacked).as_posix() for folder in found)
+        raise ValueError(
+            f"{source}: has several models, in the folders {', '.join(map(shown, folders))}; "
+            "unpack it, and give the folder of one"
+        )
+    if names >= _OTHER_KIND:
+        raise ValueError(
+            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
+            "be read; choose one whose archive has an options.json"
+        )
+    raise ValueError(
+        f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
+        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE} or {NLPL_WEIGHT_FILE}"
+    )
+
+
+@contextmanager
+def unpacked_files(path: str, source: str, is_wanted: Callable[[str], bool]) -> Iterator[Path]:
     """
     Unpack some of the files of an archive.
 
     # Parameters
 
     path : `str`
-        A `model.tar.gz`.
+        A `model.tar.gz` or a zip archive.
     source : `str`
         Its name in errors.
-    names : `Collection[str]`
-        The files to unpack, by their paths in the archive. Others are skipped.
+    is_wanted : `Callable[[str], bool]`
+        Whether to unpack a file, by its path in the archive. Others are skipped.
 
     # Returns
 
@@ -102,20 +195,20 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
     # Raises
 
     `ValueError` for an archive that is cut off or damaged, that unpacks to more than 100 times its
-    size (and 64 MiB), or that AllenNLP didn't write: with files or links outside of its folder,
-    devices, or links instead of `names`; `OSError` for a full disk.
+    size (and 64 MiB), or that nobody should have written: with files or links outside of its
+    folder, devices, or links instead of files that are wanted; `OSError` for a full disk.
     """
     with tempfile.TemporaryDirectory() as folder:
+        kind = "model.tar.gz"
         try:
             with open(path, "rb") as file:
-                stream = _Decompressed(file, source)
-                opened: Any = stream
-                with tarfile.open(fileobj=opened, mode="r|", tarinfo=_Member) as archive:
-                    for member in _members(archive, source):
-                        stream.check(member.size)
-                        _unpack(archive, member, Path(folder), source, names)
-                while stream.read(_CHUNK_BYTES):
-                    pass  # to the checksum at the end
+                start = file.read(2)
+                file.seek(0)
+                if start == _ZIP_START or path.endswith(".zip"):
+                    kind = "zip archive"
+                    _unpack_zip(file, Path(folder), source, is_wanted)
+                else:
+                    _unpack_tar(file, Path(folder), source, is_wanted)
         except _Refused:
             raise
         except _ERRORS as error:
@@ -123,19 +216,64 @@ def unpacked_files(path: str, source: str, names: Collection[str]) -> Iterator[P
                 message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
                 raise OSError(error.errno, message, folder) from error
             raise ValueError(
-                f"{source} is not a model.tar.gz, or one cut off ({shown(error, 200)})"
+                f"{source} is not a {kind}, or one cut off ({shown(error, 200)})"
             ) from error
         yield Path(folder)
 
 
+def _unpack_tar(
+    file: IO[bytes], folder: Path, source: str, is_wanted: Callable[[str], bool]
+) -> None:
+    stream = _Decompressed(file, source)
+    opened: Any = stream
+    with tarfile.open(fileobj=opened, mode="r|", tarinfo=_Member) as archive:
+        for member in _members(archive, source):
+            stream.check(member.size)
+            _unpack(archive, member, folder, source, is_wanted)
+    while stream.read(_CHUNK_BYTES):
+        pass  # to the checksum at the end
+
+
+def _unpack_zip(
+    file: IO[bytes], folder: Path, source: str, is_wanted: Callable[[str], bool]
+) -> None:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        _check_number(len(members), source)
+        wanted: List[zipfile.ZipInfo] = []
+        for member in members:
+            # Some programs for Windows separate folders by backslashes.
+            member.filename = member.filename.replace("\\", "/")
+            name = posixpath.normpath(member.filename)
+            if not _is_inside(name):
+                raise _outside(source, member.filename)
+            if not member.is_dir() and is_wanted(name):
+                wanted.append(member)
+        n_bytes = sum(member.file_size for member in wanted)
+        if n_bytes > allowance(os.fstat(file.fileno()).st_size):
+            raise _too_large(source)
+        for member in wanted:
+            name = posixpath.normpath(member.filename)
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG):
+                raise _no_file(source, name)
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _Refused(
+                    f"{source}: '{shown(name, 200)}' in it is compressed in a way that is not "
+                    "read; pack it with the method deflate, or without compression"
+                )
+            if (folder / name).exists():
+                raise _Refused(f"{source}: has '{shown(name, 200)}' twice; remove one")
+            _write(folder / name, archive.open(member), member.file_size)
+
+
 def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]:
-    for _ in range(_MAX_MEMBERS):
-        member = archive.next()
-        if member is None:
-            return
+    n_members = 0
+    while (member := archive.next()) is not None:
         archive.members.clear()  # type: ignore[attr-defined]  # which keeps all headers
+        n_members += 1
+        _check_number(n_members, source)
         yield member
-    raise _Refused(f"{source}: has more than {_MAX_MEMBERS:,} files; don't use it")
 
 
 def _unpack(
@@ -143,27 +281,25 @@ def _unpack(
     member: tarfile.TarInfo,
     folder: Path,
     source: str,
-    names: Collection[str],
+    is_wanted: Callable[[str], bool],
 ) -> None:
     name = posixpath.normpath(member.name)
-    problem = None
     if not _is_harmless(member, name):
-        problem = "a device, or lies or links outside of the archive"
-    elif name in names and (not member.isreg() or member.issparse()):
-        problem = "a link or a folder, not a file"
-    if problem is not None:
-        raise _Refused(
-            f"{source}: '{shown(member.name, 200)}' in it is {problem}. AllenNLP wrote no such "
-            "archive: don't use it"
-        )
-    if name in names:
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file: Any = archive.extractfile(member)
-        with open(target, "wb") as copy:
-            shutil.copyfileobj(file, copy, _CHUNK_BYTES)
-        if target.stat().st_size < member.size:
-            raise EOFError(f"{member.name!r} is cut off")
+        raise _outside(source, member.name)
+    if not is_wanted(name) or (member.isdir() and "." not in posixpath.basename(name)):
+        return  # A folder may be called `checkpoint`.
+    if not member.isreg() or member.issparse():
+        raise _no_file(source, member.name)
+    file: Any = archive.extractfile(member)
+    _write(folder / name, file, member.size)
+
+
+def _write(target: Path, file: Any, size: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "wb") as copy, file:
+        shutil.copyfileobj(file, copy, _CHUNK_BYTES)
+    if target.stat().st_size < size:
+        raise EOFError(f"{target.name!r} is cut off")
 
 
 def _is_harmless(member: tarfile.TarInfo, name: str) -> bool:
@@ -174,4 +310,34 @@ def _is_harmless(member: tarfile.TarInfo, name: str) -> bool:
         paths.append(posixpath.normpath(member.linkname))
     elif not (member.isreg() or member.isdir()):
         return False
-    return not any(posixpath.isabs(path) or path.split("/")[0] == ".." for path in paths)
+    return all(map(_is_inside, paths))
+
+
+def _is_inside(path: str) -> bool:
+    return not posixpath.isabs(path) and path.split("/")[0] != ".."
+
+
+def _check_number(n_members: int, source: str) -> None:
+    if n_members > _MAX_MEMBERS:
+        raise _Refused(f"{source}: has more than {_MAX_MEMBERS:,} files; don't use it")
+
+
+def _outside(source: str, name: str) -> _Refused:
+    return _Refused(
+        f"{source}: '{shown(name, 200)}' in it is a device, or lies or links outside of the "
+        "archive. Nobody packs a model like this: don't use it"
+    )
+
+
+def _no_file(source: str, name: str) -> _Refused:
+    return _Refused(
+        f"{source}: '{shown(name, 200)}' in it is a link or a folder, not a file. Nobody packs a "
+        "model like this: don't use it"
+    )
+
+
+def _too_large(source: str) -> _Refused:
+    return _Refused(
+        f"{source}: unpacks to more than {MAX_EXPANSION} times its size, which no trained model "
+        "does; don't use it"
+    )

@@ -1,9 +1,140 @@
 """
-The names of a model's files, for all modules that read or write them.
+The names of a model's files, for all modules that read or write them, and the rules by which the
+files of other publishers are found in a folder.
 """
+
+import posixpath
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import List, Optional, Sequence
 
 OPTIONS_FILE = "options.json"
 WEIGHT_FILE = "weights.hdf5"
+NLPL_WEIGHT_FILE = "model.hdf5"
+"""The name in the NLPL vector repository, which simple_elmo reads."""
 SOFTMAX_FILE = "softmax.hdf5"
+ADAGRAD_FILE = "adagrad.hdf5"
+VOCABULARY_FILE = "vocab.txt"
+CARD_FILE = "README.md"
 ARCHIVE_FILE = "model.tar.gz"
 ARCHIVED_WEIGHT_FILE = "weights.th"
+RUN_WEIGHT_FILE = "best.th"
+CONFIG_FILE = "config.json"
+METRICS_FILE = "metrics.json"
+
+# What a model may consist of, in a folder or an archive; the names of folders don't count.
+_PATTERNS = (
+    f"*{OPTIONS_FILE}",
+    "*.hdf5",
+    "vocab*.txt",
+    "vocab*.txt.gz",
+    # An archive of AllenNLP and its vocabulary
+    CONFIG_FILE,
+    METRICS_FILE,
+    ARCHIVED_WEIGHT_FILE,
+    "lm_tokens.txt",
+    "non_padded_namespaces.txt",
+    # A checkpoint of TensorFlow
+    "checkpoint",
+    "*.index",
+    "*.data-?????-of-?????",
+)
+
+
+def is_model_file(path: str) -> bool:
+    """
+    Return whether a file of an archive, by its path there, may be part of a language model. Hidden
+    files are not, such as those that macOS adds to zip archives (`__MACOSX/._options.json`).
+    """
+    *folders, name = path.split("/")
+    is_hidden = name.startswith(".") or "__MACOSX" in folders
+    return not is_hidden and any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
+
+
+def find_options_file(folder: Path) -> Optional[Path]:
+    """
+    Return the options in a folder: options.json, or the only file whose name ends like this.
+
+    # Raises
+
+    `ValueError` that names the files, if there are several.
+    """
+    return _find(folder, [OPTIONS_FILE], f"*{OPTIONS_FILE}")
+
+
+def find_weight_file(folder: Path) -> Optional[Path]:
+    """
+    Return the HDF5 weights in a folder: weights.hdf5, or model.hdf5; or, with `NAME_options.json`,
+    `NAME_weights.hdf5`; or the only HDF5 file, apart from those of a softmax and of Adagrad.
+
+    # Raises
+
+    `ValueError` that names the files, if there are several.
+    """
+    names = [WEIGHT_FILE, NLPL_WEIGHT_FILE]
+    others = _names(folder, f"*{OPTIONS_FILE}")
+    if len(others) == 1:
+        names.append(others[0][: -len(OPTIONS_FILE)] + WEIGHT_FILE)
+    return _find(folder, names, "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
+
+
+def find_vocabulary_file(folder: Path) -> Optional[Path]:
+    """
+    Return the vocabulary in a folder, one word a line: vocab.txt, one in AllenNLP's form, or the
+    only other `vocab*.txt`; each of them may be compressed (`.gz`).
+    """
+    for name in (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"):
+        if (folder / name).exists():
+            return folder / name
+    found = find_vocabulary_names(folder)
+    return folder / found[0] if len(found) == 1 else None
+
+
+def find_vocabulary_names(folder: Path) -> List[str]:
+    """Return the names of all vocabularies in a folder."""
+    return sorted([*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")])
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a folder has a checkpoint of TensorFlow."""
+    return (folder / "checkpoint").is_file() or any(folder.glob("*.index"))
+
+
+def is_training_run(folder: Path) -> bool:
+    """
+    Return whether a folder is that of a training run of AllenNLP, or has the files of its archive.
+    """
+    if not (folder / CONFIG_FILE).exists():
+        return False
+    weights = (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE)
+    return any((folder / name).exists() for name in weights) or not _names(folder, "*.hdf5")
+
+
+def model_folders(folder: Path) -> List[Path]:
+    """
+    Return the folders within a folder, itself first, that have options or the files of an archive.
+    """
+    found = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    return [
+        path for path in found if _names(path, f"*{OPTIONS_FILE}") or (path / CONFIG_FILE).is_file()
+    ]
+
+
+def _find(
+    folder: Path, names: Sequence[str], pattern: str, others: Sequence[str] = ()
+) -> Optional[Path]:
+    for name in names:
+        if (folder / name).exists():
+            return folder / name
+    found = [name for name in _names(folder, pattern) if name not in others]
+    if len(found) > 1:
+        raise ValueError(
+            f"{folder}: has {', '.join(found)}, so it is not clear which belong together; give the "
+            f"paths of both files, or name the ones that are meant {' or '.join(names)}"
+        )
+    return folder / found[0] if found else None
+
+
+def _names(folder: Path, pattern: str) -> List[str]:
+    found = (posixpath.basename(path.as_posix()) for path in folder.glob(pattern))
+    return sorted(name for name in found if not name.startswith("."))

@@ -24,11 +24,8 @@ from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
-from allennlp_elmo_plugin.models.pretrained import (
-    PretrainedLanguageModel,
-    read_pretrained,
-    set_options,
-)
+from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.modules.language_model_archive import set_options
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.machines import is_local_primary
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
@@ -67,11 +64,12 @@ class BidirectionalLanguageModel(Model):
     options_file : `str`, optional (default = `None`)
         An options.json, in place of `options`.
     pretrained_file : `str`, optional (default = `None`)
-        A language model to start from: an archive of a `bidirectional_lm`; a folder with
-        options.json and weights.hdf5, and optionally softmax.hdf5 and vocab.txt, as `elmo-export`
-        writes them; or a folder with a checkpoint of bilm-tf and its vocabulary. Its options are
-        the default. If its vocabulary differs, the words of both keep their rows in the softmax and
-        in a token embedding, and the others start fresh.
+        A language model to start from: an archive of a `bidirectional_lm`; a folder or zip archive
+        with options.json and weights.hdf5 or model.hdf5, and optionally softmax.hdf5 and vocab.txt,
+        as `elmo-export` writes them; a folder with a checkpoint of bilm-tf and its vocabulary; or a
+        short name. See `find_model`. Its options are the default. If its vocabulary differs, the
+        words of both keep their rows in the softmax and in a token embedding, and the others start
+        fresh.
 
         The options are also written to `options.json` in the folder of the training run. With
         `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and

@@ -31,7 +31,7 @@ class Elmo(torch.nn.Module, FromParams):
     outputs and parameter names.
 
     ```python
-    elmo = Elmo("options.json", "weights.hdf5", num_output_representations=1, dropout=0.0)
+    elmo = Elmo("tiny", dropout=0.0)  # or Elmo("options.json", "weights.hdf5", 1, dropout=0.0)
     output = elmo(batch_to_ids([["A", "sentence", "."]]))
     output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
     ```
@@ -43,9 +43,10 @@ class Elmo(torch.nn.Module, FromParams):
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5 of the biLM: paths, addresses, a folder with both or the short
-        name of a published model; see `ElmoFiles.find`.
-    num_output_representations : `int`
+        options.json and weights.hdf5 of the biLM: paths or addresses; or `options_file` alone is a
+        whole model: a folder, an archive or a short name, such as `"tiny"`, the model in this
+        package. See `ElmoFiles.find`.
+    num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
     requires_grad : `bool`, optional (default = `False`)
         Whether the biLM itself is trained.
@@ -81,8 +82,8 @@ class Elmo(torch.nn.Module, FromParams):
     def __init__(
         self,
         options_file: Optional[str],
-        weight_file: Optional[str],
-        num_output_representations: int,
+        weight_file: Optional[str] = None,
+        num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
@@ -97,7 +98,10 @@ class Elmo(torch.nn.Module, FromParams):
         super().__init__()
         if module is None:
             if options_file is None:
-                raise ConfigurationError("Elmo needs options_file and weight_file, or module")
+                raise ConfigurationError(
+                    'Elmo needs options_file and weight_file, the name of a model ("tiny", '
+                    '"original", a folder or an archive) as options_file, or module'
+                )
             module = ElmoBiLm(
                 options_file,
                 weight_file,

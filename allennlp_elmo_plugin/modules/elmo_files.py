@@ -1,18 +1,45 @@
 """
-The two files of a pretrained ELMo: find or download them, open them, and find them in a config.
+The files of a pretrained ELMo: find or download a model by any of its names, open it, and find the
+names in a config.
 """
 
+import logging
 import os
+import tempfile
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
 
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, read_options
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
+    Hdf5Variables,
+    SavedVariables,
+    load,
+    read_options,
+)
+from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
+from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.json_file import read_json_object
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.model_archive import is_archive, model_folder
+from allennlp_elmo_plugin.files.model_file_names import (
+    OPTIONS_FILE,
+    WEIGHT_FILE,
+    find_options_file,
+    find_weight_file,
+    has_checkpoint,
+    is_training_run,
+)
+from allennlp_elmo_plugin.modules.language_model_archive import PUBLISHED_ADDRESS, open_published
+
+logger = logging.getLogger(__name__)
+
+_BUNDLED = "tiny"
+BUNDLED_MODEL = Path(__file__).resolve().parents[1] / "pretrained" / _BUNDLED
+"""The folder of the model that comes with this package."""
 
 _PUBLISHED_MODELS = {
     "small": "2x1024_128_2048cnn_1xhighway",
@@ -22,10 +49,12 @@ _PUBLISHED_MODELS = {
 }
 """The published English models by their short names."""
 
+SHORT_NAMES = (_BUNDLED, *_PUBLISHED_MODELS)
+
 
 def _published(name: str, file_name: str) -> str:
     model = _PUBLISHED_MODELS[name]
-    return f"https://allennlp.s3.amazonaws.com/models/elmo/{model}/elmo_{model}_{file_name}"
+    return f"{PUBLISHED_ADDRESS}{model}/elmo_{model}_{file_name}"
 
 
 DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_FILE)
@@ -34,7 +63,8 @@ DEFAULT_WEIGHT_FILE = _published("original", WEIGHT_FILE)
 
 class ElmoFiles(NamedTuple):
     """
-    The two files of a pretrained ELMo, on this machine.
+    The two files of a pretrained ELMo, on this machine. For a model in other files (an archive, a
+    checkpoint of bilm-tf, a training run) both are the same path.
     """
 
     options_file: str
@@ -48,32 +78,50 @@ class ElmoFiles(NamedTuple):
         # Parameters
 
         options_file, weight_file : `str`
-            Each of them a path, an address, a folder with `options.json` and `weights.hdf5` (as
-            `allennlp elmo-export` writes it), or the short name of a published model: `small`,
-            `medium`, `original` or `original-5.5b`. If `options_file` is a folder or a short name,
-            `weight_file` may be left out, or be its default.
+            The path or address of each file; or `options_file` is a whole model, and `weight_file`
+            is left out, its default, or the same. A whole model is
+
+            - a folder with `options.json` and `weights.hdf5`, as `allennlp elmo-export` writes it.
+              Other names are found, too: `model.hdf5` (simple_elmo), `NAME_options.json` and
+              `NAME_weights.hdf5` (AllenNLP), or the only files that end with `options.json` and
+              `.hdf5`;
+            - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
+            - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
+            - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of
+              several checkpoints, without `.index`;
+            - a short name: `tiny`, the model in this package, or of the published models `small`,
+              `medium`, `original` or `original-5.5b`. A folder of that name with a model in it
+              comes first.
 
         # Raises
 
-        `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded; they
-        name the value and the fix.
+        `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded or is
+        ambiguous; they name the value and the fix.
         """
         options_file = os.path.expanduser(options_file)
-        if os.path.isdir(options_file) or _is_short_name(options_file):
-            if weight_file in (None, DEFAULT_WEIGHT_FILE):
-                weight_file = options_file
+        weight_file = None if weight_file is None else os.path.expanduser(weight_file)
+        is_alone = weight_file in (None, DEFAULT_WEIGHT_FILE, options_file)
+        if is_alone and _is_one_path(options_file):
+            return cls(options_file, options_file)
+        found = find_file(options_file, OPTIONS_FILE, "options_file")
+        if is_archive(found):
+            if not is_alone:
+                raise ConfigurationError(
+                    f"options_file {options_file!r} is the archive of a whole model; leave out the "
+                    f"weight_file {weight_file!r}"
+                )
+            return cls(found, found)
+        if is_alone and (os.path.isdir(options_file) or is_short_name(options_file)):
+            weight_file = options_file
         if weight_file is None:
             raise ConfigurationError(
-                f"options_file {options_file!r} needs its weight_file: only a folder or the short "
-                "name of a published model has both"
+                f"options_file {options_file!r} needs its weight_file: only a folder, an archive "
+                "or the short name of a model has both"
             )
-        return cls(
-            find_file(options_file, OPTIONS_FILE, "options_file"),
-            find_file(os.path.expanduser(weight_file), WEIGHT_FILE, "weight_file"),
-        )
+        return cls(found, find_file(weight_file, WEIGHT_FILE, "weight_file"))
 
     @contextmanager
-    def open(self) -> Iterator[Tuple[BiLmOptions, Hdf5Variables]]:
+    def open(self) -> Iterator[Tuple[BiLmOptions, SavedVariables]]:
         """
         Open the weights, and read the options, completed by them.
 
@@ -85,47 +133,208 @@ class ElmoFiles(NamedTuple):
         import h5py
 
         try:
-            values = read_json_object(self.options_file)
-        except ValueError as error:
-            if os.path.isfile(self.options_file) and h5py.is_hdf5(self.options_file):
-                raise ConfigurationError(
-                    f"options_file {self.options_file!r} is a weight file (HDF5), not the options "
-                    "(JSON): exchange options_file and weight_file"
-                ) from error
-            raise ConfigurationError(str(error)) from error
-        try:
+            if self._is_one_path:
+                path = self.options_file
+                with _opened(path, path) as folder, open_published(folder, path) as opened:
+                    yield opened
+                return
+            try:
+                values = read_json_object(self.options_file)
+            except ValueError as error:
+                if os.path.isfile(self.options_file) and h5py.is_hdf5(self.options_file):
+                    raise ConfigurationError(
+                        f"options_file {self.options_file!r} is a weight file (HDF5), not the "
+                        "options (JSON): exchange options_file and weight_file"
+                    ) from error
+                raise
             with Hdf5Variables(self.weight_file) as variables:
                 yield read_options(values, self.options_file, variables), variables
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
 
+    @property
+    def _is_one_path(self) -> bool:
+        return self.options_file == self.weight_file and _is_one_path(self.options_file)
 
-def _is_short_name(value: str) -> bool:
-    return value in _PUBLISHED_MODELS and not os.path.isfile(value)
+    def as_two_files(self, folder: Path) -> "ElmoFiles":
+        """
+        Return the two files of this model. If it is in other files, write them to `folder`.
+        """
+        if not self._is_one_path:
+            return self
+        with self.open() as (options, variables):
+            variables.check(datasets(options))
+            bilm = BiLm(options, device="meta")
+            load(bilm, datasets(options), variables)
+        made = ElmoFiles(str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE))
+        options.write(made.options_file)
+        write_weights(made.weight_file, bilm)
+        return made
+
+
+def or_bundled(options_file: Optional[str], weight_file: Optional[str]) -> Tuple[str, str]:
+    """
+    Return the names of the two files for a user who may have named neither, which is the bundled
+    model and is logged, or only one, with which the other is that of AllenNLP's default.
+    """
+    if options_file is None and weight_file is None:
+        logger.warning(
+            'No model was named: using "%s", the small English model of this package. "original" '
+            "is the published model that AllenNLP used.",
+            _BUNDLED,
+        )
+        return str(BUNDLED_MODEL), str(BUNDLED_MODEL)
+    return options_file or DEFAULT_OPTIONS_FILE, weight_file or DEFAULT_WEIGHT_FILE
+
+
+@contextmanager
+def find_model(name: str) -> Iterator[Path]:
+    """
+    Yield the folder with the files of a language model, or the prefix of its checkpoint. The files
+    of an archive, and those that are downloaded one by one, are in a temporary folder until the end
+    of the block.
+
+    # Parameters
+
+    name : `str`
+        A whole model, as `ElmoFiles.find` describes it, or the address of an archive.
+
+    # Raises
+
+    `FileNotFoundError` for a path, `ValueError` for an archive that can't be read,
+    `ConfigurationError` for what can't be downloaded.
+    """
+    path = os.path.expanduser(name)
+    if is_short_name(path):
+        if path == _BUNDLED:
+            yield BUNDLED_MODEL
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for file, own_name in zip(ElmoFiles.find(path), (OPTIONS_FILE, WEIGHT_FILE)):
+                os.symlink(os.path.abspath(file), os.path.join(folder, own_name))
+            yield Path(folder)
+        return
+    if not _is_checkpoint(path):
+        try:
+            path = _download(path, name, "model")
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"There is no archive or folder {name}, no checkpoint {name}.index, nor is it the "
+                f"short name of a model ({', '.join(SHORT_NAMES)})"
+            ) from error
+    with _opened(path, name) as found:
+        yield found
+
+
+@contextmanager
+def _opened(path: str, source: str) -> Iterator[Path]:
+    if _is_checkpoint(path):
+        yield Path(path)
+    else:
+        with model_folder(path, source) as folder:
+            yield folder
+
+
+def _is_one_path(path: str) -> bool:
+    """
+    Return whether this is a whole model on this machine whose options and weights are not two files
+    of the published layout.
+    """
+    if not os.path.isdir(path):
+        return is_archive(path) or _is_checkpoint(path)
+    folder = Path(path)
+    if is_training_run(folder):
+        return True
+    return has_checkpoint(folder) and _find_in(path, WEIGHT_FILE, "options_file") is None
+
+
+def _is_checkpoint(path: str) -> bool:
+    return path.endswith(".index") or (not os.path.exists(path) and os.path.exists(f"{path}.index"))
+
+
+def is_short_name(value: str) -> bool:
+    """
+    Return whether this is the short name of a model, and no folder with a model in it.
+    """
+    if value not in SHORT_NAMES or os.path.isfile(value):
+        return False
+    return not os.path.isdir(value) or not (
+        is_training_run(Path(value)) or _find_in(value, OPTIONS_FILE, "options_file")
+    )
+
+
+def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
+    """
+    Return the options or the weights in a folder; `file_name` says which.
+    """
+    find = find_options_file if file_name == OPTIONS_FILE else find_weight_file
+    try:
+        found = find(Path(folder))
+    except ValueError as error:
+        raise ConfigurationError(f"{argument}: {error}") from error
+    return None if found is None else str(found)
+
+
+def local_path(name: str) -> Optional[Path]:
+    """
+    Return the path of a model on this machine; `None` if it is downloaded.
+    """
+    path = Path(name).expanduser()
+    if is_short_name(str(path)):
+        return BUNDLED_MODEL if name == _BUNDLED else None
+    return path if path.exists() else None
+
+
+def local_files(*names: Optional[str]) -> List[str]:
+    """
+    Return the paths of the files that `options_file` and `weight_file` mean and that are not
+    downloaded.
+    """
+    found: List[Optional[str]] = []
+    for name in names:
+        path = os.path.expanduser(name or "")
+        if os.path.isdir(path):
+            found += [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
+        else:
+            found.append(path)
+    return [path for path in found if path and os.path.exists(path)]
 
 
 def find_file(value: str, file_name: str, argument: str) -> str:
     """
     Return the local path of a file of an ELMo, or download it. `value` is the file, its folder, its
-    address or the short name of a published model; `argument` is its name in errors.
+    address or the short name of a model; `argument` is its name in errors.
     """
-    address = os.path.join(value, file_name) if os.path.isdir(value) else value
-    if _is_short_name(value) and not os.path.isfile(address):
-        address = _published(value, file_name)
+    address = value
+    if is_short_name(value):
+        is_bundled = value == _BUNDLED
+        address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
+    elif os.path.isdir(value):
+        address = _find_in(value, file_name, argument) or os.path.join(value, file_name)
     try:
-        return cached_path(address)
+        return _download(address, value, argument)
     except FileNotFoundError as error:
-        if "://" in address:
-            raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
-        hint = f"nor is it one of the published models {list(_PUBLISHED_MODELS)}"
+        hint = f"nor is it the short name of a model ({', '.join(SHORT_NAMES)})"
         if os.path.isdir(value):
             hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
+
+
+def _download(address: str, value: str, argument: str) -> str:
+    """
+    Return the local path of an address or path. `value` is what the user named.
+    """
+    try:
+        return cached_path(address)
+    except FileNotFoundError as error:
+        if "://" not in address:
+            raise
+        raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
     except Exception as error:  # of any of the libraries that know how to download
         raise ConfigurationError(
             f"{argument} {value!r}: cannot download {address}, and it is not in AllenNLP's cache "
-            f"{CACHE_DIRECTORY} ({type(error).__name__}: {error}). Without a connection, give the "
-            "path of a file that was downloaded elsewhere"
+            f"{CACHE_DIRECTORY} ({type(error).__name__}: {shown(error, 200)}). Without a "
+            "connection, give the path of a file that was downloaded elsewhere"
         ) from error
 
 

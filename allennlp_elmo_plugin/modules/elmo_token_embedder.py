@@ -28,9 +28,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
     # Parameters
 
     options_file, weight_file : `str`, optional
-        Options (JSON) and weights (HDF5) of the language model: paths, addresses, a folder or the
-        short name of a published model; see `ElmoFiles.find`. Both default to the published
-        original model.
+        Options (JSON) and weights (HDF5) of the language model: paths or addresses; or
+        `options_file` alone is a whole model: a folder, an archive or a short name; see
+        `ElmoFiles.find`. Both default to the published original model, as in AllenNLP.
     do_layer_norm : `bool`, optional (default = `False`)
         Normalise each layer before the layers are mixed.
     dropout : `float`, optional (default = `0.5`)

@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import tarfile
+import tempfile
 from os import PathLike
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from allennlp.common import Params
@@ -20,7 +22,11 @@ from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, ARCHIVED_WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import (
+    ARCHIVE_FILE,
+    ARCHIVED_WEIGHT_FILE,
+    METRICS_FILE,
+)
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
 
@@ -44,8 +50,9 @@ def archive_model(
     """
     Write the archive that AllenNLP's function of this name writes, and add the ELMo files that the
     config names, so that the archive loads where they are not. If they can't be found, they are
-    left out with a warning. AllenNLP without this package loads such an archive too, but needs the
-    files in the places that the config names.
+    left out with a warning. The metrics of the run, if there are any, are in the archive, too, for
+    the model card of `elmo-export`. AllenNLP without this package loads such an archive too, but
+    needs the files in the places that the config names.
 
     The archive replaces an earlier one when it is complete. Nothing else in `serialization_dir`
     changes.
@@ -78,25 +85,36 @@ def archive_model(
                 logger.warning("meta file %s does not exist", path)
             else:
                 archive.add(os.path.realpath(path), name)  # the target of a link
+        metrics_path = os.path.join(folder, METRICS_FILE)
+        if os.path.exists(metrics_path) and METRICS_FILE not in (include_in_archive or []):
+            archive.add(os.path.realpath(metrics_path), METRICS_FILE)
         for pattern in include_in_archive or []:
             for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
                 archive.add(path, os.path.relpath(path, folder))
-        _add_elmo_files(archive, _find_elmo_files(config_path))
+        with tempfile.TemporaryDirectory() as made:
+            _add_elmo_files(archive, _find_elmo_files(config_path, Path(made)))
     return target
 
 
-def _find_elmo_files(config_path: str) -> Dict[str, Tuple[str, str]]:
+def _find_elmo_files(config_path: str, made: Path) -> Dict[str, Tuple[str, str]]:
     """
     Return the ELMo files of a config by their places there: the name of each in the config, and its
-    path on this machine. There are none if one of them can't be found.
+    path on this machine. There are none if one of them can't be found. Models in other files, such
+    as zip archives, are written as the two files to the folder `made`.
     """
     files: Dict[str, Tuple[str, str]] = {}
+    two_files: Dict[ElmoFiles, ElmoFiles] = {}
     try:
         with open(config_path, encoding="utf-8") as file:
             config = json.load(file)
         for place, section in elmo_sections(config):
             names = file_names(section)
-            for (argument, name), path in zip(names.items(), ElmoFiles.find(*names.values())):
+            found = ElmoFiles.find(*names.values())
+            if found not in two_files:
+                folder = made / str(len(two_files))
+                folder.mkdir()
+                two_files[found] = found.as_two_files(folder)
+            for (argument, name), path in zip(names.items(), two_files[found]):
                 files[f"{place}.{argument}"] = name, os.path.realpath(path)
     except Exception as error:  # of a config or download: no reason to lose the model
         logger.warning("The archive is made without its ELMo files: %s", error)

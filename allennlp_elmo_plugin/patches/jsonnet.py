@@ -12,8 +12,9 @@ from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file
+from allennlp_elmo_plugin.files.model_archive import is_archive
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.names import replace_attribute
 
 
@@ -24,7 +25,7 @@ def elmo_model(name: str) -> Dict[str, Any]:
     # Parameters
 
     name : `str`
-        The folder of an ELMo, or the short name of a published one; see `ElmoFiles.find`.
+        The folder or the archive of an ELMo, or a short name; see `ElmoFiles.find`.
 
     # Returns
 
@@ -36,20 +37,40 @@ def elmo_model(name: str) -> Dict[str, Any]:
 
     `FileNotFoundError`, `ConfigurationError` or `ValueError` that names what is missing or wrong.
     """
-    folder = os.path.expanduser(name)
-    if os.path.isfile(folder):
-        raise ConfigurationError(f"ELMO {name!r}: a file, where its folder must be given")
-    is_folder = os.path.isdir(folder)
-    if os.path.isfile(os.path.join(folder, WEIGHT_FILE)):
-        with ElmoFiles.find(folder).open() as (options, _):
-            pass
+    path = os.path.expanduser(name)
+    if os.path.isfile(path) and not is_archive(path):
+        raise ConfigurationError(
+            f"ELMO {name!r}: a file, where its folder must be given, or an archive"
+        )
+    if is_short_name(path):
+        files = ElmoFiles(name, name)
+        options = BiLmOptions.from_file(find_file(name, OPTIONS_FILE, "ELMO"))
     else:
-        options = BiLmOptions.from_file(find_file(folder, OPTIONS_FILE, "ELMO"))
+        files = ElmoFiles.find(path)
+        if is_archive(files.options_file):
+            state = os.stat(files.options_file)
+            options = _options_in_archive(files, state.st_size, state.st_mtime_ns)
+        else:
+            options = _options(files)
     return {
-        "options_file": os.path.join(folder, OPTIONS_FILE) if is_folder else name,
-        "weight_file": os.path.join(folder, WEIGHT_FILE) if is_folder else name,
+        "options_file": files.options_file,
+        "weight_file": files.weight_file,
         "dim": len(options.directions) * options.projection_dim,
     }
+
+
+def _options(files: ElmoFiles) -> BiLmOptions:
+    with files.open() as (options, _):
+        return options
+
+
+@functools.lru_cache(maxsize=8)
+def _options_in_archive(files: ElmoFiles, size: int, changed: int) -> BiLmOptions:
+    """
+    Return the options in an archive, which takes seconds to unpack, while a configuration may be
+    evaluated many times. They are kept for a path, a size and a time of the last change.
+    """
+    return _options(files)
 
 
 def apply() -> None:

@@ -31,7 +31,14 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.files.model_file_names import SOFTMAX_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.model_file_names import (
+    CONFIG_FILE,
+    RUN_WEIGHT_FILE,
+    SOFTMAX_FILE,
+    WEIGHT_FILE,
+    find_weight_file,
+    has_checkpoint,
+)
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -303,6 +310,45 @@ class TensorVariables(SavedVariables):
         yield 0, values
 
 
+class PublishedTensors(SavedVariables):
+    """
+    The parameters of the biLM in a file of `torch.save`, under the names and in the shapes of the
+    published layout.
+
+    # Parameters
+
+    variables : `TensorVariables`
+    options : `BiLmOptions`
+        Those that `read_options` completed.
+    """
+
+    def __init__(self, variables: TensorVariables, options: BiLmOptions) -> None:
+        table = list(datasets(options))
+        variables.check_size(table)
+        parameters = BiLm(options, device="meta").state_dict()
+        variables.check(
+            (Dataset(f"bilm.{name}", tuple(each.shape), []) for name, each in parameters.items()),
+            parts=("bilm.",),
+        )
+        super().__init__(variables.source, {dataset.name: dataset.shape for dataset in table})
+        self._variables = variables
+        self._datasets = {dataset.name: dataset for dataset in table}
+
+    def blocks(
+        self, name: str, out: Optional[numpy.ndarray] = None
+    ) -> Iterator[Tuple[int, numpy.ndarray]]:
+        dataset = self._datasets[name]
+        parameters = {
+            parameter: torch.from_numpy(block)
+            for parameter in {part.parameter for part in dataset.parts}
+            for _, block in self._variables.blocks(f"bilm.{parameter}")
+        }
+        values = dataset.get(parameters).numpy()
+        if out is not None:
+            numpy.copyto(out, values)
+        yield 0, values
+
+
 # Parameters that determine the options: their names, the datasets that have their numbers, and the
 # shape of the dataset from that of the parameter.
 _ENCODER, _LSTM = r"bilm\._token_embedder\.", r"bilm\._elmo_lstm\.{}_layer_(\d+)\.input_linearity"
@@ -325,21 +371,21 @@ def _twice(source: str, name: str, other: str) -> str:
 def find_variables(folder: Path) -> SavedVariables:
     """
     Open the variables in a folder, or in the TensorFlow checkpoint whose files have this prefix. A
-    folder has a checkpoint, or weights.hdf5 and perhaps softmax.hdf5; if it has both, they are
-    those of the checkpoint, which has more.
+    folder has a checkpoint, or HDF5 weights (see `find_weight_file`) and perhaps softmax.hdf5; if
+    it has both, they are those of the checkpoint, which has more.
 
     # Raises
 
     `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
-    is_folder = folder.is_dir()
-    if not is_folder or (folder / "checkpoint").is_file() or any(folder.glob("*.index")):
+    if not folder.is_dir() or has_checkpoint(folder):
         return CheckpointVariables(TensorFlowCheckpoint(folder))
-    weight_file, softmax_file = folder / WEIGHT_FILE, folder / SOFTMAX_FILE
-    if not weight_file.exists():
+    weight_file, softmax_file = find_weight_file(folder), folder / SOFTMAX_FILE
+    if weight_file is None:
         raise FileNotFoundError(
             f"{folder}: there is neither a checkpoint of TensorFlow (checkpoint, model.ckpt-*) nor "
-            f"a {WEIGHT_FILE}"
+            f"a {WEIGHT_FILE} or other HDF5 file, and the folder is not that of a training run "
+            f"({CONFIG_FILE}, {RUN_WEIGHT_FILE})"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
 

@@ -19,6 +19,9 @@ from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
 
 PathLike = Union[str, "os.PathLike[str]"]
 
+WEIGHT_DTYPES = ("float32", "float16")
+"""Types of the numbers that are written. Numbers of any floating-point type are read."""
+
 
 def read_weights(path: PathLike, model: BiLm) -> None:
     """
@@ -35,12 +38,17 @@ def read_weights(path: PathLike, model: BiLm) -> None:
         load(model, datasets(model.options, model.forget_bias), variables)
 
 
-def write_weights(path: PathLike, bilm: BiLm) -> None:
+def write_weights(path: PathLike, bilm: BiLm, dtype: str = WEIGHT_DTYPES[0]) -> None:
     """
     Write a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
-    read the same numbers from it.
+    read the same numbers from it, unless `dtype` is `"float16"`, which rounds them and has half the
+    size.
+
+    # Raises
+
+    `ValueError` for a number that float16 can't express.
     """
-    _write(path, bilm, datasets(bilm.options, bilm.forget_bias))
+    _write(path, bilm, datasets(bilm.options, bilm.forget_bias), dtype)
 
 
 def write_softmax(path: PathLike, softmax: Softmax) -> None:
@@ -51,7 +59,12 @@ def write_softmax(path: PathLike, softmax: Softmax) -> None:
     _write(path, softmax, softmax_datasets(*softmax.weight.shape))
 
 
-def _write(path: PathLike, model: torch.nn.Module, table: Iterable[Dataset]) -> None:
+def _write(
+    path: PathLike,
+    model: torch.nn.Module,
+    table: Iterable[Dataset],
+    dtype: str = WEIGHT_DTYPES[0],
+) -> None:
     import h5py
 
     parameters = model.state_dict()
@@ -61,4 +74,9 @@ def _write(path: PathLike, model: torch.nn.Module, table: Iterable[Dataset]) -> 
         h5py.File(file, "w") as weight_file,
     ):
         for dataset in table:
-            weight_file.create_dataset(dataset.name, data=dataset.get(parameters).numpy())
+            values = dataset.get(parameters)
+            if dtype == "float16" and not bool(values.half().isfinite().all()):
+                raise ValueError(
+                    f"{dataset.name!r} has numbers beyond those of float16 (65,504); write float32"
+                )
+            weight_file.create_dataset(dataset.name, data=values.numpy(), dtype=dtype)

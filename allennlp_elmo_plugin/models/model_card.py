@@ -1,0 +1,174 @@
+"""
+The model card of an exported language model: README.md, with the facts that its files know, and
+fields for its author.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple
+
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.json_file import read_json_object
+from allennlp_elmo_plugin.files.model_file_names import (
+    CONFIG_FILE,
+    METRICS_FILE,
+    is_training_run,
+)
+from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
+
+# The sections of config.json that say how a model was trained. Others have paths of its author.
+_SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
+_TO_FILL_IN = "(to be filled in by the author)"
+
+
+class Training(NamedTuple):
+    """
+    What the files of a training run, or of its archive, tell about it.
+
+    # Parameters
+
+    config : `Dict[str, Any]`
+        The sections of config.json that describe the training.
+    metrics : `Dict[str, float]`
+        The numbers in metrics.json.
+    """
+
+    config: Dict[str, Any]
+    metrics: Dict[str, float]
+
+    @classmethod
+    def of(cls, folder: Path, source: str) -> "Training":
+        """
+        Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
+        `ValueError` for a file that is no JSON.
+        """
+        if not is_training_run(folder):
+            return cls({}, {})
+        config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
+        metrics: Dict[str, Any] = {}
+        if (folder / METRICS_FILE).exists():
+            metrics = read_json_object(folder / METRICS_FILE, f"{source}/{METRICS_FILE}")
+        numbers = {
+            key: float(value)
+            for key, value in metrics.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
+        return cls({key: config[key] for key in _SECTIONS if key in config}, numbers)
+
+
+def model_card(
+    name: str,
+    model: PretrainedLanguageModel,
+    training: Training,
+    weight_file: Path,
+    precision: str,
+) -> str:
+    """
+    Return the model card, in Markdown.
+
+    # Parameters
+
+    name : `str`
+        The file or folder that the export is written to, without what leads there.
+    model : `PretrainedLanguageModel`
+    training : `Training`
+    weight_file : `Path`
+        The HDF5 file that was written.
+    precision : `str`
+        The type of its numbers.
+    """
+    options, n_parameters = model.options, sum(each.numel() for each in model.bilm.parameters())
+    facts = {
+        "LSTM layers": f"{options.n_layers}, "
+        + ("in both directions" if options.bidirectional else "forward only"),
+        "Cells of a layer and direction": f"{options.lstm_dim:,}",
+        "Numbers of a token in each layer": f"{model.bilm.get_output_dim():,}",
+        "Input": _input(options),
+        "Parameters": f"{n_parameters:,} without the softmax",
+        "Weights": f"{weight_file.name}, {precision}, {weight_file.stat().st_size / 1e6:,.1f} MB",
+        "Vocabulary": "none in the files"
+        if model.words is None
+        else f"{len(model.words):,} words, which the softmax knew in training",
+    }
+    parts = [
+        f"# ELMo: {_escaped(name)}",
+        "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
+        "the layout of the published models. Exported by `allennlp elmo-export` of "
+        "allennlp_elmo_plugin.",
+        _table({"Property": "Value", **facts}),
+        "## Perplexity",
+        _perplexities(training.metrics),
+        "## Training",
+        *_training(training.config),
+        "## Language, data and licence",
+        "\n".join(
+            f"- {field}: {_TO_FILL_IN}"
+            for field in ("Language", "Training text", "Tokenisation", "Licence", "Author")
+        ),
+        "## Use",
+        _use(name, precision),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _input(options: BiLmOptions) -> str:
+    char_cnn = options.char_cnn
+    if char_cnn is None:
+        return "words of the vocabulary"
+    return (
+        f"bytes of words, the first {char_cnn.max_characters_per_token - 2}; embeddings of "
+        f"{char_cnn.embedding_dim}, convolutions {json.dumps(char_cnn.filters)} (width, number), "
+        f"{char_cnn.n_highway} highway layers"
+    )
+
+
+def _perplexities(metrics: Mapping[str, float]) -> str:
+    rows = {"Text": "both directions | forward | backward"}
+    for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
+        found = [
+            metrics.get(f"{prefix}_{kind}perplexity") for kind in ("", "forward_", "backward_")
+        ]
+        if any(value is not None for value in found):
+            rows[text] = " | ".join("" if value is None else f"{value:.1f}" for value in found)
+    if len(rows) == 1:
+        return f"{_TO_FILL_IN[:-1]}: the files of the model have no metrics.json.)"
+    return (
+        _table(rows)
+        + "\n\nWith a sampled softmax, the one of training looks better than it is; don't compare "
+        "the two."
+    )
+
+
+def _training(config: Mapping[str, Any]) -> List[str]:
+    if not config:
+        return [f"{_TO_FILL_IN[:-1]}: the files of the model have no config.json.)"]
+    # An escaped backquote can't end the block.
+    text = json.dumps(config, indent=2).replace("`", "\\u0060")
+    return [f"```json\n{text}\n```"]
+
+
+def _use(name: str, precision: str) -> str:
+    readers = "simple_elmo, bilm-tf and AllenNLP read the same files."
+    if precision != "float32":
+        readers = (
+            f"Other programs may not read weights in {precision}; export without `--precision` for "
+            "AllenNLP and bilm-tf."
+        )
+    name = _escaped(name)
+    return (
+        f"```python\nfrom allennlp_elmo_plugin import Elmo, ElmoEmbedder\n\n"
+        f'layers = ElmoEmbedder("{name}").embed_sentence(["A", "sentence", "."])\n'
+        f'elmo = Elmo("{name}")\n```\n\n'
+        f"```bash\nallennlp elmo sentences.txt layers.hdf5 --all --options-file {name}\n```\n\n"
+        f"{readers}"
+    )
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    lines = [f"| {key} | {value} |" for key, value in rows.items()]
+    n_columns = lines[0].count("|") - 1
+    return "\n".join([lines[0], "|---" * n_columns + "|", *lines[1:]])
+
+
+def _escaped(name: str) -> str:
+    return "".join(each for each in name if each.isprintable() and each not in '`"|<>')
