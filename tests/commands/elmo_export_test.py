@@ -89,7 +89,7 @@ def test_command(run, tmp_path, monkeypatch, capsys):
     arguments = ["allennlp", "elmo-export", str(run[0]), str(tmp_path / "elmo")]
     monkeypatch.setattr(sys, "argv", arguments)
     main()
-    names = {"options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt", "vocabulary"}
+    names = {"options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt", "vocabulary", "README.md"}
     assert {path.name for path in (tmp_path / "elmo").iterdir()} == names
     capsys.readouterr()
     assert "elmo is not empty; choose another output, or --force" in refused(capsys, *arguments[1:])

@@ -501,7 +501,7 @@ class TestBadInput:
         assert not (tmp_path / "model").exists()
 
     def test_no_model(self, tmp_path):
-        self.fails(tmp_path / "nothing", tmp_path, "nothing.index: there is no such")
+        self.fails(tmp_path / "nothing", tmp_path, "no archive or folder .*nothing")
         (tmp_path / "empty").mkdir()
         self.fails(tmp_path / "empty", tmp_path, "neither a checkpoint of TensorFlow .* nor a we")
 

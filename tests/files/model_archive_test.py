@@ -41,7 +41,7 @@ def read(tmp_path):
     def read_archive(data, compressed=True):
         path = tmp_path / "model.tar.gz"
         path.write_bytes(gzip.compress(data) if compressed else data)
-        with unpacked_files(str(path), "model.tar.gz", NAMES) as folder:
+        with unpacked_files(str(path), "model.tar.gz", NAMES.__contains__) as folder:
             return {
                 str(file.relative_to(folder)): file.read_bytes()
                 for file in folder.rglob("*")
@@ -161,7 +161,7 @@ def test_full_disk_is_not_the_archives_fault(tmp_path):
     def read_on_full_disk():
         limit_file_size(3000)
         with pytest.raises(OSError, match="cannot unpack model.tar.gz: File too large; make room"):
-            with unpacked_files(str(path), "model.tar.gz", NAMES):
+            with unpacked_files(str(path), "model.tar.gz", NAMES.__contains__):
                 pass
 
     path = tmp_path / "model.tar.gz"

@@ -47,7 +47,7 @@ from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.models.pretrained import read_archive
+from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_index
 
@@ -357,7 +357,7 @@ class Seeds:
                 for name in file.tensors:
                     file.read(name)
         else:
-            read_archive(str(folder / "model.tar.gz"))
+            read_pretrained(str(folder / "model.tar.gz"))
 
 
 def _read_variables(folder: Path) -> None:
