@@ -106,7 +106,7 @@ setup(
     ],
     package_dir={CONFIGS: "training_config"},
     package_data={
-        "allennlp_elmo_plugin": ["py.typed"],
+        "allennlp_elmo_plugin": ["py.typed", "pretrained/*/*"],
         CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
     },
     python_requires=">=3.10",

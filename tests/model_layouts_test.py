@@ -95,9 +95,9 @@ def zipped(
     return target
 
 
-def tarred(folder: Path, target: Path) -> Path:
+def tarred(folder: Path, target: Path, within: str) -> Path:
     with tarfile.open(target, "w:gz") as packed:
-        packed.add(folder, "slovenian")
+        packed.add(folder, within)
     return target
 
 
@@ -157,7 +157,10 @@ LAYOUTS: Dict[str, Layout] = {
         nlpl(source, here / "m"), here / "209.zip"
     ),
     "tar.gz of a folder": lambda source, archive, here: tarred(
-        copied(source, here / "m", weights="slovenian-elmo-weights.hdf5"), here / "elmo.tgz"
+        copied(source, here / "m", weights="slovenian-elmo-weights.hdf5"), here / "elmo.tgz", "sl"
+    ),
+    "tar.gz of a checkpoint": lambda source, archive, here: tarred(
+        checkpoint(source, here / "m"), here / "checkpoint.tar.gz", "checkpoint"
     ),
     "float64": lambda source, archive, here: with_dtype(source, here / "m", "float64"),
     "checkpoint": lambda source, archive, here: checkpoint(source, here / "m"),
@@ -255,6 +258,15 @@ class TestEverywhere:
 
 
 class TestWhatIsNotClear:
+    def test_an_elmo_in_the_folder_of_a_run(
+        self, published: Path, archive: Path, tmp_path: Path
+    ) -> None:
+        """The run may be that of a task model which uses the ELMo."""
+        folder = run_of(archive, tmp_path / "run")
+        for name in ("options.json", "weights.hdf5"):
+            shutil.copy(published / name, folder)
+        assert ElmoFiles.find(str(folder)).weight_file == str(folder / "weights.hdf5")
+
     def test_several_models_in_a_folder(self, published: Path, tmp_path: Path) -> None:
         folder = copied(published, tmp_path / "m", options="a_options.json", weights="a.hdf5")
         shutil.copy(folder / "a.hdf5", folder / "b.hdf5")

@@ -1,6 +1,6 @@
 // ELMo for a config of your own. The environment variable ELMO names the model: a folder with
-// options.json and weights.hdf5, or one of the published models, `small`, `medium`, `original` and
-// `original-5.5b`. All sizes follow from its options.json.
+// options.json and weights.hdf5, an archive of them, `tiny`, or one of the published models, `small`,
+// `medium`, `original` and `original-5.5b` (docs/embedding.md, "Which model"). All sizes follow from its options.json.
 //
 //   local elmo = import 'elmo.libsonnet';
 //   elmo.added_to(import 'my_model.jsonnet', encoder='encoder')
@@ -29,8 +29,8 @@ local native(name) =
   name::
     local name = native('ext_var_or_empty')('ELMO');
     if name != '' then name
-    else error 'Set the environment variable ELMO: a folder with options.json and weights.hdf5, or '
-               + 'the name of a published model',
+    else error 'Set the environment variable ELMO: a folder with options.json and weights.hdf5, an '
+               + 'archive of them, or the name of a published model',
   // Of the representation, while the task is trained.
   dropout:: 0.5,
   // The paper's lambda: of the squares of the layers' weights before the softmax.

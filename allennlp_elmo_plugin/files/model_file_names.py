@@ -71,11 +71,15 @@ def find_weight_file(folder: Path) -> Optional[Path]:
 
     `ValueError` that names the files, if there are several.
     """
+    return _find(folder, _weight_names(folder), "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
+
+
+def _weight_names(folder: Path) -> List[str]:
     names = [WEIGHT_FILE, NLPL_WEIGHT_FILE]
-    others = _names(folder, f"*{OPTIONS_FILE}")
-    if len(others) == 1:
-        names.append(others[0][: -len(OPTIONS_FILE)] + WEIGHT_FILE)
-    return _find(folder, names, "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
+    options = _names(folder, f"*{OPTIONS_FILE}")
+    if len(options) == 1:
+        names.append(options[0][: -len(OPTIONS_FILE)] + WEIGHT_FILE)
+    return names
 
 
 def find_vocabulary_file(folder: Path) -> Optional[Path]:
@@ -102,12 +106,11 @@ def has_checkpoint(folder: Path) -> bool:
 
 def is_training_run(folder: Path) -> bool:
     """
-    Return whether a folder is that of a training run of AllenNLP, or has the files of its archive.
+    Return whether a folder is that of a training run of AllenNLP, or has the files of its archive,
+    and not those of a published model.
     """
-    if not (folder / CONFIG_FILE).exists():
-        return False
-    weights = (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE)
-    return any((folder / name).exists() for name in weights) or not _names(folder, "*.hdf5")
+    is_published = any((folder / name).exists() for name in _weight_names(folder))
+    return (folder / CONFIG_FILE).exists() and not is_published
 
 
 def model_folders(folder: Path) -> List[Path]:

@@ -4,9 +4,11 @@ fields for its author.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple
 
+from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.model_file_names import (
@@ -77,19 +79,10 @@ def model_card(
     precision : `str`
         The type of its numbers.
     """
-    options, n_parameters = model.options, sum(each.numel() for each in model.bilm.parameters())
-    facts = {
-        "LSTM layers": f"{options.n_layers}, "
-        + ("in both directions" if options.bidirectional else "forward only"),
-        "Cells of a layer and direction": f"{options.lstm_dim:,}",
-        "Numbers of a token in each layer": f"{model.bilm.get_output_dim():,}",
-        "Input": _input(options),
-        "Parameters": f"{n_parameters:,} without the softmax",
-        "Weights": f"{weight_file.name}, {precision}, {weight_file.stat().st_size / 1e6:,.1f} MB",
-        "Vocabulary": "none in the files"
-        if model.words is None
-        else f"{len(model.words):,} words, which the softmax knew in training",
-    }
+    facts = {**facts_of(model.options, weight_file), "Weights": f"{weight_file.name}, {precision}"}
+    facts["Vocabulary"] = "none in the files"
+    if model.words is not None:
+        facts["Vocabulary"] = f"{len(model.words):,} words, which the softmax knew in training"
     parts = [
         f"# ELMo: {_escaped(name)}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
@@ -109,6 +102,22 @@ def model_card(
         _use(name, precision),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def facts_of(options: BiLmOptions, weight_file: Path) -> Dict[str, str]:
+    """
+    Return the rows of a card's first table that options and weights determine.
+    """
+    directions = "in both directions" if options.bidirectional else "forward only"
+    n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
+    return {
+        "LSTM layers": f"{options.n_layers}, {directions}",
+        "Cells of a layer and direction": f"{options.lstm_dim:,}",
+        "Numbers of a token in each layer": f"{len(options.directions) * options.projection_dim:,}",
+        "Input": _input(options),
+        "Parameters": f"{n_parameters:,} without the softmax",
+        "Size of the weights": f"{weight_file.stat().st_size / 1e6:,.1f} MB",
+    }
 
 
 def _input(options: BiLmOptions) -> str:

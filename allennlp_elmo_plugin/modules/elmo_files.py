@@ -133,7 +133,7 @@ class ElmoFiles(NamedTuple):
         import h5py
 
         try:
-            if self._is_one_path:
+            if self._is_whole:
                 path = self.options_file
                 with _opened(path, path) as folder, open_published(folder, path) as opened:
                     yield opened
@@ -153,14 +153,14 @@ class ElmoFiles(NamedTuple):
             raise ConfigurationError(str(error)) from error
 
     @property
-    def _is_one_path(self) -> bool:
+    def _is_whole(self) -> bool:
         return self.options_file == self.weight_file and _is_one_path(self.options_file)
 
     def as_two_files(self, folder: Path) -> "ElmoFiles":
         """
         Return the two files of this model. If it is in other files, write them to `folder`.
         """
-        if not self._is_one_path:
+        if not self._is_whole:
             return self
         with self.open() as (options, variables):
             variables.check(datasets(options))

@@ -1,6 +1,8 @@
 import json
 import sys
+import zipfile
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,131 @@ def test_command(run, tmp_path, monkeypatch, capsys):
     main()
     assert {path.name for path in (tmp_path / "elmo").iterdir()} == {*names, "notes.txt"}
     assert (tmp_path / "elmo" / "options.json").read_text() != "old"
+
+
+METRICS = {
+    "best_epoch": 3,
+    "training_duration": "0:01:00",
+    "training_perplexity": 50.04,
+    "training_forward_perplexity": 51.0,
+    "training_backward_perplexity": 49.0,
+    "best_validation_perplexity": 120.56,
+    "best_validation_forward_perplexity": 121.0,
+    "best_validation_backward_perplexity": 120.1,
+}
+
+
+class TestZip:
+    def test_layout_of_nlpl(self, run, tmp_path, monkeypatch, capsys):
+        arguments = ["elmo-export", str(run[0]), str(tmp_path / "elmo.zip"), "--zip"]
+        monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
+        main()
+        assert "model.hdf5 (2 layers, both directions" in capsys.readouterr().out
+        with zipfile.ZipFile(tmp_path / "elmo.zip") as archive:
+            names = ["options.json", "model.hdf5", "vocab.txt", "README.md"]
+            assert archive.namelist() == names
+            # What simple_elmo reads them by.
+            options = json.loads(archive.read("options.json"))
+            assert options["char_cnn"]["n_characters"] == 262
+            assert archive.read("vocab.txt").decode("utf-8").startswith("<S>\n</S>\n<UNK>\n")
+            with h5py.File(archive.open("model.hdf5")) as file:
+                assert file["char_embed"].shape[0] == 261
+        export(str(run[0]), tmp_path / "elmo")
+        sentence = ["the", "naïve", "東京"]
+        first, second = (
+            ElmoEmbedder(str(tmp_path / name)).embed_sentence(sentence)
+            for name in ("elmo", "elmo.zip")
+        )
+        assert np.array_equal(first, second)
+        # The same model is the same file; an earlier one is replaced only if asked for.
+        content = (tmp_path / "elmo.zip").read_bytes()
+        capsys.readouterr()
+        assert "elmo.zip exists; choose another output, or --force" in refused(capsys, *arguments)
+        export(str(run[0]), tmp_path / "elmo.zip", force=True, zipped=True)
+        assert (tmp_path / "elmo.zip").read_bytes() == content
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            *("elmo", "elmo.zip", "run", "vocabulary")
+        ]
+
+    def test_of_another_layout(self, run, tmp_path):
+        """A published model, without softmax and vocabulary."""
+        export(str(run[0]), tmp_path / "elmo")
+        for name in ("softmax.hdf5", "vocab.txt"):
+            (tmp_path / "elmo" / name).unlink()
+        options = json.loads((tmp_path / "elmo" / "options.json").read_text("utf-8"))
+        del options["n_tokens_vocab"]
+        (tmp_path / "elmo" / "options.json").write_text(json.dumps(options), encoding="utf-8")
+        export(str(tmp_path / "elmo"), tmp_path / "elmo.zip", zipped=True)
+        with zipfile.ZipFile(tmp_path / "elmo.zip") as archive:
+            assert archive.namelist() == ["options.json", "model.hdf5", "README.md"]
+            assert "| Vocabulary | none in the files |" in archive.read("README.md").decode()
+
+    def test_no_model(self, tmp_path):
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(ConfigurationError, match="not that of a training run"):
+            export(str(tmp_path / "empty"), tmp_path / "elmo.zip", zipped=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_model_card(run, archived, tmp_path):
+    folder, model = run
+    (folder / "metrics.json").write_text(json.dumps(METRICS), encoding="utf-8")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["train_data_path"] = "/home/me/text"
+    config["trainer"] = {"num_epochs": 3, "notes": "```\n# Not a heading"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    source = folder
+    if archived:
+        archive_model(str(folder))
+        source = folder / "model.tar.gz"
+    export(str(source), tmp_path / "elmo", precision="float16")
+    card = (tmp_path / "elmo" / "README.md").read_text(encoding="utf-8")
+    n_parameters = sum(each.size for each in read_arrays(tmp_path / "elmo/weights.hdf5").values())
+    size = (tmp_path / "elmo" / "weights.hdf5").stat().st_size / 1e6
+    for row in (
+        "| LSTM layers | 2, in both directions |",
+        f"| Cells of a layer and direction | {model.options.lstm_dim} |",
+        f"| Numbers of a token in each layer | {model.bilm.get_output_dim()} |",
+        f"| Parameters | {n_parameters:,} without the softmax |",
+        f"| Size of the weights | {size:.1f} MB |",
+        "| Weights | weights.hdf5, float16 |",
+        "| Vocabulary | 50 words, which the softmax knew in training |",
+        "| training, last epoch | 50.0 | 51.0 | 49.0 |",
+        "| validation | 120.6 | 121.0 | 120.1 |",
+        "- Licence: (to be filled in by the author)",
+        'ElmoEmbedder("elmo")',
+        '"num_epochs": 3',
+    ):
+        assert row in card
+    assert "/home/me" not in card and card.count("```") == 6
+
+
+def test_float16(run, tmp_path):
+    for precision in ("float32", "float16"):
+        export(str(run[0]), tmp_path / precision, precision=precision)
+    exact, rounded = (
+        read_arrays(tmp_path / precision / "weights.hdf5") for precision in ("float32", "float16")
+    )
+    for name, values in rounded.items():
+        assert values.dtype == "float16"
+        assert np.array_equal(values, exact[name].astype("float16")), name
+    elmo = Elmo(str(tmp_path / "float16"))
+    assert {parameter.dtype for parameter in elmo.parameters()} == {torch.float32}
+    layers, expected = (
+        ElmoEmbedder(str(tmp_path / precision)).embed_sentence(["the", "naïve"])
+        for precision in ("float16", "float32")
+    )
+    assert layers.dtype == "float32"
+    np.testing.assert_allclose(layers, expected, atol=5e-3)
+    # The softmax is for training, in float32.
+    assert read_arrays(tmp_path / "float16" / "softmax.hdf5")["softmax/W"].dtype == "float32"
+    state = torch.load(run[0] / "best.th")
+    state["bilm._token_embedder.char_conv_0.bias"][0] = 1e5
+    torch.save(state, run[0] / "best.th")
+    with pytest.raises(ConfigurationError, match="CNN/b_cnn_0.*beyond those of float16"):
+        export(str(run[0]), tmp_path / "large", precision="float16")
+    assert not (tmp_path / "large").exists()
 
 
 class TestBadInput:

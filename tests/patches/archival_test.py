@@ -94,7 +94,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "files", [("elmo/options.json", "elmo/weights.hdf5"), ("elmo", "elmo")], ids=["files", "folder"]
+    "files",
+    [("elmo/options.json", "elmo/weights.hdf5"), ("elmo", "elmo"), ("elmo.zip", "elmo.zip")],
+    ids=["files", "folder", "zip"],
 )
 def test_loads_where_the_elmo_files_are_not(
     tmp_path: Path,
@@ -104,6 +106,7 @@ def test_loads_where_the_elmo_files_are_not(
     files: Tuple[str, str],
 ) -> None:
     shutil.move(str(elmo), str(here / "elmo"))
+    shutil.make_archive("elmo", "zip", "elmo")
     trained = train(here, *files)
     before = set((here / "model").iterdir())
     assert not any(path.name in ("fta", "files_to_archive.json") for path in before)
