@@ -57,13 +57,14 @@ BATCH = 2000
 
 # How the cases are dealt to the readers.
 SHARES = {
-    "options": 0.25,
+    "options": 0.22,
     "index": 0.2,
     "vocabulary": 0.15,
     "text": 0.15,
     "tensors": 0.12,
     "hdf5": 0.1,
     "archive": 0.03,
+    "zip": 0.03,
 }
 
 OPTIONS: Dict[str, Any] = {
@@ -334,6 +335,28 @@ class Seeds:
         archive = gzip.compress(tar, 1)
         return Case({"model.tar.gz": mutate(archive, rng) if choice >= 4 else archive})
 
+    def zip_case(self, rng: random.Random) -> Case:
+        members = {"209/options.json": self.options, "209/model.hdf5": self.hdf5[0]}
+        choice = rng.randrange(4)
+        if choice == 0:
+            members["209/options.json"] = mutate_json(self.options, rng)
+        elif choice == 1:
+            members["209/model.hdf5"] = mutate(self.hdf5[0], rng)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(
+            buffer, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+        ) as made:
+            for name, data in members.items():
+                made.writestr(name, data)
+        archive = buffer.getvalue()
+        if choice == 2:
+            archive = mutate(archive, rng)
+        elif choice == 3:
+            # In the index at the end.
+            start = archive.index(b"PK\1\2")
+            archive = archive[:start] + mutate(archive[start:], rng)
+        return Case({"model.zip": archive})
+
     def read(self, reader: str, folder: Path) -> None:
         """
         Read the files of a case.
@@ -357,7 +380,7 @@ class Seeds:
                 for name in file.tensors:
                     file.read(name)
         else:
-            read_pretrained(str(folder / "model.tar.gz"))
+            read_pretrained(str(folder / ("model.zip" if reader == "zip" else "model.tar.gz")))
 
 
 def _read_variables(folder: Path) -> None:

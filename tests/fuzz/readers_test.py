@@ -5,7 +5,7 @@ import pytest
 
 from tests.fuzz.readers import SHARES, Case, Fuzzer, main
 
-N_CASES = {"hdf5": 60, "archive": 40}
+N_CASES = {"hdf5": 60, "archive": 40, "zip": 100}
 
 
 @pytest.fixture(scope="module")
