@@ -257,6 +257,20 @@ class TestEverywhere:
         )
 
 
+def test_an_address(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any
+) -> None:
+    """The downloaded file has a name of the cache, without an ending."""
+    path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "1a2b3c")
+    address = "http://vectors.nlpl.eu/repository/20/209.zip"
+    monkeypatch.setattr(
+        "allennlp_elmo_plugin.modules.elmo_files.cached_path",
+        lambda name: str(path) if name == address else name,
+    )
+    assert np.array_equal(ElmoEmbedder(address).embed_sentence(SENTENCE), layers)
+    assert read_pretrained(address).source == address
+
+
 class TestWhatIsNotClear:
     def test_an_elmo_in_the_folder_of_a_run(
         self, published: Path, archive: Path, tmp_path: Path
