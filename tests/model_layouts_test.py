@@ -245,6 +245,15 @@ class TestEverywhere:
         assert local_files(archive_of_nlpl, None) == [archive_of_nlpl]
         assert local_files(str(published)) == [*ElmoFiles.find(str(published))]
 
+    def test_digests_of_folders_without_the_two_files(
+        self, published: Path, tmp_path: Path
+    ) -> None:
+        folder = checkpoint(published, tmp_path / "m")
+        before = _Digests().of_path(folder)
+        with open(folder / "model.ckpt-3.index", "ab") as file:
+            file.write(b"changed")
+        assert _Digests().of_path(folder) != before
+
     def test_two_files_for_archives_of_task_models(
         self, archive_of_nlpl: str, published: Path, tmp_path: Path
     ) -> None:
@@ -341,7 +350,7 @@ class TestWhatIsNotClear:
             *("elmo", tmp_path / "in.txt", tmp_path / "out.hdf5", "--all"),
             *("--options-file", missing),
         )
-        assert f"there is no {missing}; nor is it the short name of a model" in message
+        assert f"there is no {missing}; nor is it one of the models" in message
 
     def test_errors_name_the_archive(self, published: Path, tmp_path: Path) -> None:
         folder = nlpl(published, tmp_path / "m")

@@ -233,4 +233,6 @@ def _files_in(path: Path) -> List[Path]:
     if path.is_file():
         return [path]
     elmo = [Path(each) for each in local_files(str(path))]
-    return elmo or [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+    if len(elmo) == 2:
+        return elmo
+    return [Path(folder, name) for folder, _, names in os.walk(path) for name in names]

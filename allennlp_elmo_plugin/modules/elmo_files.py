@@ -219,8 +219,8 @@ def find_model(name: str) -> Iterator[Path]:
             path = _download(path, name, "model")
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"There is no archive or folder {name}, no checkpoint {name}.index, nor is it the "
-                f"short name of a model {list(SHORT_NAMES)}"
+                f"There is no archive or folder {name}, no checkpoint {name}.index, nor is it "
+                f"one of the models {list(SHORT_NAMES)}"
             ) from error
     with _opened(path, name) as found:
         yield found
@@ -314,7 +314,7 @@ def find_file(value: str, file_name: str, argument: str) -> str:
     try:
         return _download(address, value, argument)
     except FileNotFoundError as error:
-        hint = f"nor is it the short name of a model {list(SHORT_NAMES)}"
+        hint = f"nor is it one of the models {list(SHORT_NAMES)}"
         if os.path.isdir(value):
             hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
