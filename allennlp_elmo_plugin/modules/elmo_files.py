@@ -293,11 +293,11 @@ def local_files(*names: Optional[str]) -> List[str]:
     found: List[Optional[str]] = []
     for name in names:
         path = os.path.expanduser(name or "")
-        if os.path.isdir(path):
-            found += [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
-        else:
+        if os.path.isfile(path):
             found.append(path)
-    return [path for path in found if path and os.path.exists(path)]
+        elif os.path.isdir(path) and not is_training_run(Path(path)):
+            found += [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
+    return [path for path in found if path]
 
 
 def find_file(value: str, file_name: str, argument: str) -> str:
