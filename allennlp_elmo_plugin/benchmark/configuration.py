@@ -52,7 +52,7 @@ class Configuration:
             raise ConfigurationError("--elmo is empty; give a folder, or a published model's name")
         try:
             elmo_model(elmo)
-        except ValueError as error:
+        except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"--elmo {elmo}: {error}") from error
         try:
             changes = parse_overrides(overrides)

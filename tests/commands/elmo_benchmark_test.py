@@ -288,6 +288,7 @@ def test_a_bad_elmo_is_noticed_before_training(elmo: str, data: Path, tmp_path: 
             benchmark(["sst5"], name, *arguments)
     with pytest.raises(FileNotFoundError, match="nowhere.*there is no .*; nor is it one of"):
         benchmark(["sst5"], "nowhere", *arguments)
+    (tmp_path / "weights.hdf5").rename(weights)
     Path(elmo, "options.json").write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(ConfigurationError, match="--elmo .*options.json"):
         benchmark(["sst5"], elmo, *arguments)
