@@ -24,7 +24,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, ElmoFiles
 from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.probing.report import draw, markdown
 from allennlp_elmo_plugin.probing.run import run
@@ -67,7 +67,8 @@ class ElmoProbe(Command):
         subparser.add_argument(
             "--elmo",
             required=True,
-            help="folder with options.json and weights.hdf5, or the name of a published model",
+            help="folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or "
+            f"the short name of a model ({', '.join(SHORT_NAMES)})",
         )
         subparser.add_argument("--task", required=True, choices=list(TASKS))
         for name in ("train", "test"):
