@@ -21,7 +21,6 @@ across the lines of a document.
 """
 
 import argparse
-import glob
 import json
 import random
 import re
@@ -32,6 +31,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 import numpy as np
 
 from allennlp_elmo_plugin.data.lexicon import Lexicon
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
 
@@ -142,13 +142,10 @@ def in_documents(lines: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     return is_in
 
 
-def read_lines(*patterns: object) -> List[str]:
+def read_lines(paths: PathOrPaths) -> List[str]:
     """Return the lines of files, plain or gzip, without the white space around them."""
-    paths = [path for pattern in patterns for path in sorted(glob.glob(str(pattern)))]
-    if not paths:
-        raise SystemExit(f"there is no file {', '.join(map(str, patterns))}")
     lines = []
-    for path in paths:
+    for path in find_files(paths):
         with open_lines(path) as text:
             lines += [line.sentence for line in text]
     return lines
@@ -239,7 +236,7 @@ def print_overlap(data: Path, texts: Dict[str, List[str]]) -> None:
     if not units_of_rows:
         raise SystemExit(f"{data} has none of the test sets, such as {TEST_SETS[0][0]}")
     for name, files in texts.items():
-        overlap = Overlap(read_lines(*files))
+        overlap = Overlap(read_lines(files))
         rows[0].append(name)
         for row, units in zip(rows[1:], units_of_rows):
             shares = overlap.shares(units)
