@@ -2,7 +2,8 @@
 Sentences cut into windows for truncated back-propagation through time.
 
 Every row of a batch reads a stream of sentences, and the next batch continues its rows, so that a
-model can carry its state from batch to batch. The rows are filled as bilm-tf fills them.
+model can carry its state from batch to batch. The rows are filled as bilm-tf fills them;
+`contiguous_rows.py` fills them in the order of the text.
 """
 
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence

@@ -156,8 +156,9 @@ def _run(model, batches):
 
 
 class TestEvaluation:
+    @pytest.mark.parametrize("contiguous", [False, True])
     @pytest.mark.parametrize("shape", [(1, 1), (3, 4), (7, 50), (1, 1000)])
-    def test_every_pair_counts_once(self, vocab, shape):
+    def test_every_pair_counts_once(self, vocab, shape, contiguous):
         """Whole sentences through `BiLm` itself, each from the state that the last one left."""
         model = BidirectionalLanguageModel(vocab, options=TOKENS).eval()
         batch_size, num_steps = shape
@@ -167,6 +168,7 @@ class TestEvaluation:
             num_steps=num_steps,
             drop_last=False,
             max_characters_per_token=None,
+            contiguous=contiguous,
         )
         n_pairs = 455
         metrics = _run(model, batches)
