@@ -66,6 +66,7 @@ REFERENCE = [
 
 PLOT = ["matplotlib>=3.5"]
 RAY = ["ray>=2.40"]  # allennlp elmo --ray-workers
+VECTORS = ["gensim>=4.3"]  # scripts/word_vectors.py
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",
@@ -114,5 +115,5 @@ setup(
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
         *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
     ],
-    extras_require={"dev": DEV, "plot": PLOT, "ray": RAY},
+    extras_require={"dev": DEV, "plot": PLOT, "ray": RAY, "vectors": VECTORS},
 )

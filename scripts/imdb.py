@@ -1,21 +1,29 @@
 """
-Make the data of training_config/imdb from the published folder of film reviews (Maas et al. 2011).
+Make the data of training_config/imdb, and of `allennlp elmo-benchmark`, from the published folder
+of film reviews (Maas et al. 2011).
 
     python scripts/imdb.py aclImdb OUTPUT_DIR
 
 writes `train.jsonl`, `validation.jsonl` (every tenth review of the published training set) and
-`test.jsonl`, with `text` (words separated by spaces) and `label`; and `text.txt`, one sentence a
-line, of the training set and the reviews without a label, to pretrain an ELMo on.
+`test.jsonl`, with `text` (words separated by spaces) and `label`, positive and negative reviews in
+turn; and `text.txt`, one sentence a line, of the training set and the reviews without a label, to
+pretrain an ELMo on.
+
+The source may also be a folder with `train.tsv`, `val.tsv` and `test.tsv` (or `.tsv.gz`), a review
+a line: `neg` or `pos`, its name and its text, separated by tabs. There are no reviews without a
+label then.
 """
 
 import argparse
 import json
 import re
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.text_lines import open_lines
 
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
@@ -40,39 +48,63 @@ def sentences(text: str) -> List[List[str]]:
     return [sentence for sentence in found if sentence]
 
 
-def reviews(folder: Path) -> Iterator[Tuple[Path, List[List[str]]]]:
+def reviews(folder: Path) -> Iterator[str]:
     """Yield the reviews of a folder, in the order of their numbers."""
     paths = sorted(folder.glob("*.txt"), key=lambda path: int(path.stem.split("_")[0]))
     if not paths:
         raise SystemExit(f"{folder}: no reviews (*.txt); is it of the published folder aclImdb?")
     for path in paths:
-        yield path, sentences(path.read_text(encoding="utf-8"))
+        yield path.read_text(encoding="utf-8")
+
+
+def splits_of_folder(source: Path) -> Iterator[Tuple[str, str, str]]:
+    """Yield the split, the label and the text of each review of the published folder."""
+    for split in ("train", "test"):
+        pairs = zip_longest(*(reviews(source / split / label) for label in LABELS))
+        for n, pair in enumerate(pairs):
+            for label, text in zip(LABELS, pair):
+                if text is not None:
+                    yield "validation" if split == "train" and n % 10 == 9 else split, label, text
+    for text in reviews(source / "train" / "unsup"):
+        yield "unsup", "", text
+
+
+def splits_of_tables(source: Path) -> Iterator[Tuple[str, str, str]]:
+    """Yield the same of a folder of tables."""
+    for split, name in (("train", "train"), ("validation", "val"), ("test", "test")):
+        texts: Dict[str, List[str]] = {label: [] for label in LABELS}
+        path = next((path for path in source.glob(f"{name}.tsv*")), source / f"{name}.tsv")
+        with open_lines(path, SystemExit) as lines:
+            for raw in iter(lines.read_line, b""):
+                label, *_, text = lines.decode(raw).rstrip("\n").split("\t", 2)
+                if label not in texts:
+                    raise SystemExit(f"{path}, line {lines.number}: the label is {label!r}")
+                texts[label].append(text)
+        for pair in zip_longest(*texts.values()):
+            for label, text in zip(LABELS, pair):
+                if text is not None:
+                    yield split, label, text
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", type=Path, help="the folder aclImdb")
+    parser.add_argument("source", type=Path, help="the folder aclImdb, or one of tables")
     parser.add_argument("output", type=Path, help="folder to write to")
     arguments = parser.parse_args()
     source, output = arguments.source, arguments.output
+    splits = splits_of_tables if any(source.glob("train.tsv*")) else splits_of_folder
     with output_folder(output, NAMES, force=True) as folder, ExitStack() as stack:
         files = {
             name: stack.enter_context((folder / name).open("w", encoding="utf-8")) for name in NAMES
         }
-        for split in ("train", "test"):
-            for label in LABELS:
-                for n, (_, review) in enumerate(reviews(source / split / label)):
-                    name = "validation" if split == "train" and n % 10 == 9 else split
-                    text = " ".join(word for sentence in review for word in sentence)
-                    files[f"{name}.jsonl"].write(json.dumps({"text": text, "label": label}) + "\n")
-                    if name == "train":
-                        _write_text(files["text.txt"], review)
-        for _, review in reviews(source / "train" / "unsup"):
-            _write_text(files["text.txt"], review)
-
-
-def _write_text(file, review: List[List[str]]) -> None:
-    file.writelines(" ".join(sentence) + "\n" for sentence in review)
+        for split, label, text in splits(source):
+            review = sentences(text)
+            if label:
+                words = " ".join(word for sentence in review for word in sentence)
+                line = json.dumps({"text": words, "label": label})
+                files[f"{split}.jsonl"].write(line + "\n")
+            if split in ("train", "unsup"):
+                files["text.txt"].writelines(" ".join(sentence) + "\n" for sentence in review)
 
 
 if __name__ == "__main__":

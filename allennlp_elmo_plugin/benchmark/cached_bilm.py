@@ -2,16 +2,61 @@
 A frozen language model for task benchmarks, which computes each sentence once.
 """
 
+import tempfile
+from pathlib import Path
+from shutil import disk_usage
 from typing import Dict, Optional, Tuple
 
+import numpy as np
 import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.modules.elmo import Elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
-Vectors = Dict[bytes, torch.Tensor]
-"""Layers of sentences, shape `(num_layers, timesteps + 2, dim)`, by their characters."""
+
+class Vectors:
+    """
+    The layers of sentences, in a temporary file, since those of long texts exceed the memory. The
+    system keeps in memory what it has room for. The file takes at most half of the free space of
+    its disk; it disappears with the object or the process.
+
+    # Parameters
+
+    folder : `Path`, optional (default = the system's folder of temporary files)
+        The folder of the file.
+    """
+
+    def __init__(self, folder: Optional[Path] = None) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)
+        self._places: Dict[bytes, Tuple[int, Tuple[int, ...]]] = {}
+        self._end = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._places
+
+    def add(self, key: bytes, layers: np.ndarray) -> None:
+        """Keep float32 layers, if there is room for them."""
+        data = np.ascontiguousarray(layers, dtype=np.float32)
+        # Of the file's disk: the folder may have been removed.
+        if self._end + data.nbytes > disk_usage(self._file.fileno()).free:
+            return
+        self._file.seek(self._end)
+        self._file.write(data.data.cast("B"))
+        self._places[key] = (self._end, data.shape)
+        self._end += data.nbytes
+
+    def read(self, key: bytes) -> np.ndarray:
+        """Return the layers that are kept of a key, shape `(num_layers, timesteps + 2, dim)`."""
+        begin, shape = self._places[key]
+        layers = np.empty(shape, dtype=np.float32)
+        self._file.seek(begin)
+        self._file.readinto(layers.data.cast("B"))
+        return layers
+
 
 VectorsOfModels = Dict[Tuple[str, ...], Vectors]
 """By the fingerprint of a language model."""
@@ -28,8 +73,9 @@ class CachedBiLm(torch.nn.Module):
     bilm : `ElmoBiLm`
         Its `initial_state` is not "carried", so that the vectors of a sentence depend on nothing
         else.
-    vectors : `Dict[bytes, torch.Tensor]`
-        What has been computed so far; several modules with the same weights may share it.
+    vectors : `Vectors`
+        What has been computed so far, by the characters of sentences; several modules with the same
+        weights may share it.
     """
 
     def __init__(self, bilm: ElmoBiLm, vectors: Vectors) -> None:
@@ -57,29 +103,40 @@ class CachedBiLm(torch.nn.Module):
         rows = inputs.cpu().short().numpy()
         keys = [row[:length].tobytes() for row, length in zip(rows, lengths)]
         missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
+        computed = np.empty(0)
         if missing:
             bilm = self._bilm[0].to(inputs.device)
             longest = max(max(lengths[row] for row in missing.values()), 1)
             output = bilm(inputs[list(missing.values()), :longest])
             # Shape: (num_layers, len(missing), longest + 2, dim)
-            computed = torch.stack(output["activations"]).cpu()
-            for position, (key, row) in enumerate(missing.items()):
-                self._vectors[key] = computed[:, position, : lengths[row] + 2].clone()
+            computed = torch.stack(output["activations"]).float().cpu().numpy()
+        places = {key: place for place, key in enumerate(missing)}
         shape = (self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
         layers = torch.zeros(shape)
+        filled = layers.numpy()
         for row, key in enumerate(keys):
-            layers[:, row, : lengths[row] + 2] = self._vectors[key]
+            length = lengths[row] + 2
+            if key in places:
+                filled[:, row, :length] = computed[:, places[key], :length]
+            else:
+                filled[:, row, :length] = self._vectors.read(key)
+        for key, place in places.items():
+            self._vectors.add(key, computed[:, place, : lengths[missing[key]] + 2])
         mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
         return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 
 
-def keep_vectors(model: torch.nn.Module, vectors: VectorsOfModels) -> None:
+def keep_vectors(
+    model: torch.nn.Module, vectors: VectorsOfModels, folder: Optional[Path] = None
+) -> None:
     """
     Put a `CachedBiLm` in the place of each frozen biLM of a model. Those with the same weights and
-    settings share their vectors.
+    settings share their vectors, which are kept in a file in `folder`; see `Vectors`.
     """
     for module in list(model.modules()):
         if isinstance(module, Elmo) and isinstance(module.bilm, ElmoBiLm):
             if not any(parameter.requires_grad for parameter in module.bilm.parameters()):
-                shared = vectors.setdefault(tuple(module.bilm.fingerprint().values()), {})
-                module.replace_bilm(CachedBiLm(module.bilm, shared))
+                fingerprint = tuple(module.bilm.fingerprint().values())
+                if fingerprint not in vectors:
+                    vectors[fingerprint] = Vectors(folder)
+                module.replace_bilm(CachedBiLm(module.bilm, vectors[fingerprint]))

@@ -159,6 +159,46 @@ def check_trees(path: Path) -> None:
     _check_lines(path, check)
 
 
+def check_constituents(path: Path) -> None:
+    # NLTK's reader, which AllenNLP's uses, makes something of what is no tree.
+    def check(line: str) -> Optional[str]:
+        try:
+            tree = Tree.fromstring(line, remove_empty_top_bracketing=True)
+        except ValueError as error:
+            return f"no tree, which must be one line ({str(error).splitlines()[0]})"
+        for subtree in tree.subtrees():
+            if not len(subtree):
+                return f"the constituent {subtree.label()!r} has no words"
+            if subtree.label() == "-NONE-":
+                return "an empty element (-NONE-); remove them, as scripts/treebank.py does"
+            tagged = [isinstance(child, str) for child in subtree]
+            if any(tagged) and len(subtree) > 1:
+                return f"a word beside others in {subtree.label()!r}: each needs a tag, (NN word)"
+            if not subtree.label():
+                return "a constituent without a label"
+        if isinstance(tree[0], str):
+            return "a tagged word alone, without a constituent"
+        return _long_word(" ".join(tree.leaves()))
+
+    _check_lines(path, check)
+
+
+def check_classified_texts(path: Path) -> None:
+    def check(line: str) -> Optional[str]:
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            return f"no JSON ({error})"
+        for key in ("text", "label"):
+            if not isinstance(found, dict) or not isinstance(found.get(key), str):
+                return f'"{key}" is missing, or no string'
+            if not found[key].strip():
+                return f'"{key}" is empty'
+        return _long_word(found["text"])
+
+    _check_lines(path, check)
+
+
 def check_sentence_pairs(path: Path) -> None:
     def check(line: str) -> Optional[str]:
         try:

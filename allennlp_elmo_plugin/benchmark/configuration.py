@@ -16,6 +16,7 @@ from allennlp.training import Trainer
 
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
+from allennlp_elmo_plugin.benchmark.word_vectors import check_word_vectors
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import (
     elmo_sections,
@@ -43,10 +44,17 @@ class Configuration:
         The folder with `KIND.jsonnet` and `KIND_elmo.jsonnet`.
     overrides : `str`
         JSON that changes all configurations.
+    vectors : `Path`, optional (default = `None`)
+        The word vectors of the models `vectors` and `elmo`.
     """
 
     def __init__(
-        self, tasks: Dict[str, Dict[str, Path]], elmo: str, folder: Path, overrides: str
+        self,
+        tasks: Dict[str, Dict[str, Path]],
+        elmo: str,
+        folder: Path,
+        overrides: str,
+        vectors: Optional[Path] = None,
     ) -> None:
         if not elmo:
             raise ConfigurationError("--elmo is empty; give a folder, or a published model's name")
@@ -66,15 +74,21 @@ class Configuration:
         self._elmo = elmo
         self._folder = folder
         self._overrides = overrides
+        self._vectors = vectors
+        self._word_dim = None if vectors is None else check_word_vectors(vectors)
+        self.models = [model for model in MODELS if vectors is not None or model != "vectors"]
 
     def _path(self, task: str, model: str) -> Path:
         return self._folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
 
     def params(self, task: str, model: str, seed: int) -> Params:
-        """Return the configuration for `allennlp train` of a model, `baseline` or `elmo`."""
+        """Return the configuration for `allennlp train` of a model, one of `models`."""
         path = self._path(task, model)
         data = {split: str(place) for split, place in self._tasks[task].items()}
         variables = {f"{split.upper()}_DATA_PATH": place for split, place in data.items()}
+        if self._vectors is not None:
+            variables["WORD_DIM"] = str(self._word_dim)
+            variables["VECTORS"] = "" if model == "baseline" else str(self._vectors)
         try:
             params = Params.from_file(
                 str(path), self._overrides, ext_vars={**variables, "ELMO": self._elmo}
@@ -101,28 +115,33 @@ class Configuration:
     def settings(self, tasks: Iterable[str]) -> Dict[str, Any]:
         """
         Return digests of what the results of tasks depend on: `elmo`, of the content of the ELMo
-        (or the name of a published one), and by task `tasks`, each with `data` (by split),
-        `baseline` and `elmo` (the configurations).
+        (or the name of a published one), `vectors`, of the content of the word vectors if there are
+        any, and by task `tasks`, each with `data` (by split) and its models (the configurations).
         """
-        digests = _Digests()
+        digests = _Digests(self._vectors)
         found: Dict[str, Any] = {}
         for task in tasks:
             data = {split: digests.of_path(path) for split, path in self._tasks[task].items()}
             found[task] = {"data": data}
-            for model in MODELS:
+            for model in self.models:
                 params = digests.without_paths(self.params(task, model, 0).as_dict(quiet=True))
                 text = json.dumps(params, sort_keys=True)
                 found[task][model] = hashlib.sha256(text.encode()).hexdigest()[:16]
         elmo = local_path(self._elmo)
-        return {"elmo": self._elmo if elmo is None else digests.of_path(elmo), "tasks": found}
+        content = {"elmo": self._elmo if elmo is None else digests.of_path(elmo)}
+        if self._vectors is not None:
+            content["vectors"] = digests.of_path(self._vectors)
+        return {**content, "tasks": found}
 
     def check(self, tasks: Iterable[str]) -> None:
         """Read the weights of each ELMo, and the data as AllenNLP does, to find errors early."""
         loaded: Set[Tuple[str, str]] = set()
         for task in tasks:
             params = self.params(task, "baseline", 0)
-            for model in MODELS:
+            for model in self.models:
                 self._check_trainer(task, model)
+                if model != "baseline":
+                    self._check_vectors(task, model)
             elmos = _elmo_files(self.params(task, "elmo", 0))
             if not elmos:
                 raise ConfigurationError(
@@ -135,6 +154,14 @@ class Configuration:
             other_reader = params.pop("validation_dataset_reader", reader.duplicate())
             for split, path in self._tasks[task].items():
                 _check_readable(reader if split == "train" else other_reader, path)
+
+    def _check_vectors(self, task: str, model: str) -> None:
+        embedders = str(self.params(task, model, 0).as_dict(quiet=True).get("model"))
+        if self._vectors is not None and repr(str(self._vectors)) not in embedders:
+            raise ConfigurationError(
+                f"{self._path(task, model)} doesn't use the variable VECTORS of --vectors; see "
+                f"{self._folder / 'small.libsonnet'}"
+            )
 
     def _check_trainer(self, task: str, model: str) -> None:
         """Refuse unknown keys, which AllenNLP only finds after it has read the data."""
@@ -196,8 +223,9 @@ def _elmo_files(params: Params) -> Set[Tuple[str, str]]:
 class _Digests:
     """Digests of the contents of files, each read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: Optional[Path] = None) -> None:
         self._found: Dict[Path, str] = {}
+        self._vectors = None if vectors is None else str(vectors)
 
     def of_path(self, path: Path) -> str:
         """Return that of a file, of the files of an ELMo, or of all files in a folder of data."""
@@ -209,9 +237,11 @@ class _Digests:
         return self._found[path]
 
     def without_paths(self, value: Any) -> Any:
-        """Replace the paths of ELMo files by digests, and remove the paths of data."""
+        """Replace the paths of ELMo files and word vectors by digests; remove those of data."""
         if isinstance(value, list):
             return [self.without_paths(item) for item in value]
+        if value is not None and value == self._vectors:
+            return self.of_path(Path(value))
         if not isinstance(value, dict):
             return value
         found = {}

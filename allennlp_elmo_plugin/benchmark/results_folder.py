@@ -14,9 +14,13 @@ from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
-"""By task and model (`baseline` or `elmo`), the results of its seeds."""
+"""By task and model, one of `MODELS`, the results of its seeds."""
 
-MODELS = {"baseline": "baseline", "elmo": "+ ELMo"}
+MODELS = {"baseline": "baseline", "vectors": "word vectors", "elmo": "+ ELMo"}
+"""
+With learned words; with word vectors, if there are any (`--vectors`); and the last of these with
+ELMo.
+"""
 
 SETTINGS_FILE = "settings.json"
 _KEYS_OF_A_RUN = [
@@ -98,19 +102,26 @@ class ResultsFolder:
     def set_settings(self, settings: Dict[str, Any]) -> None:
         """Write `Configuration.settings`, unless those of runs that are finished have changed."""
         before: Dict[str, Any] = {"elmo": "", "tasks": {}}
+        with_vectors = ("vectors", "elmo")
         if (self.path / SETTINGS_FILE).exists():
             before = _read(self.path / SETTINGS_FILE, list(before))
         changed = []
         if before["elmo"] != settings["elmo"] and self._files(model="elmo"):
             changed.append("--elmo")
+        if before.get("vectors") != settings.get("vectors"):
+            if any(self._files(model=model) for model in with_vectors):
+                changed.append("--vectors")
         for task, found in settings["tasks"].items():
             earlier = before["tasks"].get(task, {})
             if self._files(task) and earlier.get("data") != found["data"]:
                 changed.append(f"data of {task}")
             for model, name in MODELS.items():
-                if model == "elmo" and "--elmo" in changed:  # It is part of the config.
+                # They are parts of the config.
+                if model == "elmo" and "--elmo" in changed:
                     continue
-                if self._files(task, model) and earlier.get(model) != found[model]:
+                if model in with_vectors and "--vectors" in changed:
+                    continue
+                if self._files(task, model) and earlier.get(model) != found.get(model):
                     changed.append(f"config of {task}, {name}")
         if changed:
             raise ConfigurationError(

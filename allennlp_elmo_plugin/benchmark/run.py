@@ -1,6 +1,8 @@
 """One training and evaluation of a task model."""
 
 import json
+import os
+import platform
 import time
 from pathlib import Path
 from typing import Any, Dict
@@ -14,6 +16,7 @@ from allennlp.modules.scalar_mix import ScalarMix
 
 from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels, keep_vectors
 from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.evaluation.bracketing_scorer import replace_evalb
 from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
 
 
@@ -37,13 +40,14 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
     `Dict[str, Any]`
         `score`, `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation
         metric after each epoch, in percent), `layer_weights` (of each scalar mix, after the
-        softmax) and `gamma`, `epochs`, `trained_parameters`, `seconds`.
+        softmax) and `gamma`, `epochs`, `trained_parameters`, `seconds`, `machine`.
     """
     start = time.monotonic()
     prepare_environment(params)
     loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
     model: Model = loop.model
-    keep_vectors(model, vectors)
+    keep_vectors(model, vectors, folder)
+    replace_evalb(model)
     loop.run()  # leaves the best weights in the model
     loader: Any = loop.evaluation_data_loader
     metrics = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)(model, loader)
@@ -74,4 +78,22 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
             parameter.numel() for parameter in model.parameters() if parameter.requires_grad
         ),
         "seconds": time.monotonic() - start,
+        "machine": _machine(loop.trainer.cuda_device),
     }
+
+
+def _machine(device: torch.device) -> str:
+    """Describe what the times and last digits depend on."""
+    name = platform.processor() or platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        for line in cpus.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                name = line.partition(":")[2].strip()
+                break
+    if device.type == "cuda":
+        name += f" with {torch.cuda.get_device_name(device)}"
+    return (
+        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads a run; Python "
+        f"{platform.python_version()}, torch {torch.__version__}"
+    )

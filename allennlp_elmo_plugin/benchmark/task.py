@@ -49,5 +49,7 @@ TASKS: Dict[str, Task] = {
     "srl": Task("f1", "f1-measure-overall", 3.2, checks.check_srl),
     "coref": Task("f1", "coref_f1", 3.2, checks.check_coreference),
     "squad": Task("f1", "f1", 4.7, checks.check_questions),
+    "imdb": Task("accuracy", "accuracy", None, checks.check_classified_texts),
+    "constituency": Task("f1", "evalb_f1_measure", None, checks.check_constituents),
 }
 """By kind, the first part of the name of a task's folder."""

@@ -1,6 +1,7 @@
 """
 The subcommand `elmo-benchmark` shows whether an ELMo helps: it trains small task models with and
-without it, with several seeds, and compares their scores on the test sets.
+without it, with several seeds, and compares their scores on the test sets. With `--vectors` there
+is a second baseline, with word vectors.
 
 ```
 allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
@@ -49,7 +50,7 @@ class ElmoBenchmark(Command):
             "--tasks",
             required=True,
             help="names of folders in --data, separated by commas; a kind (sst5, ner, chunking, "
-            "snli, srl, coref, squad) means the folders KIND and KIND_*",
+            "snli, srl, coref, squad, imdb, constituency) means the folders KIND and KIND_*",
         )
         subparser.add_argument(
             "--elmo",
@@ -62,6 +63,12 @@ class ElmoBenchmark(Command):
             required=True,
             metavar="DIR",
             help="a folder for each task; in it train, dev and test, each with any ending",
+        )
+        subparser.add_argument(
+            "--vectors",
+            metavar="FILE",
+            help="word vectors in the text format of GloVe or word2vec, best of the ELMo's text: a "
+            "second baseline with them, to which ELMo is added then",
         )
         subparser.add_argument("--seeds", type=int, default=3, help="trainings of each model")
         subparser.add_argument("--output", required=True, metavar="DIR", help="new folder")
@@ -91,6 +98,7 @@ def benchmark_from_args(args: argparse.Namespace) -> None:
             seeds=args.seeds,
             configs=Path(args.configs),
             overrides=args.overrides,
+            vectors=None if args.vectors is None else Path(args.vectors),
         )
     )
 
@@ -109,6 +117,7 @@ def benchmark(
     seeds: int = 3,
     configs: Path = CONFIG_FOLDER,
     overrides: str = "{}",
+    vectors: Optional[Path] = None,
 ) -> str:
     """
     Run what is missing of a benchmark, write its results, and return the table in Markdown. The
@@ -126,7 +135,7 @@ def benchmark(
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
     folder = ResultsFolder(output)
     found = find_tasks(data, tasks)
-    configuration = Configuration(found, elmo, configs, overrides)
+    configuration = Configuration(found, elmo, configs, overrides, vectors)
     settings = configuration.settings(found)
     is_new = not output.exists()
     if is_new:  # A mistake should not leave a folder behind.
@@ -137,21 +146,21 @@ def benchmark(
             (task, model, seed)
             for task in found
             for seed in range(1, seeds + 1)
-            for model in reversed(MODELS)  # ELMo first, since more can be wrong with it.
+            for model in reversed(configuration.models)  # More can be wrong with ELMo.
         ]
         todo = [each for each in runs if not folder.has_run(*each)]
         if not is_new:
             configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         start = time.monotonic()
-        vectors: Tuple[str, VectorsOfModels] = ("", {})
+        computed: Tuple[str, VectorsOfModels] = ("", {})
         for n_done, (task, model, seed) in enumerate(todo, start=1):
-            if vectors[0] != task:
-                vectors = (task, {})
+            if computed[0] != task:
+                computed = (task, {})
             result = run(
                 kind_of(task),
                 configuration.params(task, model, seed),
                 folder.new_training(task, model, seed),
-                vectors[1],
+                computed[1],
             )
             if configuration.settings([task])["tasks"][task] != settings["tasks"][task]:
                 raise ConfigurationError(

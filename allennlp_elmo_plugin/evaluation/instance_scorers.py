@@ -46,6 +46,10 @@ def _score_labels(instances: List[Instance], outputs: Outputs) -> Scores:
     return scorers.class_accuracy(gold, _predicted(outputs, "label"))
 
 
+def _score_trees(instances: List[Instance], outputs: Outputs) -> Scores:
+    return scorers.evalb(_metadata(instances, "gold_tree"), _predicted(outputs, "trees"))
+
+
 INSTANCE_SCORERS: Dict[str, Callable[[List[Instance], Outputs], Scores]] = {
     "sst5": _score_labels,
     "ner": _score_tags,
@@ -54,5 +58,7 @@ INSTANCE_SCORERS: Dict[str, Callable[[List[Instance], Outputs], Scores]] = {
     "srl": _score_srl,
     "coref": _score_coreference,
     "squad": _score_squad,
+    "imdb": _score_labels,
+    "constituency": _score_trees,
 }
 """By the kind of task."""

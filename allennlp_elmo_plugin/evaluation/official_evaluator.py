@@ -16,7 +16,7 @@ from allennlp.models import Model
 PREFIX = "official-"
 # The key of a batch's instances, and what scorers read from a model's output.
 _INSTANCES = "instances of the official evaluator"
-_OUTPUTS = ("tags", "label", "clusters", "best_span_str")
+_OUTPUTS = ("tags", "label", "clusters", "best_span_str", "trees")
 
 
 @Evaluator.register("official")
@@ -29,7 +29,7 @@ class OfficialEvaluator(SimpleEvaluator):
     # Parameters
 
     task : `str`
-        `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref` or `squad`.
+        `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb` or `constituency`.
     batch_serializer, cuda_device, postprocessor_fn_name
         Those of AllenNLP's `SimpleEvaluator`.
     """

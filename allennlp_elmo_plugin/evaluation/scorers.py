@@ -3,9 +3,11 @@ Scores as the official scorers of the tasks count them, in percent.
 
 AllenNLP's code does the work where it counts the same: spans of tags (conlleval), srl-eval.pl
 (which allennlp-models contains, and perl runs) and SQuAD. Coreference is counted here, since
-AllenNLP omits clusters of one mention and the official scorer does not.
+AllenNLP omits clusters of one mention and the official scorer does not; and the brackets of trees,
+since AllenNLP's EVALB needs a C compiler and writes to AllenNLP's own folder.
 """
 
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -18,6 +20,7 @@ from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_s
 from allennlp_models.rc.tools.squad import get_metric_score
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import DEFAULT_SRL_EVAL_PATH
 from allennlp_models.structured_prediction.models.srl import write_bio_formatted_tags_to_file
+from nltk import Tree
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import accuracy_score, recall_score
 
@@ -200,6 +203,77 @@ def squad(answers: Sequence[str], accepted: Sequence[Sequence[str]]) -> Scores:
     scores = [get_metric_score(answer, list(texts)) for answer, texts in zip(answers, accepted)]
     em, f1 = 100 * np.mean(scores, axis=0)
     return {"em": float(em), "f1": float(f1)}
+
+
+_DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+"""The labels that EVALB's COLLINS.prm deletes: of brackets, and of words with their tags."""
+
+
+def bracket_counts(gold: Tree, predicted: Tree) -> Tuple[int, int, int]:
+    """
+    Count the brackets of a sentence as EVALB does with COLLINS.prm: punctuation is removed, ADVP
+    and PRT are the same, and tags are no brackets.
+
+    # Parameters
+
+    gold, predicted : `Tree`
+        Trees over the same words, which have the tags of the gold tree.
+
+    # Returns
+
+    `Tuple[int, int, int]`
+        How many brackets are in both, in the gold tree and in the predicted one.
+    """
+    tags = [tag for _, tag in gold.pos()]
+    in_gold, in_predicted = _brackets(gold, tags), _brackets(predicted, tags)
+    return (
+        sum((in_gold & in_predicted).values()),
+        sum(in_gold.values()),
+        sum(in_predicted.values()),
+    )
+
+
+def _brackets(tree: Tree, tags: Sequence[str]) -> Counter:
+    """Count `(label, begin, end)`; positions are those among the words that are not deleted."""
+    kept = np.cumsum([0, *(tag not in _DELETED for tag in tags)])
+    found: Counter = Counter()
+
+    def add(node: Tree, begin: int) -> int:
+        end = begin
+        for child in node:
+            end = add(child, end) if isinstance(child, Tree) else end + 1
+        if isinstance(node[0], Tree):
+            label = re.split("[-=]", node.label())[0]
+            if kept[begin] < kept[end] and label not in _DELETED:
+                found["ADVP" if label == "PRT" else label, kept[begin], kept[end]] += 1
+        return end
+
+    add(tree, 0)
+    return found
+
+
+def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
+    """
+    Score trees like the script EVALB with COLLINS.prm; see `bracket_counts`.
+
+    # Parameters
+
+    gold, predicted : `Sequence[Tree]`
+        The trees of each sentence.
+
+    # Returns
+
+    `Dict[str, float]`
+        `precision`, `recall` and `f1` of labelled brackets, and `complete`, the part of the
+        sentences whose brackets are all right.
+    """
+    counts = [bracket_counts(*trees) for trees in zip(gold, predicted)]
+    right, in_gold, in_predicted = np.sum(counts, axis=0).tolist()
+    complete = sum(len(set(of_sentence)) == 1 for of_sentence in counts)
+    return {
+        **_f1((right, in_predicted), (right, in_gold), ""),
+        "complete": 100 * complete / len(counts),
+    }
 
 
 def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:

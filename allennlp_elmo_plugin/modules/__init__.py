@@ -2,9 +2,11 @@
 ELMo for the models of AllenNLP. Start with `elmo.py`, the module `Elmo`, then `elmo_bilm.py`, its
 language model; `elmo_token_embedder.py` puts it into a text field embedder,
 `elmo_output_encoder.py` at the output of an encoder. `elmo_files.py` finds a model by any of its
-names, `language_model_archive.py` reads archives of language models.
+names, `language_model_archive.py` reads archives of language models. `padded_lstm.py` is an encoder
+for the models of the benchmark.
 """
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from allennlp_elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from allennlp_elmo_plugin.modules.padded_lstm import PaddedLstm

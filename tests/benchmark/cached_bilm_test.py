@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import List, Tuple
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
+from allennlp_elmo_plugin.benchmark import cached_bilm
 from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, VectorsOfModels, keep_vectors
 from tests.support.testing import write_random_elmo
 
@@ -102,3 +104,33 @@ def test_a_language_model_that_is_trained_stays(files: Tuple[str, str]) -> None:
 def test_carried_states_are_refused(files: Tuple[str, str]) -> None:
     with pytest.raises(ConfigurationError, match="initial_state"):
         keep_vectors(_elmo(files, "carried"), {})
+
+
+def test_a_disk_without_room_keeps_nothing_more(
+    files: Tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, kept = _elmo(files), _elmo(files)
+    vectors: VectorsOfModels = {}
+    keep_vectors(kept, vectors, tmp_path)
+    size = kept.bilm.num_layers * kept.bilm.get_output_dim() * 4
+    # Room for the 3 words and 2 boundaries of the first sentence
+    monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=5 * size))
+    for _ in range(2):
+        ids = batch_to_ids(SENTENCES)
+        expected, found = (each(ids)["elmo_representations"][0] for each in (plain, kept))
+        mask = plain(ids)["mask"].unsqueeze(-1)
+        torch.testing.assert_close(found * mask, expected * mask, rtol=1e-5, atol=1e-6)
+        (of_model,) = vectors.values()
+        assert len(of_model) == 1
+    # No file is left when the process is killed.
+    assert not [path for path in tmp_path.iterdir() if path.suffix not in (".json", ".hdf5")]
+
+
+def test_the_folder_may_be_removed(files: Tuple[str, str], tmp_path: Path) -> None:
+    elmo, vectors = _elmo(files), {}
+    (tmp_path / "run").mkdir()
+    keep_vectors(elmo, vectors, tmp_path / "run")
+    elmo(batch_to_ids(SENTENCES[:1]))
+    (tmp_path / "run").rmdir()
+    elmo(batch_to_ids(SENTENCES))
+    assert [len(of_model) for of_model in vectors.values()] == [4]

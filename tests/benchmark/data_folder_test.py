@@ -58,6 +58,18 @@ def data(tmp_path: Path) -> Path:
             '{"sentence1": " ", "sentence2": "b", "gold_label": "neutral"}',
             '"sentence1" has no words',
         ),
+        ("imdb", 2, '{"text": "Fine .", "label": "pos"', "no JSON"),
+        ("imdb", 2, '{"text": "Fine ."}', '"label" is missing, or no string'),
+        ("imdb", 2, '{"text": "Fine .", "label": 1}', '"label" is missing, or no string'),
+        ("imdb", 2, '{"text": " ", "label": "pos"}', '"text" is empty'),
+        ("imdb", 2, "pos\tFine .", "no JSON"),
+        ("constituency", 2, "(S (NP (NN a)) (VP", "no tree, which must be one line"),
+        ("constituency", 2, "(S (NP (-NONE- *)) (VP (VB go)))", "an empty element"),
+        ("constituency", 2, "(S (NP the end) (VP (VB go)))", "'NP': each needs a tag"),
+        ("constituency", 2, "(S (NP) (VP (VB go)))", "'NP' has no words"),
+        ("constituency", 2, "(S ((NN a)) (VP (VB go)))", "a constituent without a label"),
+        ("constituency", 2, "( (UH Yes) )", "a tagged word alone"),
+        ("constituency", 2, f"(S (NN {1001 * 'a'}))", "a word of 1001 characters"),
     ],
 )
 def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> None:

@@ -33,10 +33,52 @@ def test_table() -> None:
     (row,) = summarize(_runs([[0.25, 0.75]]))
     assert row["baseline"]["std"] == pytest.approx(2**0.5)
     assert row["layer_weights"] == [[0.25, 0.75]]
-    line = "| ner_x | f1 | 41.00 ± 1.41 | 44.00 ± 0.00 | +3.00 | +2.06 | 2 | 1.5 / 1.5 min |"
+    # The standard error is the root of 2 / 2 + 0 / 2.
+    cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 1.5 / 1.5 min"
     table = markdown([row])
-    assert line in table
+    assert f"| ner_x | f1 | {cells} |" in table
     assert "counts differently" not in table
+    assert "Machine" not in table  # Runs of earlier versions don't say.
+
+
+def test_two_baselines() -> None:
+    runs = _runs([[0.25, 0.75]])
+    runs["ner_x", "vectors"] = [_run("vectors", seed, 40.0 + seed, []) for seed in (1, 2, 3)]
+    runs["ner_x", "vectors"][0]["machine"] = "A machine, 2 cores"
+    runs["ner_y", "baseline"], runs["ner_y", "elmo"] = runs["ner_x", "baseline"], []
+    runs["ner_z", "baseline"] = [_run("baseline", 1, 40.0, [])]
+    runs["ner_z", "elmo"] = [_run("elmo", 1, 39.0, [])]
+    row, without = summarize(runs)
+    assert row["vectors"]["seeds"] == [1, 2]
+    assert row["vectors"]["mean"] == 41.5 and row["vectors"]["std"] == pytest.approx(0.5**0.5)
+    assert row["deltas"]["vectors"] == {
+        "mean": 2.5,
+        "standard_error": pytest.approx(0.5),
+        "beyond_two_standard_errors": True,
+    }
+    assert row["delta"] == row["deltas"]["baseline"]["mean"] == 3
+    assert without["deltas"] == {
+        "baseline": {
+            "mean": -1,
+            "standard_error": None,
+            "beyond_two_standard_errors": None,
+        }
+    }
+    table = markdown([row, without])
+    assert (
+        "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |" in table
+    )
+    scores = "41.00 ± 1.41 | 41.50 ± 0.71 | 44.00 ± 0.00"
+    assert f"| {scores} | **+3.00** ± 1.00 | **+2.50** ± 0.50 | +2.06 | 2 |" in table
+    assert "| 40.00 |  | 39.00 | -1.00 |  | +2.06 | 1 |" in table
+    assert "Machine: A machine, 2 cores." in table
+
+
+def test_a_small_delta() -> None:
+    runs = _runs([])
+    runs["ner_x", "elmo"] = [_run("elmo", 1, 42.0, []), _run("elmo", 2, 44.0, [])]
+    # 2 is within twice the root of 2 / 2 + 2 / 2.
+    assert "| +2.00 ± 1.41 |" in markdown(summarize(runs))
 
 
 @pytest.mark.parametrize(
@@ -49,3 +91,10 @@ def test_pictures(layer_weights: List[List[float]], layers: bool, tmp_path: Path
     assert names == ["curves.png", *["layer_weights.png"][: int(layers)], "scores.png"]
     for name in names:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_of_two_baselines(tmp_path: Path) -> None:
+    runs = _runs([[0.25, 0.75]])
+    runs["ner_x", "vectors"] = [_run("vectors", seed, 41.0, []) for seed in (1, 2)]
+    draw(summarize(runs), runs, tmp_path)
+    assert (tmp_path / "scores.png").exists() and (tmp_path / "curves.png").exists()

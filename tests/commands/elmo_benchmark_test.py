@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+import torch
 from allennlp.commands import main
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
@@ -411,3 +412,74 @@ def test_nothing_to_train_or_test_with(
     with pytest.raises(ConfigurationError, match=f"{file}: {message}"):
         benchmark([task], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
     assert not (tmp_path / "out" / "runs").exists()
+
+
+WORDS = ("the", "film", "is", "not", "bad")
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "vectors.txt"
+    lines = [f"{word} {' '.join([str(number)] * 60)}\n" for number, word in enumerate(WORDS)]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def test_word_vectors(
+    elmo: str, data: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embeddings = []
+    original = run_module.keep_vectors
+
+    def watching(model: Any, *arguments: Any) -> None:
+        embedding = model._text_field_embedder.token_embedder_tokens.weight.detach().clone()
+        index = model.vocab.get_token_index
+        embeddings.append({word: embedding[index(word)].tolist() for word in WORDS})
+        original(model, *arguments)
+
+    monkeypatch.setattr(run_module, "keep_vectors", watching)
+    _add_a_tree(data)
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, CONFIG_FOLDER, ONE_EPOCH)
+    table = benchmark(*arguments, vectors)
+    assert "| word vectors | + ELMo | delta to baseline | delta to word vectors |" in table
+    runs = tmp_path / "out" / "runs" / "sst5"
+    results = {model: _read(runs / f"{model}-1.json") for model in ("baseline", "vectors", "elmo")}
+    expected = {word: [float(number)] * 60 for number, word in enumerate(WORDS)}
+    # With ELMo, with vectors, learned: of the same size. Learned words that are in the data once
+    # share one vector.
+    assert embeddings[0] == embeddings[1] == expected
+    assert all(len(vector) == 60 for vector in embeddings[2].values())
+    assert embeddings[2]["film"] != expected["film"]
+    assert embeddings[2]["bad"] == embeddings[2]["not"]
+    assert results["elmo"]["layer_weights"] and not results["vectors"]["layer_weights"]
+    assert results["elmo"]["machine"].endswith(f"torch {torch.__version__}")
+    (row,) = _read(tmp_path / "out" / "results.json")
+    assert list(row["deltas"]) == ["baseline", "vectors"]
+
+    # Other vectors need other results; those of the baseline can stay.
+    vectors.write_text(vectors.read_text(encoding="utf-8").replace("film", "Film"), "utf-8")
+    with pytest.raises(ConfigurationError, match="benchmark: --vectors changed"):
+        benchmark(*arguments, vectors)
+    with pytest.raises(ConfigurationError, match="benchmark: --vectors, config of sst5, baseline"):
+        benchmark(*arguments)
+    for model in ("vectors", "elmo"):
+        (runs / f"{model}-1.json").unlink()
+    before = (runs / "baseline-1.json").stat().st_mtime_ns
+    moved = vectors.rename(tmp_path / "moved.txt")
+    benchmark(*arguments, moved)
+    assert (runs / "baseline-1.json").stat().st_mtime_ns == before
+    assert "1 of 1" not in benchmark(*arguments, moved)
+
+
+def test_configs_without_word_vectors(elmo: str, data: Path, vectors: Path, tmp_path: Path) -> None:
+    small = (CONFIG_FOLDER / "small.libsonnet").read_text(encoding="utf-8")
+    configs = _copy_configs(tmp_path)
+    (configs / "small.libsonnet").write_text(
+        small.replace("variable('VECTORS', '')", "''"), encoding="utf-8"
+    )
+    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, configs, ONE_EPOCH)
+    with pytest.raises(ConfigurationError, match="sst5.jsonnet doesn't use the variable VECTORS"):
+        benchmark(*arguments, vectors)
+    with pytest.raises(ConfigurationError, match="--vectors .*no such file"):
+        benchmark(*arguments, tmp_path / "missing.txt")
+    assert not (tmp_path / "out").exists()

@@ -4,13 +4,15 @@ import random
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import List, Tuple
 
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
-from allennlp.training.metrics import SpanBasedF1Measure
+from allennlp.training.metrics import EvalbBracketingScorer, SpanBasedF1Measure
+from allennlp.training.metrics.evalb_bracketing_scorer import DEFAULT_EVALB_DIR
 from allennlp_models.coref.metrics.conll_coref_scores import ConllCorefScores, Scorer
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import (
     DEFAULT_SRL_EVAL_PATH,
@@ -18,10 +20,13 @@ from allennlp_models.structured_prediction.metrics.srl_eval_scorer import (
 )
 from allennlp_models.structured_prediction.models.srl import convert_bio_tags_to_conll_format
 from conlleval import evaluate
+from nltk import Tree
 from scorch.scores import b_cubed, ceaf_e, conll2012, muc
 
 from allennlp_elmo_plugin.evaluation import scorers
+from allennlp_elmo_plugin.evaluation.bracketing_scorer import BracketingScorer
 
+needs_compiler = pytest.mark.skipif(shutil.which("make") is None, reason="EVALB is in C")
 needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="srl-eval.pl needs perl")
 
 
@@ -254,3 +259,55 @@ def test_class_accuracy() -> None:
     assert scorers.class_accuracy(gold, predicted) == pytest.approx(
         {"accuracy": 50, "accuracy-0": 50, "accuracy-1": 200 / 3, "accuracy-4": 0}
     )
+
+
+def _random_tree(choose: random.Random, words: List[Tuple[str, str]]) -> Tree:
+    """A tree over tagged words, with unary chains."""
+    if len(words) == 1:
+        tree = Tree(words[0][1], [words[0][0]])
+        labels = choose.sample(
+            ["NP", "ADVP", "PRT", "WHNP-1", "ADJP=2"], choose.choice([0, 0, 1, 2])
+        )
+    else:
+        place = choose.randrange(1, len(words))
+        parts = _random_tree(choose, words[:place]), _random_tree(choose, words[place:])
+        flat = choose.random() < 0.3 and isinstance(parts[0][0], Tree)
+        tree = Tree("NP", [*parts[0], parts[1]] if flat else list(parts))
+        labels = choose.choices(["S", "VP", "NP", "TOP", "ADVP", "PRT"], k=choose.choice([0, 1, 2]))
+    for label in labels:
+        tree = Tree(label, [tree])
+    return tree
+
+
+@needs_compiler
+def test_evalb_is_the_program(tmp_path: Path) -> None:
+    shutil.copytree(DEFAULT_EVALB_DIR, tmp_path / "EVALB")
+    subprocess.run(["make"], cwd=tmp_path / "EVALB", check=True, capture_output=True)
+    choose = random.Random(0)
+    tags = ["NN", "VB", ",", ".", ":", "``", "''", "PRP$", "-LRB-"]
+    gold, predicted = [], []
+    for _ in range(150):
+        words = [(f"w{n}", choose.choice(tags)) for n in range(choose.randint(1, 14))]
+        gold.append(Tree("S", [_random_tree(choose, words)]))
+        other = _random_tree(choose, words)
+        predicted.append(gold[-1] if choose.random() < 0.3 else Tree("S", [other]))
+    program, ours = EvalbBracketingScorer(str(tmp_path / "EVALB")), BracketingScorer()
+    for scorer in (program, ours):
+        for begin in range(0, 150, 50):
+            scorer(predicted[begin : begin + 50], gold[begin : begin + 50])
+    expected = program.get_metric(reset=True)
+    assert 0.3 < expected["evalb_f1_measure"] < 0.9
+    assert ours.get_metric(reset=True) == expected
+    scores = scorers.evalb(gold, predicted)
+    assert scores["f1"] == pytest.approx(100 * expected["evalb_f1_measure"])
+    assert ours.get_metric()["evalb_f1_measure"] == 0
+
+
+def test_evalb_example() -> None:
+    gold = Tree.fromstring("(S (NP (DT The) (NN end)) (VP (VBZ drags) (PRT (RP on))) (. .))")
+    # The full stop is not counted, nor where it is attached; PRT is ADVP.
+    predicted = "(S (DT The) (NN end) (VP (NP (VBZ drags)) (ADVP (RP on)) (. .)))"
+    scores = scorers.evalb([gold, gold], [Tree.fromstring(predicted), gold])
+    assert scores["precision"] == pytest.approx(100 * 7 / 8)
+    assert scores["recall"] == pytest.approx(100 * 7 / 8)
+    assert scores["complete"] == 50

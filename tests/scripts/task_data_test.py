@@ -1,9 +1,16 @@
 """The scripts that make data for the task configs."""
 
+import gzip
 import json
+import runpy
 import subprocess
 import sys
+import types
+from collections import Counter
 from pathlib import Path
+from typing import Any, List
+
+import pytest
 
 
 def _run(
@@ -37,12 +44,15 @@ def test_imdb(tmp_path: Path, repository_root: Path) -> None:
         "text": "It 's good . I liked \" it ! \" Do n't wait ...",
         "label": "pos",
     }
-    assert lines["text.txt"][10:14] == [
+    assert lines["text.txt"][:5] == [
+        "Bad",
         "It 's good .",
         'I liked " it ! "',
         "Do n't wait ...",
-        "It 's good .",
+        "Bad",
     ]
+    labels = [json.loads(line)["label"] for line in lines["test.jsonl"]]
+    assert labels == ["neg", "pos"] * 11  # so that the first lines have both
     assert "Only tested ." not in lines["text.txt"]
     failed = _run(repository_root, "imdb.py", tmp_path, tmp_path / "out")
     assert failed.returncode and "aclImdb" in failed.stderr
@@ -62,3 +72,78 @@ def test_split_squad(tmp_path: Path, repository_root: Path) -> None:
     }
     assert titles["dev"] == ["8", "18"] and titles["test"] == ["9", "19"]
     assert len(titles["train"]) == 16
+
+
+def test_imdb_of_tables(tmp_path: Path, repository_root: Path) -> None:
+    source = tmp_path / "tables"
+    source.mkdir()
+    for name in ("train", "val", "test"):
+        rows = [f"{label}\t{n}_7.txt\tIt's {name}.\n" for label in ("neg", "pos") for n in (0, 1)]
+        (source / f"{name}.tsv.gz").write_bytes(gzip.compress("".join(rows).encode()))
+    assert _run(repository_root, "imdb.py", source, tmp_path / "out").returncode == 0
+    for name in ("train", "validation", "test"):
+        text = (tmp_path / "out" / f"{name}.jsonl").read_text(encoding="utf-8")
+        found = [json.loads(line) for line in text.splitlines()]
+        assert [review["label"] for review in found] == ["neg", "pos"] * 2
+        assert found[0]["text"] == f"It 's {'val' if name == 'validation' else name} ."
+    text = (tmp_path / "out" / "text.txt").read_text(encoding="utf-8")
+    assert text == "It 's train .\n" * 4
+
+
+def test_treebank(tmp_path: Path, repository_root: Path) -> None:
+    files = [tmp_path / f"wsj_000{number}.mrg" for number in (1, 2)]
+    files[0].write_text(
+        "\n( (S\n   (NP-SBJ (-NONE- *))\n   (VP (VB Go) (ADVP (RB home)))))\n( (UH Yes))\n"
+    )
+    files[1].write_text("(TOP (NP (NN film) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))))")
+    run = _run(repository_root, "treebank.py", *files, tmp_path / "out.mrg")
+    assert "3 trees, 4 words" in run.stdout
+    assert (tmp_path / "out.mrg").read_text(encoding="utf-8").splitlines() == [
+        "(S (VP (VB Go) (ADVP (RB home))))",
+        "(UH Yes)",
+        "(TOP (NP (NN film)))",
+    ]
+
+
+def test_word_vectors(
+    tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs the script, with a stand-in for gensim where it isn't installed."""
+    (tmp_path / "text.txt.gz").write_bytes(
+        gzip.compress(b"The film is The film\nthe the end\n" * 9)
+    )
+    try:
+        import gensim  # noqa: F401
+    except ImportError:
+        monkeypatch.setitem(sys.modules, "gensim", types.ModuleType("gensim"))
+        models = types.ModuleType("gensim.models")
+        models.Word2Vec = _Word2Vec  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "gensim.models", models)
+    script = str(repository_root / "scripts" / "word_vectors.py")
+    for name in ("first.txt", "second.txt"):
+        arguments = ["--dim", "4", "--epochs", "2", "--min-count", "9"]
+        files = [str(tmp_path / "text.txt.gz"), str(tmp_path / name)]
+        monkeypatch.setattr(sys, "argv", [script, *files, *arguments])
+        runpy.run_path(script, run_name="__main__")
+    first = (tmp_path / "first.txt").read_text(encoding="utf-8")
+    assert first == (tmp_path / "second.txt").read_text(encoding="utf-8")
+    rows = [line.split(" ") for line in first.splitlines()]
+    assert [row[0] for row in rows] == ["the", "film", "is", "end"]
+    assert all(len([float(number) for number in row[1:]]) == 4 for row in rows)
+
+
+class _Word2Vec:
+    def __init__(self, sentences: Any, vector_size: int, min_count: int, **kwargs: Any) -> None:
+        assert kwargs["workers"] == 1 and kwargs["seed"] == 1
+        counts = Counter(word for _ in range(1) for sentence in sentences for word in sentence)
+        words = [word for word, count in counts.most_common() if count >= min_count]
+        self.wv = _KeyedVectors(words, [[0.5] * vector_size for _ in words])
+        self.corpus_total_words = sum(counts.values())
+
+
+class _KeyedVectors:
+    def __init__(self, words: List[str], vectors: List[List[float]]) -> None:
+        self.index_to_key, self.vectors = words, vectors
+
+    def __len__(self) -> int:
+        return len(self.vectors)

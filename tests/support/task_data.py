@@ -13,6 +13,8 @@ TASK_DATA = [
     ("srl", "srl", ""),
     ("coref", "coref.gold_conll", ".gold_conll"),
     ("squad", "squad.json", ".json"),
+    ("imdb", "imdb.jsonl", ".jsonl"),
+    ("constituency", "ptb.txt", ".mrg"),
 ]
 
 

@@ -17,5 +17,5 @@ small.data {
     encoder: small.lstm(small.dim),
   },
   data_loader: { batch_sampler: { type: 'bucket', sorting_keys: ['tokens'], batch_size: 32 } },
-  trainer: small.trainer('f1-measure-overall', num_epochs=25, patience=4, lr=0.003),
+  trainer: small.trainer('f1-measure-overall', patience=5, lr=0.003),
 }

@@ -1,0 +1,55 @@
+"""
+Remove what is no word from trees of the Penn Treebank, for `allennlp elmo-benchmark`.
+
+    python scripts/treebank.py wsj/00/*.mrg ... OUTPUT
+
+writes one tree a line, without empty elements (-NONE-) and the constituents that only contain such.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Iterator, Optional
+
+from nltk import Tree
+from nltk.corpus.reader.util import read_sexpr_block
+
+from allennlp_elmo_plugin.files.whole_file import whole_file
+
+
+def without_empty(tree: Tree) -> Optional[Tree]:
+    """Return a tree without its empty elements; nothing is left of one that has no other."""
+    if tree.label() == "-NONE-":
+        return None
+    children = [without_empty(each) if isinstance(each, Tree) else each for each in tree]
+    kept = [child for child in children if child is not None]
+    return Tree(tree.label(), kept) if kept else None
+
+
+def trees(path: Path) -> Iterator[Tree]:
+    """Yield the trees of a file, each on one line or more."""
+    with path.open(encoding="utf-8") as file:
+        while block := read_sexpr_block(file):
+            for text in block:
+                try:
+                    yield Tree.fromstring(text, remove_empty_top_bracketing=True)
+                except ValueError as error:
+                    raise SystemExit(f"{path}: no tree: {text[:80]!r} ({error})") from error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("sources", type=Path, nargs="+", help="files of trees")
+    parser.add_argument("output", type=Path, help="file to write")
+    arguments = parser.parse_args()
+    n_trees = n_words = 0
+    with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
+        for source in arguments.sources:
+            for tree in filter(None, map(without_empty, trees(source))):
+                file.write(tree.pformat(margin=10**9) + "\n")
+                n_trees += 1
+                n_words += len(tree.leaves())
+    print(f"{arguments.output}: {n_trees} trees, {n_words} words")
+
+
+if __name__ == "__main__":
+    main()

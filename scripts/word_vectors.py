@@ -1,0 +1,82 @@
+"""
+Train word vectors on the text of an ELMo, for the second baseline of `allennlp elmo-benchmark`.
+
+    python scripts/word_vectors.py text.txt vectors.txt
+
+reads one sentence a line, words separated by spaces, and writes a line a word in the format of
+GloVe: the word in lower case and its numbers. They are those of word2vec (skip-gram with 5 negative
+samples, window 5) by gensim: `pip install 'allennlp_elmo_plugin[vectors]'`. The same text, seed and
+version of gensim give the same file.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+from allennlp_elmo_plugin.files.text_lines import open_lines
+from allennlp_elmo_plugin.files.whole_file import whole_file
+
+_LONGEST = 10_000
+"""The words of a piece of a line; gensim ignores what follows in a longer one."""
+
+
+class Sentences:
+    """The sentences of a text in lower case, as the word embeddings of the benchmark have them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[List[str]]:
+        with open_lines(self._path, SystemExit) as text:
+            for raw in iter(text.read_line, b""):
+                words = text.decode(raw).lower().split()
+                for begin in range(0, len(words), _LONGEST):
+                    yield words[begin : begin + _LONGEST]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("text", type=Path, help="tokenised text, may be compressed (gzip)")
+    parser.add_argument("output", type=Path, help="file to write")
+    parser.add_argument("--dim", type=int, default=100, help="numbers a word")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the text")
+    parser.add_argument("--min-count", type=int, default=5, help="rarer words get no vector")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise SystemExit(
+            "gensim is missing: pip install 'allennlp_elmo_plugin[vectors]'"
+        ) from error
+    start = time.monotonic()
+    try:
+        model = Word2Vec(
+            Sentences(arguments.text),
+            sg=1,
+            vector_size=arguments.dim,
+            window=5,
+            negative=5,
+            min_count=arguments.min_count,
+            epochs=arguments.epochs,
+            seed=arguments.seed,
+            workers=1,  # With more, the order of the updates would be left to chance.
+        )
+    except RuntimeError as error:  # No word is left.
+        raise SystemExit(
+            f"{arguments.text}: no word is in it {arguments.min_count} times ({error}); choose a "
+            "smaller --min-count"
+        ) from error
+    with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
+        for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
+            file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector)}\n")
+    print(
+        f"{arguments.output}: {len(model.wv)} words, {arguments.dim} numbers each, "
+        f"{model.corpus_total_words} words read {arguments.epochs} times in "
+        f"{time.monotonic() - start:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
