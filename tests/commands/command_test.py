@@ -188,10 +188,10 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-vocab", "empty", "-o", "empty"], "empty is a file, not a folder"),
         (["elmo-export", "missing", "b"], "There is no archive or folder missing"),
         (["elmo-export", "empty", "b"], "empty is not a model.tar.gz, or one cut off"),
-        (["elmo-export", ".", "b"], "The folder . is not that of a training run"),
-        (["elmo-import", "missing", "b"], "missing.index: there is no such"),
+        (["elmo-export", ".", "b"], "the folder is not that of a training run"),
+        (["elmo-import", "missing", "b"], "no archive or folder missing, no checkpoint missing.index"),
         (["elmo-import", ".", "b"], "neither a checkpoint"),
-        (["elmo-import", "empty", "b"], "empty is a file, but elmo-import needs a folder"),
+        (["elmo-import", "empty", "b"], "empty is not a model.tar.gz, or one cut off (empty file)"),
     ],
 )
 def test_mistakes(
