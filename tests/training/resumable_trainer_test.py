@@ -44,6 +44,23 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "trainer.moving_average": {"type": "exponential", "decay": 0.9},
         "trainer.patience": 1,
     },
+    "small_corpus": {
+        "model.dropout": 0.3,
+        "model.variational_dropout": True,
+        "model.recurrent_dropout": 0.3,
+        "model.state_reset": 0.2,
+        "model.precision": "bfloat16",
+        "dataset_reader.shuffle_sentences": False,
+        "dataset_reader.contiguous": True,
+        "validation_dataset_reader.contiguous": True,
+        "trainer.optimizer": {"type": "dense_sparse_adam", "lr": 0.01},
+        "trainer.learning_rate_scheduler": {
+            "type": "linear_with_warmup",
+            "warmup_steps": 10,
+            "num_epochs": 2,
+            "num_steps_per_epoch": 60,
+        },
+    },
 }
 
 
