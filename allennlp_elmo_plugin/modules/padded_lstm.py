@@ -14,7 +14,7 @@ class PaddedLstm(Seq2SeqEncoder):
     The encoder that AllenNLP registers as `lstm`, with `bidirectional`, the same initial values and
     outputs, but on padded sequences. On a CPU, the gradient of torch's packed sequences is computed
     by adding a tensor of the size of the batch for each step, so its time grows with the square of
-    the length: a training step on reviews of 200 words took six times as long as with this one.
+    the length.
 
     # Parameters
 
