@@ -3,6 +3,7 @@ The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
 """
 
 import os
+import re
 import reprlib
 from typing import Dict, Iterable, List, Union
 
@@ -16,13 +17,16 @@ SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
 IGNORED_WORD = "!!!MAXTERMID"
 """A line that bilm-tf skips."""
 
+_WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
+
 
 def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> List[str]:
     """
     Return the words in a vocabulary file of bilm-tf, in the order of their ids. The file is read by
     the rule of `files/text_lines.py`, with one exception: after the first line, a byte order mark
-    is part of the word. A line `!!!MAXTERMID` is skipped, and so is a count after a word, which
-    some published vocabularies have; no word contains white space. Errors call the file `source`.
+    is part of the word. A line `!!!MAXTERMID` is skipped. If each line has a word and a count, as
+    in some published vocabularies, the counts are skipped; the special words may lack theirs.
+    Errors call the file `source`.
 
     # Raises
 
@@ -34,7 +38,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
         raise FileNotFoundError(f"{source}: there is no such vocabulary file")
     if not os.path.isfile(path):
         raise ValueError(f"{source}: not a file; give a vocabulary file, one word a line")
-    words: Dict[str, int] = {}
+    lines: List[str] = []
     with open(path, "rb") as file:
         text = TextLines(file, source)
         limit = allowance(os.path.getsize(path))
@@ -45,20 +49,20 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
                     f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
                     "unpack it with gunzip"
                 )
-            line = (without_mark(line) if number == 1 else line).strip()
-            parts = line.split()
-            has_count = len(parts) == 2 and parts[1].isdigit()
-            word = text.decode(parts[0] if has_count else line)
-            if word == IGNORED_WORD:
-                continue
-            if not word:
+            line = text.decode((without_mark(line) if number == 1 else line).strip())
+            if not line:
                 raise ValueError(f"{source}, line {number}: is empty; remove it (one word a line)")
-            if word in words:
-                raise ValueError(
-                    f"{source}, line {number}: {reprlib.repr(word)} is there twice, first in line "
-                    f"{words[word]}; remove one of the two"
-                )
-            words[word] = number
+            lines.append(line)
+    words: Dict[str, int] = {}
+    for number, word in enumerate(_without_counts(lines), 1):
+        if word == IGNORED_WORD:
+            continue
+        if word in words:
+            raise ValueError(
+                f"{source}, line {number}: {reprlib.repr(word)} is there twice, first in line "
+                f"{words[word]}; remove one of the two"
+            )
+        words[word] = number
     missing = [word for word in SPECIAL_WORDS if word not in words]
     if missing:
         raise ValueError(
@@ -66,6 +70,20 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
             f"language model starts with the lines {', '.join(SPECIAL_WORDS)}"
         )
     return list(words)
+
+
+def _without_counts(lines: List[str]) -> List[str]:
+    """
+    Return the words of lines that may have counts. A word may contain white space ("10 000"), so a
+    number is a count only if all lines have one, except for those of special words.
+    """
+    found = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
+    uncounted = (*SPECIAL_WORDS, IGNORED_WORD)
+    if not any(found) or any(
+        not each and line not in uncounted for each, line in zip(found, lines)
+    ):
+        return lines
+    return [each[1] if each else line for each, line in zip(found, lines)]
 
 
 def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Iterable[str]) -> None:

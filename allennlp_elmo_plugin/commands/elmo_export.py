@@ -20,11 +20,12 @@ simple_elmo reads, too.
 """
 
 import argparse
+import logging
 import os
 import shutil
 import zipfile
 from pathlib import Path
-from typing import List, Union
+from typing import List, Optional, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -34,7 +35,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.weights import (
     write_softmax,
     write_weights,
 )
-from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
+from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
 from allennlp_elmo_plugin.files.model_file_names import (
@@ -45,12 +46,15 @@ from allennlp_elmo_plugin.files.model_file_names import (
     SOFTMAX_FILE,
     VOCABULARY_FILE,
     WEIGHT_FILE,
+    find_vocabulary_file,
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.models.model_card import Training, model_card
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
 from allennlp_elmo_plugin.modules.elmo_files import find_model
+
+logger = logging.getLogger(__name__)
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -95,7 +99,10 @@ class ElmoExport(Command):
             "package is sure to read it (it computes in float32)",
         )
         subparser.add_argument(
-            "-f", "--force", action="store_true", help="replace an earlier export in OUTPUT"
+            "-f",
+            "--force",
+            action="store_true",
+            help="replace an earlier export in OUTPUT, except for its model card",
         )
         return self.finish(
             subparser,
@@ -121,7 +128,8 @@ def export(
     output : `str`
         A folder, new or empty, whose files appear when all are written; with `zipped` a new file.
     force : `bool`, optional (default = `False`)
-        Replace an earlier export.
+        Replace an earlier export. A README.md in the folder stays, which its author may have
+        completed.
     zipped : `bool`, optional (default = `False`)
         Write a zip archive in the layout of the NLPL vector repository.
     precision : `str`, optional (default = `"float32"`)
@@ -145,7 +153,9 @@ def _export_folder(model: str, output: PathLike, force: bool, precision: str) ->
             f"{output} is the folder of a training run, whose vocabulary an export would replace; "
             "choose another output"
         )
-    with output_folder(output, _OUTPUTS, force) as folder:
+    card = Path(output).expanduser() / CARD_FILE
+    outputs = [name for name in _OUTPUTS if name != CARD_FILE or not card.exists()]
+    with output_folder(output, outputs, force) as folder:
         exported = _write(model, folder, Path(output).name, WEIGHT_FILE, precision)
         files = [OPTIONS_FILE, _weights(WEIGHT_FILE, exported)]
         if exported.softmax is not None:
@@ -153,7 +163,7 @@ def _export_folder(model: str, output: PathLike, force: bool, precision: str) ->
             files.append(SOFTMAX_FILE)
         if exported.words is not None:
             write_vocabulary_folder(folder / VOCABULARY_FOLDER, exported.words)
-    _report(output, exported, files)
+    _report(output, exported, files, CARD_FILE in outputs)
 
 
 def _export_file(model: str, output: PathLike, force: bool, precision: str) -> None:
@@ -193,6 +203,8 @@ def _write(
     try:
         with find_model(name) as source:
             model = read_model(source, name)
+            if model.words is None:
+                model = model._replace(words=_read_words(source))
             training = Training.of(source, name)
         model.options.write(folder / OPTIONS_FILE)
         write_weights(folder / weight_file, model.bilm, precision)
@@ -205,6 +217,18 @@ def _write(
     return model
 
 
+def _read_words(folder: Path) -> Optional[List[str]]:
+    """
+    Return the vocabulary in the folder of a model that works without one.
+    """
+    path = find_vocabulary_file(folder if folder.is_dir() else folder.parent)
+    try:
+        return None if path is None else read_vocabulary_file(path)
+    except ValueError as error:
+        logger.warning("The export has no vocabulary: %s", error)
+        return None
+
+
 def _weights(name: str, model: PretrainedLanguageModel) -> str:
     return (
         f"{name} ({model.options.n_layers} layers, "
@@ -213,7 +237,15 @@ def _weights(name: str, model: PretrainedLanguageModel) -> str:
     )
 
 
-def _report(output: PathLike, model: PretrainedLanguageModel, files: List[str]) -> None:
+def _report(
+    output: PathLike, model: PretrainedLanguageModel, files: List[str], has_new_card: bool = True
+) -> None:
     if model.words is not None:
         files = [*files, f"the vocabulary of {len(model.words):,} words"]
-    print(f"Written to {output}: {', '.join(files)} and a model card, {CARD_FILE}, to complete")
+    if has_new_card:
+        end = f"and a model card, {CARD_FILE}, to complete"
+    else:
+        end = (
+            f"(the {CARD_FILE} that was there stays; check its figures, or remove it for a new one)"
+        )
+    print(f"Written to {output}: {', '.join(files)} {end}")

@@ -77,7 +77,7 @@ def find_weight_file(folder: Path) -> Optional[Path]:
 def _weight_names(folder: Path) -> List[str]:
     names = [WEIGHT_FILE, NLPL_WEIGHT_FILE]
     options = _names(folder, f"*{OPTIONS_FILE}")
-    if len(options) == 1:
+    if len(options) == 1 and options != [OPTIONS_FILE]:
         names.append(options[0][: -len(OPTIONS_FILE)] + WEIGHT_FILE)
     return names
 
@@ -111,6 +111,18 @@ def is_training_run(folder: Path) -> bool:
     """
     is_published = any((folder / name).exists() for name in _weight_names(folder))
     return (folder / CONFIG_FILE).exists() and not is_published
+
+
+def has_model(folder: Path) -> bool:
+    """
+    Return whether a folder is that of a model, even if files of it are missing.
+    """
+    names = (CONFIG_FILE, *_weight_names(folder))
+    return (
+        any((folder / name).exists() for name in names)
+        or has_checkpoint(folder)
+        or bool(_names(folder, f"*{OPTIONS_FILE}"))
+    )
 
 
 def model_folders(folder: Path) -> List[Path]:

@@ -4,8 +4,11 @@ fields for its author.
 """
 
 import json
+import logging
 import math
-from pathlib import Path
+import re
+import shlex
+from pathlib import Path, PureWindowsPath
 from typing import Any, Dict, List, Mapping, NamedTuple
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
@@ -18,7 +21,9 @@ from allennlp_elmo_plugin.files.model_file_names import (
 )
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
 
-# The sections of config.json that say how a model was trained. Others have paths of its author.
+logger = logging.getLogger(__name__)
+
+# The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 _TO_FILL_IN = "(to be filled in by the author)"
 
@@ -30,7 +35,8 @@ class Training(NamedTuple):
     # Parameters
 
     config : `Dict[str, Any]`
-        The sections of config.json that describe the training.
+        The sections of config.json that describe the training, with the names of files without the
+        folders, which concern only the author.
     metrics : `Dict[str, float]`
         The numbers in metrics.json.
     """
@@ -42,20 +48,37 @@ class Training(NamedTuple):
     def of(cls, folder: Path, source: str) -> "Training":
         """
         Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
-        `ValueError` for a file that is no JSON.
+        `ValueError` for a config.json that is no JSON. Metrics that can't be read (NaN, a file cut
+        off) are left out with a warning.
         """
         if not is_training_run(folder):
             return cls({}, {})
         config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
         metrics: Dict[str, Any] = {}
         if (folder / METRICS_FILE).exists():
-            metrics = read_json_object(folder / METRICS_FILE, f"{source}/{METRICS_FILE}")
+            try:
+                metrics = read_json_object(folder / METRICS_FILE, f"{source}/{METRICS_FILE}")
+            except ValueError as error:
+                logger.warning("The model card is written without the metrics: %s", error)
         numbers = {
             key: float(value)
             for key, value in metrics.items()
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         }
-        return cls({key: config[key] for key in _SECTIONS if key in config}, numbers)
+        sections = {key: config[key] for key in _SECTIONS if key in config}
+        return cls(_without_folders(sections), numbers)
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    if isinstance(value, str):
+        name = value.rstrip("/").rpartition("/")[2]
+        # In others, backslashes may be those of a regular expression.
+        return PureWindowsPath(name).name if re.match(r"[A-Za-z]:\\", name) else name
+    return value
 
 
 def model_card(
@@ -82,7 +105,9 @@ def model_card(
     facts = {**facts_of(model.options, weight_file), "Weights": f"{weight_file.name}, {precision}"}
     facts["Vocabulary"] = "none in the files"
     if model.words is not None:
-        facts["Vocabulary"] = f"{len(model.words):,} words, which the softmax knew in training"
+        facts["Vocabulary"] = f"{len(model.words):,} words"
+        if model.softmax is not None:
+            facts["Vocabulary"] += ", which the softmax knew in training"
     parts = [
         f"# ELMo: {_escaped(name)}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
@@ -99,7 +124,7 @@ def model_card(
             for field in ("Language", "Training text", "Tokenisation", "Licence", "Author")
         ),
         "## Use",
-        _use(name, precision),
+        _use(name, model.options, precision),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -156,19 +181,28 @@ def _training(config: Mapping[str, Any]) -> List[str]:
     return [f"```json\n{text}\n```"]
 
 
-def _use(name: str, precision: str) -> str:
+def _use(name: str, options: BiLmOptions, precision: str) -> str:
+    name = _escaped(name)
+    if options.char_cnn is None:
+        return (
+            "A model of words instead of characters, for training and evaluation; `Elmo` does not "
+            f"read it.\n\n```bash\nallennlp elmo-import {shlex.quote(name)} my_model\n"
+            "allennlp evaluate my_model/model.tar.gz text.txt\n```"
+        )
     readers = "simple_elmo, bilm-tf and AllenNLP read the same files."
-    if precision != "float32":
+    if not options.bidirectional:
+        readers = "Other programs may not read a model of one direction."
+    elif precision != "float32":
         readers = (
             f"Other programs may not read weights in {precision}; export without `--precision` for "
             "AllenNLP and bilm-tf."
         )
-    name = _escaped(name)
     return (
         f"```python\nfrom allennlp_elmo_plugin import Elmo, ElmoEmbedder\n\n"
         f'layers = ElmoEmbedder("{name}").embed_sentence(["A", "sentence", "."])\n'
         f'elmo = Elmo("{name}")\n```\n\n'
-        f"```bash\nallennlp elmo sentences.txt layers.hdf5 --all --options-file {name}\n```\n\n"
+        f"```bash\nallennlp elmo sentences.txt layers.hdf5 --all --options-file {shlex.quote(name)}"
+        f"\n```\n\n"
         f"{readers}"
     )
 

@@ -31,6 +31,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_options_file,
     find_weight_file,
     has_checkpoint,
+    has_model,
     is_training_run,
 )
 from allennlp_elmo_plugin.modules.language_model_archive import PUBLISHED_ADDRESS, open_published
@@ -258,9 +259,7 @@ def is_short_name(value: str) -> bool:
     """
     if value not in SHORT_NAMES or os.path.isfile(value):
         return False
-    return not os.path.isdir(value) or not (
-        is_training_run(Path(value)) or _find_in(value, OPTIONS_FILE, "options_file")
-    )
+    return not (os.path.isdir(value) and has_model(Path(value)))
 
 
 def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:

@@ -43,6 +43,26 @@ def test_bad_files_are_refused(tmp_path, content, message):
     assert str(path) in str(error.value) and str(error.value).isprintable()
 
 
+SPECIAL = "<S>\n</S>\n<UNK>\n"
+
+
+@pytest.mark.parametrize(
+    "lines, words",
+    [
+        ("the\t9\nof 8\n\xa0a  7\n", ["the", "of", "\xa0a"]),
+        ("!!!MAXTERMID\nthe 9\n", ["the"]),
+        # Words with white space in them
+        ("the\n10 000\n10 500\n", ["the", "10 000", "10 500"]),
+        ("the 9\nNew York 8\n", ["the 9", "New York 8"]),
+        ("the 9\nof -8\n", ["the 9", "of -8"]),
+    ],
+)
+def test_counts_are_skipped_only_if_all_words_have_one(tmp_path, lines, words):
+    path = tmp_path / "vocab.txt"
+    path.write_text(SPECIAL + lines, encoding="utf-8")
+    assert read_vocabulary_file(path) == ["<S>", "</S>", "<UNK>", *words]
+
+
 def test_byte_order_mark(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"\xef\xbb\xbf<S>\n</S>\n<UNK>\n\xef\xbb\xbfx\n")

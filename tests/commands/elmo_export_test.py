@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 import zipfile
 
@@ -20,7 +21,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
 from tests.support.originals import elmo as original
-from tests.support.testing import read_arrays, refused
+from tests.support.testing import read_arrays, refused, write_random_elmo
 
 
 @pytest.fixture
@@ -97,10 +98,13 @@ def test_command(run, tmp_path, monkeypatch, capsys):
     assert "elmo is not empty; choose another output, or --force" in refused(capsys, *arguments[1:])
     (tmp_path / "elmo" / "notes.txt").write_text("mine")
     (tmp_path / "elmo" / "options.json").write_text("old")
+    (tmp_path / "elmo" / "README.md").write_text("completed by its author")
     monkeypatch.setattr(sys, "argv", [*arguments, "--force"])
     main()
     assert {path.name for path in (tmp_path / "elmo").iterdir()} == {*names, "notes.txt"}
     assert (tmp_path / "elmo" / "options.json").read_text() != "old"
+    assert (tmp_path / "elmo" / "README.md").read_text() == "completed by its author"
+    assert "README.md that was there stays" in capsys.readouterr().out
 
 
 METRICS = {
@@ -152,6 +156,7 @@ class TestZip:
         export(str(run[0]), tmp_path / "elmo")
         for name in ("softmax.hdf5", "vocab.txt"):
             (tmp_path / "elmo" / name).unlink()
+        shutil.rmtree(tmp_path / "elmo" / "vocabulary")
         options = json.loads((tmp_path / "elmo" / "options.json").read_text("utf-8"))
         del options["n_tokens_vocab"]
         (tmp_path / "elmo" / "options.json").write_text(json.dumps(options), encoding="utf-8")
@@ -173,7 +178,12 @@ def test_model_card(run, archived, tmp_path):
     (folder / "metrics.json").write_text(json.dumps(METRICS), encoding="utf-8")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["train_data_path"] = "/home/me/text"
-    config["trainer"] = {"num_epochs": 3, "notes": "```\n# Not a heading"}
+    config["dataset_reader"]["files"] = ["/home/me/a.txt", "C:\\home/me\\b", "C:\\home\\me\\c.txt"]
+    config["trainer"] = {
+        "num_epochs": 3,
+        "parameter_groups": "^_lstm\\..*$",
+        "notes": "```\n# Not a heading",
+    }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     source = folder
     if archived:
@@ -196,9 +206,36 @@ def test_model_card(run, archived, tmp_path):
         "- Licence: (to be filled in by the author)",
         'ElmoEmbedder("elmo")',
         '"num_epochs": 3',
+        '"^_lstm\\\\..*$"',
+        '"a.txt"',
+        '"c.txt"',
     ):
         assert row in card
-    assert "/home/me" not in card and card.count("```") == 6
+    assert "home" not in card and card.count("```") == 6
+
+
+def test_metrics_that_are_no_numbers(run, tmp_path, caplog):
+    (run[0] / "metrics.json").write_text('{"best_validation_perplexity": NaN}')
+    export(str(run[0]), tmp_path / "elmo")
+    assert "have no metrics.json" in (tmp_path / "elmo" / "README.md").read_text()
+    assert 'metrics.json: "best_validation_perplexity" is not a finite number' in caplog.text
+
+
+def test_a_model_without_softmax_keeps_its_vocabulary(tmp_path, caplog):
+    folder = tmp_path / "elmo"
+    folder.mkdir()
+    write_random_elmo(folder)
+    words = "<S>\n</S>\n<UNK>\nthe\n"
+    (folder / "vocab.txt").write_text(words)
+    export(str(folder), tmp_path / "elmo.zip", zipped=True)
+    export(str(tmp_path / "elmo.zip"), folder, force=True)
+    assert (folder / "vocab.txt").read_text() == words
+    assert "| Vocabulary | 4 words |" in (folder / "README.md").read_text()
+    # One that others wrote is no reason to refuse the model.
+    (folder / "vocab.txt").write_text("the\n")
+    export(str(folder), tmp_path / "other")
+    assert "special words <S>, </S>, <UNK> are missing" in caplog.text
+    assert not (tmp_path / "other" / "vocab.txt").exists()
 
 
 def test_float16(run, tmp_path):

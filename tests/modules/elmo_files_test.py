@@ -113,6 +113,18 @@ def test_what_lies_here_comes_before_short_names(
     assert len(downloads) == 2
 
 
+@pytest.mark.parametrize("file", ["weights.hdf5", "model.hdf5", "checkpoint", "a.ckpt-1.index"])
+def test_no_other_model_for_one_with_missing_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: List[str], file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / file).touch()
+    with pytest.raises(FileNotFoundError, match="there is no .*options.json"):
+        Elmo("small")
+    assert not downloads
+
+
 def test_options_alone(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match="needs its weight_file"):
         ElmoFiles.find(str(folder / "options.json"))
