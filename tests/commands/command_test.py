@@ -189,7 +189,10 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-export", "missing", "b"], "There is no archive or folder missing"),
         (["elmo-export", "empty", "b"], "empty is not a model.tar.gz, or one cut off"),
         (["elmo-export", ".", "b"], "the folder is not that of a training run"),
-        (["elmo-import", "missing", "b"], "no archive or folder missing, no checkpoint missing.index"),
+        (
+            ["elmo-import", "missing", "b"],
+            "no archive or folder missing, no checkpoint missing.index",
+        ),
         (["elmo-import", ".", "b"], "neither a checkpoint"),
         (["elmo-import", "empty", "b"], "empty is not a model.tar.gz, or one cut off (empty file)"),
     ],
