@@ -145,11 +145,20 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
 
     with unpacked_files(path, source, is_wanted) as unpacked:
         folder = _folder_of_the_model(unpacked, source, names)
-        try:
+        with errors_that_name(source, unpacked):
             yield folder
-        except (ValueError, FileNotFoundError) as error:
-            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-            raise kind(str(error).replace(os.fspath(unpacked), source)) from error
+
+
+@contextmanager
+def errors_that_name(source: str, folder: Path) -> Iterator[None]:
+    """
+    Replace a temporary folder in the errors of the block by what its files are from.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(str(error).replace(os.fspath(folder), source)) from error
 
 
 def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:

@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.model_archive import is_archive, model_folder
+from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
     OPTIONS_FILE,
     WEIGHT_FILE,
@@ -213,7 +213,8 @@ def find_model(name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             for file, own_name in zip(ElmoFiles.find(path), (OPTIONS_FILE, WEIGHT_FILE)):
                 os.symlink(os.path.abspath(file), os.path.join(folder, own_name))
-            yield Path(folder)
+            with errors_that_name(name, Path(folder)):
+                yield Path(folder)
         return
     if not _is_checkpoint(path):
         try:

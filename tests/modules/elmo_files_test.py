@@ -7,6 +7,7 @@ import requests
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
@@ -123,6 +124,11 @@ def test_no_other_model_for_one_with_missing_options(
     with pytest.raises((FileNotFoundError, ConfigurationError), match="small/"):
         Elmo("small")
     assert not downloads
+
+
+def test_errors_do_not_name_temporary_folders(downloads: List[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="^small: has no vocabulary"):
+        import_model("small", tmp_path / "imported")
 
 
 def test_options_alone(folder: Path) -> None:
