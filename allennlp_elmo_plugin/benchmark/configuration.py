@@ -86,9 +86,10 @@ class Configuration:
         path = self._path(task, model)
         data = {split: str(place) for split, place in self._tasks[task].items()}
         variables = {f"{split.upper()}_DATA_PATH": place for split, place in data.items()}
-        if self._vectors is not None:
-            variables["WORD_DIM"] = str(self._word_dim)
-            variables["VECTORS"] = "" if model == "baseline" else str(self._vectors)
+        # Always set: variables of the environment with these names would change the baseline.
+        variables["WORD_DIM"] = "" if self._word_dim is None else str(self._word_dim)
+        has_vectors = self._vectors is not None and model != "baseline"
+        variables["VECTORS"] = str(self._vectors) if has_vectors else ""
         try:
             params = Params.from_file(
                 str(path), self._overrides, ext_vars={**variables, "ELMO": self._elmo}

@@ -23,6 +23,13 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import may_overwrite_saved, wi
 _HALF = torch.bfloat16
 
 
+def _kept(clip: Optional[float]) -> Optional[float]:
+    """
+    Return the least that is kept of a value at its clip, which rounding may make smaller.
+    """
+    return None if clip is None else min(clip, torch.tensor(clip, dtype=_HALF).item())
+
+
 class Bfloat16Recurrence(torch.autograd.Function):
     """
     The recurrence of `lstm.py` in bfloat16. A step computes in float32 in the same few buffers,
@@ -92,7 +99,8 @@ class Bfloat16Recurrence(torch.autograd.Function):
         ctx.save_for_backward(
             rows, weight.to(_HALF), weight_projection, initial_memory, outputs, memories, all_gates
         )
-        ctx.batch_sizes, ctx.cell_clip, ctx.proj_clip = batch_sizes, cell_clip, proj_clip
+        ctx.batch_sizes = batch_sizes
+        ctx.cell_clip, ctx.proj_clip = _kept(cell_clip), _kept(proj_clip)
         final_memory = memory.to(initial_memory.dtype)
         ctx.mark_non_differentiable(final_memory)
         return outputs, final_memory

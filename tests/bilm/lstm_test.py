@@ -161,3 +161,18 @@ def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection
     kept = torch.autograd.grad(loss, parameters, retain_graph=True)
     for grad, grad_again in zip(kept, torch.autograd.grad(loss, parameters)):
         assert torch.equal(grad, grad_again)
+
+
+@pytest.mark.parametrize("clip", ["cell_clip", "proj_clip"])
+def test_what_is_clipped_has_no_gradient_in_bfloat16(clip):
+    # In bfloat16, 0.7 is 0.69921875: a value at the clip is kept as one below it.
+    lstm = make_lstm(torch.float, **{"cell_clip": None, "proj_clip": None, clip: 0.7})
+    lstm.precision = "bfloat16"
+    for parameter in lstm.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    packing = PackedBatch([1], 1)
+    inputs = torch.ones(1, 3, requires_grad=True)
+    lstm(inputs, packing, lstm.zero_state(1, inputs))[0].sum().backward()
+    grad = lstm.state_linearity.bias.grad
+    # The gate of the output comes after the memory's clip.
+    assert not grad[:18].any() and grad[18:].all() == (clip == "cell_clip")

@@ -14,6 +14,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.benchmark import run as run_module
+from allennlp_elmo_plugin.benchmark.configuration import Configuration
+from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.commands import elmo_benchmark
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
@@ -469,6 +471,17 @@ def test_word_vectors(
     benchmark(*arguments, moved)
     assert (runs / "baseline-1.json").stat().st_mtime_ns == before
     assert "1 of 1" not in benchmark(*arguments, moved)
+
+
+def test_the_environment_gives_no_word_vectors(
+    elmo: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = find_tasks(data, ["sst5"])
+    configuration = Configuration(tasks, elmo, CONFIG_FOLDER, "{}")
+    expected = configuration.params("sst5", "baseline", 1).as_dict(quiet=True)
+    monkeypatch.setenv("VECTORS", "vectors.txt")
+    monkeypatch.setenv("WORD_DIM", "7")
+    assert configuration.params("sst5", "baseline", 1).as_dict(quiet=True) == expected
 
 
 def test_configs_without_word_vectors(elmo: str, data: Path, vectors: Path, tmp_path: Path) -> None:
