@@ -36,6 +36,8 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(REPOSITORY_ROOT), prepend=os.pathsep)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray's default, 15, starves the workers of a busy machine.
+        patch.setenv("RAY_worker_niceness", "0")
         context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
         yield context.address_info["gcs_address"]
         ray.shutdown()
