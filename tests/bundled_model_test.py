@@ -28,12 +28,9 @@ from tests.support.testing import write_random_elmo
 
 PACKAGED = elmo_files.BUNDLED_MODEL
 MAX_BYTES = 6 * 10**6
-in_the_package = pytest.mark.skipif(
-    not PACKAGED.exists(), reason="the weights of tiny are not in the package yet"
-)
 
 
-@pytest.fixture(params=["random", pytest.param("packaged", marks=in_the_package)])
+@pytest.fixture(params=["random", "packaged"])
 def tiny(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the model, or of a random one in its place; nothing can be downloaded."""
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
@@ -99,7 +96,6 @@ def test_elmo_needs_a_name() -> None:
         Elmo(None)
 
 
-@in_the_package
 def test_size_and_card() -> None:
     names = {path.name for path in PACKAGED.iterdir()}
     assert names == {"options.json", "weights.hdf5", "README.md"}
