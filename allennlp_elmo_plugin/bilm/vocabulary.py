@@ -49,10 +49,10 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
                     f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
                     "unpack it with gunzip"
                 )
-            line = text.decode((without_mark(line) if number == 1 else line).strip())
-            if not line:
+            decoded = text.decode((without_mark(line) if number == 1 else line).strip())
+            if not decoded:
                 raise ValueError(f"{source}, line {number}: is empty; remove it (one word a line)")
-            lines.append(line)
+            lines.append(decoded)
     words: Dict[str, int] = {}
     for number, word in enumerate(_without_counts(lines), 1):
         if word == IGNORED_WORD:
