@@ -57,13 +57,25 @@ class CarriedState(Guarded):
             if mask is None:
                 self._states = {}
                 return
+            for output, _ in self._states.values():
+                if mask.size(0) != output.size(0):
+                    raise ValueError(
+                        f"a mask of {mask.size(0)} rows for the states of {output.size(0)}"
+                    )
+            self.reset_batch(mask)
+
+    def reset_batch(self, mask: torch.Tensor) -> None:
+        """
+        Start rows of the next batch from zero: those in `mask`, shape `(batch_size,)`. Rows that the
+        batch doesn't have stay as they are.
+        """
+        with self.lock:
             states: Dict[Hashable, LstmState] = {}
-            for key, state in self._states.items():
-                n_rows = state[0].size(0)
-                if mask.size(0) != n_rows:
-                    raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
-                kept = ~mask.unsqueeze(1).to(state[0].device)  # (n_rows, 1)
-                states[key] = (state[0] * kept, state[1] * kept)
+            for key, (output, memory) in self._states.items():
+                kept = torch.ones(output.size(0), 1, dtype=torch.bool, device=output.device)
+                n_rows = min(len(kept), len(mask))
+                kept[:n_rows, 0] = ~mask[:n_rows].to(output.device)
+                states[key] = (output * kept, memory * kept)
             self._states = states
 
     def state_dict(self) -> Dict[Hashable, LstmState]:

@@ -90,3 +90,23 @@ def test_variational_dropout_draws_one_mask_for_all_words_of_a_row():
     # None in evaluation.
     lstm.eval()
     assert lstm.drop(inputs["forward"], packings["forward"]) is inputs["forward"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 5])
+def test_reset_of_a_batch_leaves_other_rows_alone(batch_size):
+    """The states of both directions may have different numbers of rows."""
+    sizes = {"forward": 3, "backward": 2}
+    states = {(key, 0): (torch.rand(n, 4), torch.rand(n, 6)) for key, n in sizes.items()}
+    carried = CarriedState()
+    carried.load_state_dict(states)
+    mask = torch.tensor([True, False, True, True, False])[:batch_size]
+    carried.reset_batch(mask)
+    for key, parts in carried.state_dict().items():
+        for part, before in zip(parts, states[key]):
+            for row in range(len(before)):
+                is_reset = row < batch_size and bool(mask[row])
+                assert torch.equal(
+                    part[row], torch.zeros_like(part[row]) if is_reset else before[row]
+                )
+    with pytest.raises(ValueError, match=f"a mask of {batch_size} rows for the states of"):
+        carried.reset(mask)
