@@ -66,8 +66,8 @@ class CarriedState(Guarded):
 
     def reset_batch(self, mask: torch.Tensor) -> None:
         """
-        Start rows of the next batch from zero: those in `mask`, shape `(batch_size,)`. Rows that the
-        batch doesn't have stay as they are.
+        Start rows of the next batch from zero: those in `mask`, shape `(batch_size,)`. Rows that
+        the batch doesn't have stay as they are.
         """
         with self.lock:
             states: Dict[Hashable, LstmState] = {}
