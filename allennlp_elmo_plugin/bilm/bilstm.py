@@ -165,7 +165,7 @@ class BiLstm(torch.nn.Module):
         vectors = list(inputs.values())
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
         for index in range(self.n_layers):
-            vectors = [self.dropout(each) for each in vectors]
+            vectors = [self.drop(each, packing) for each in vectors]
             keys = [(direction, index) for direction in inputs]
             lstms = [self.layer(*key) for key in keys]
             zeros = [

@@ -110,3 +110,13 @@ def test_reset_of_a_batch_leaves_other_rows_alone(batch_size):
                 )
     with pytest.raises(ValueError, match=f"a mask of {batch_size} rows for the states of"):
         carried.reset(mask)
+
+
+@pytest.mark.parametrize("needs_grad", [True, False])
+def test_every_layers_input_is_dropped_by_rows(needs_grad, monkeypatch):
+    lstm = BiLstm(OPTIONS).requires_grad_(needs_grad)
+    packing = PackedBatch([3, 1], 3)
+    seen = []
+    monkeypatch.setattr(BiLstm, "drop", lambda _, vectors, rows: seen.append(rows) or vectors)
+    lstm(dict.fromkeys(DIRECTIONS, torch.randn(4, 4)), dict.fromkeys(DIRECTIONS, packing))
+    assert seen == [packing] * 4
