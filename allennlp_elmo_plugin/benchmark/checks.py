@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from nltk import Tree
@@ -183,15 +183,25 @@ def check_constituents(path: Path) -> None:
     _check_lines(path, check)
 
 
+def _strings(line: str, keys: Sequence[str]) -> Tuple[Dict[str, Any], Optional[str]]:
+    """Return the JSON object of a line, and what is wrong with it or with its strings."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        return {}, f"no JSON ({error})"
+    for key in keys:
+        if not isinstance(found, dict) or not isinstance(found.get(key), str):
+            return {}, f'"{key}" is missing, or no string'
+    return found, None
+
+
 def check_classified_texts(path: Path) -> None:
     def check(line: str) -> Optional[str]:
-        try:
-            found = json.loads(line)
-        except ValueError as error:
-            return f"no JSON ({error})"
-        for key in ("text", "label"):
-            if not isinstance(found, dict) or not isinstance(found.get(key), str):
-                return f'"{key}" is missing, or no string'
+        keys = ("text", "label")
+        found, problem = _strings(line, keys)
+        if problem:
+            return problem
+        for key in keys:
             if not found[key].strip():
                 return f'"{key}" is empty'
         return _long_word(found["text"])
@@ -201,13 +211,9 @@ def check_classified_texts(path: Path) -> None:
 
 def check_sentence_pairs(path: Path) -> None:
     def check(line: str) -> Optional[str]:
-        try:
-            pair = json.loads(line)
-        except ValueError as error:
-            return f"no JSON ({error})"
-        for key in ("sentence1", "sentence2", "gold_label"):
-            if not isinstance(pair, dict) or not isinstance(pair.get(key), str):
-                return f'"{key}" is missing'
+        pair, problem = _strings(line, ("sentence1", "sentence2", "gold_label"))
+        if problem:
+            return problem
         labels = ("entailment", "neutral", "contradiction", "-")
         if pair["gold_label"] not in labels:
             return f'"gold_label" is {pair["gold_label"]!r}, where one of {labels} must be'

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from typing import Any, Dict, List, Protocol, Sequence
+from typing import Any, Callable, Dict, Hashable, List, Protocol, Sequence
 
 import numpy
 
@@ -104,14 +104,11 @@ class NearestSense:
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
         self._baseline = baseline
-        rows: Dict[str, Dict[str, List[int]]] = {}
-        for row, example in enumerate(examples):
-            rows.setdefault(example.key, {}).setdefault(example.label, []).append(row)
+        rows = _rows_by(examples, lambda example: (example.key, example.label))
         self._senses: Dict[str, Array] = {}
         """By key, the mean vectors, of length 1, in the order of the baseline's labels."""
-        for key, of_label in rows.items():
-            labels = baseline.labels[key]
-            means = numpy.stack([vectors[of_label[label]].mean(0) for label in labels])
+        for key, labels in baseline.labels.items():
+            means = numpy.stack([vectors[rows[key, label]].mean(0) for label in labels])
             self._senses[key] = _of_length_1(means)
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
@@ -141,13 +138,10 @@ class LinearSenses:
         self._baseline = baseline
         self._mean, deviation = vectors.mean(0), vectors.std(0)
         self._deviation = numpy.where(deviation > 0, deviation, 1)
-        rows: Dict[str, List[int]] = {}
-        for row, example in enumerate(examples):
-            if len(baseline.labels[example.key]) > 1:
-                rows.setdefault(example.key, []).append(row)
         self._classifiers = {
-            key: _regression(self._standardised(vectors[found]), [examples[i] for i in found])
-            for key, found in rows.items()
+            key: _regression(self._standardised(vectors[rows]), [examples[i] for i in rows])
+            for key, rows in _rows_by(examples, lambda example: example.key).items()
+            if len(baseline.labels[key]) > 1
         }
 
     def _standardised(self, vectors: Array) -> Array:
@@ -160,6 +154,16 @@ class LinearSenses:
                 vector = self._standardised(vector)
                 labels[row] = self._classifiers[example.key].predict(vector[None])[0]
         return labels
+
+
+def _rows_by(
+    examples: Sequence[Example], group: Callable[[Example], Hashable]
+) -> Dict[Any, List[int]]:
+    """Return the rows of the examples of each group."""
+    rows: Dict[Any, List[int]] = {}
+    for row, example in enumerate(examples):
+        rows.setdefault(group(example), []).append(row)
+    return rows
 
 
 def _regression(vectors: Array, examples: Sequence[Example]) -> Any:

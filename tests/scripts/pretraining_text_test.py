@@ -1,5 +1,4 @@
 import gzip
-import importlib.util
 import json
 import random
 import re
@@ -10,6 +9,7 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 import pytest
 
 from allennlp_elmo_plugin.data.lexicon import Lexicon
+from tests.support.module_files import load_module
 
 Run = Callable[..., None]
 
@@ -17,12 +17,7 @@ Run = Callable[..., None]
 @pytest.fixture(scope="module")
 def script(repository_root: Path) -> Any:
     """The script as a module."""
-    path = repository_root / "scripts" / "pretraining_text.py"
-    spec = importlib.util.spec_from_file_location("pretraining_text", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(repository_root / "scripts" / "pretraining_text.py")
 
 
 @pytest.fixture

@@ -1,19 +1,15 @@
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.module_files import load_module
+
 
 @pytest.fixture(scope="module")
 def corpus(repository_root: Path) -> Any:
     """The script as a module."""
-    path = repository_root / "scripts" / "python_reference_corpus.py"
-    spec = importlib.util.spec_from_file_location("python_reference_corpus", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(repository_root / "scripts" / "python_reference_corpus.py")
 
 
 TOPIC = """\
