@@ -29,6 +29,13 @@ CHARACTERS = {"options": {"lstm": LSTM, "char_cnn": CHAR_CNN}}
 TOKENS = {"options": {"lstm": LSTM}}
 CHECKPOINTS = {"checkpointer": {"save_every_num_batches": 2}}
 TIED = {"options": {"lstm": LSTM}, "share_embedding_softmax": True}
+SMALL_CORPUS = {
+    "precision": "bfloat16",
+    "dropout": 0.3,
+    "variational_dropout": True,
+    "recurrent_dropout": 0.3,
+    "state_reset": 0.4,
+}
 
 
 FILES = ("weights", "softmax")
@@ -274,8 +281,10 @@ def test_adagrad_state(tmp_path: Path, pretend_gpu: Any) -> None:
         (CHARACTERS, 5, 4),
         (TIED, 3, 4),
         ({**CHARACTERS, "num_samples": 0}, 5, 2),
+        # The rows that start from zero.
+        ({**CHARACTERS, **SMALL_CORPUS}, 5, 5),
     ],
-    ids=["characters", "tied", "full softmax"],
+    ids=["characters", "tied", "full softmax", "small corpus"],
 )
 def test_syncs_of_a_step(
     model: Dict[str, Any], n_syncs: int, n_copies: int, data: Path, pretend_gpu: Any
