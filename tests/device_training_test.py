@@ -15,6 +15,8 @@ from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
@@ -29,6 +31,13 @@ CHARACTERS = {"options": {"lstm": LSTM, "char_cnn": CHAR_CNN}}
 TOKENS = {"options": {"lstm": LSTM}}
 CHECKPOINTS = {"checkpointer": {"save_every_num_batches": 2}}
 TIED = {"options": {"lstm": LSTM}, "share_embedding_softmax": True}
+SMALL_CORPUS = {
+    "precision": "bfloat16",
+    "dropout": 0.3,
+    "variational_dropout": True,
+    "recurrent_dropout": 0.3,
+    "state_reset": 0.4,
+}
 
 
 FILES = ("weights", "softmax")
@@ -274,8 +283,10 @@ def test_adagrad_state(tmp_path: Path, pretend_gpu: Any) -> None:
         (CHARACTERS, 5, 4),
         (TIED, 3, 4),
         ({**CHARACTERS, "num_samples": 0}, 5, 2),
+        # The rows that start from zero.
+        ({**CHARACTERS, **SMALL_CORPUS}, 5, 5),
     ],
-    ids=["characters", "tied", "full softmax"],
+    ids=["characters", "tied", "full softmax", "small corpus"],
 )
 def test_syncs_of_a_step(
     model: Dict[str, Any], n_syncs: int, n_copies: int, data: Path, pretend_gpu: Any
@@ -305,3 +316,16 @@ def test_syncs_of_a_step(
         assert counts.host_to_device <= n_copies, counts.report()
         waits.append([event for event in counts.events if event.kind != "launch"])
     assert waits[0] == waits[1]
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="torch has one default device")
+def test_bfloat16_waits_for_no_default_device(pretend_gpu: Any) -> None:
+    lstm = ProjectedLstm(3, 4, 2, cell_clip=0.3, proj_clip=0.3)
+    lstm.precision = "bfloat16"
+    lstm.to(pretend_gpu.device)
+    inputs = torch.randn(3, 3).to(pretend_gpu.device)
+    packing = PackedBatch([2, 1], 2)
+    state = lstm.zero_state(2, inputs)
+    with pretend_gpu.device, pretend_gpu.count() as counts:
+        lstm(inputs, packing, state)
+    assert not counts.syncs, counts.report()

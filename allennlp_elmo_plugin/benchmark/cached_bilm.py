@@ -2,6 +2,8 @@
 A frozen language model for task benchmarks, which computes each sentence once.
 """
 
+import math
+import os
 import tempfile
 from pathlib import Path
 from shutil import disk_usage
@@ -39,23 +41,25 @@ class Vectors:
         return key in self._places
 
     def add(self, key: bytes, layers: np.ndarray) -> None:
-        """Keep float32 layers, if there is room for them."""
+        """Keep float32 layers, if there is room for them, on the disk and in a quota."""
         data = np.ascontiguousarray(layers, dtype=np.float32)
         # Of the file's disk: the folder may have been removed.
         if self._end + data.nbytes > disk_usage(self._file.fileno()).free:
             return
-        self._file.seek(self._end)
-        self._file.write(data.data.cast("B"))
+        try:
+            n_written = os.pwrite(self._file.fileno(), data.data.cast("B"), self._end)
+        except OSError:
+            return
+        if n_written < data.nbytes:
+            return
         self._places[key] = (self._end, data.shape)
         self._end += data.nbytes
 
     def read(self, key: bytes) -> np.ndarray:
         """Return the layers that are kept of a key, shape `(num_layers, timesteps + 2, dim)`."""
         begin, shape = self._places[key]
-        layers = np.empty(shape, dtype=np.float32)
-        self._file.seek(begin)
-        self._file.readinto(layers.data.cast("B"))
-        return layers
+        data = os.pread(self._file.fileno(), 4 * math.prod(shape), begin)
+        return np.frombuffer(data, dtype=np.float32).reshape(shape)
 
 
 VectorsOfModels = Dict[Tuple[str, ...], Vectors]

@@ -27,7 +27,10 @@ def _kept(clip: Optional[float]) -> Optional[float]:
     """
     Return the least that is kept of a value at its clip, which rounding may make smaller.
     """
-    return None if clip is None else min(clip, torch.tensor(clip, dtype=_HALF).item())
+    if clip is None:
+        return None
+    # Without a wait for a GPU that is torch's default device
+    return min(clip, torch.tensor(clip, dtype=_HALF, device="cpu").item())
 
 
 class Bfloat16Recurrence(torch.autograd.Function):

@@ -72,9 +72,10 @@ class CarriedState(Guarded):
         with self.lock:
             states: Dict[Hashable, LstmState] = {}
             for key, (output, memory) in self._states.items():
+                mask = mask.to(output.device)  # once: all states are on one device
                 kept = torch.ones(output.size(0), 1, dtype=torch.bool, device=output.device)
                 n_rows = min(len(kept), len(mask))
-                kept[:n_rows, 0] = ~mask[:n_rows].to(output.device)
+                kept[:n_rows, 0] = ~mask[:n_rows]
                 states[key] = (output * kept, memory * kept)
             self._states = states
 

@@ -134,3 +134,30 @@ def test_the_folder_may_be_removed(files: Tuple[str, str], tmp_path: Path) -> No
     (tmp_path / "run").rmdir()
     elmo(batch_to_ids(SENTENCES))
     assert [len(of_model) for of_model in vectors.values()] == [4]
+
+
+def test_a_quota_ends_no_training(files: Tuple[str, str]) -> None:
+    """The free space of a disk says nothing of it."""
+    resource = pytest.importorskip("resource")  # not on Windows
+    plain, kept = _elmo(files), _elmo(files)
+    vectors: VectorsOfModels = {}
+    keep_vectors(kept, vectors)
+    size = kept.bilm.num_layers * kept.bilm.get_output_dim() * 4
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ids = batch_to_ids(SENTENCES)
+    # Room for the first sentence and a part of another.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6 * size, limits[1]))
+    try:
+        found = [kept(ids)["elmo_representations"][0] for _ in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    expected = plain(ids)
+    for each in found:
+        torch.testing.assert_close(
+            each * expected["mask"].unsqueeze(-1),
+            expected["elmo_representations"][0] * expected["mask"].unsqueeze(-1),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+    (of_model,) = vectors.values()
+    assert 0 < len(of_model) < len(SENTENCES)
