@@ -50,11 +50,14 @@ def sentences(text: str) -> List[List[str]]:
 
 def reviews(folder: Path) -> Iterator[str]:
     """Yield the reviews of a folder, in the order of their numbers."""
-    paths = sorted(folder.glob("*.txt"), key=lambda path: int(path.stem.split("_")[0]))
+    paths = [path for path in folder.glob("*.txt") if path.stem.split("_")[0].isdecimal()]
     if not paths:
-        raise SystemExit(f"{folder}: no reviews (*.txt); is it of the published folder aclImdb?")
-    for path in paths:
-        yield path.read_text(encoding="utf-8")
+        raise SystemExit(
+            f"{folder}: no reviews (NUMBER_RATING.txt); is it of the published folder aclImdb?"
+        )
+    for path in sorted(paths, key=lambda path: int(path.stem.split("_")[0])):
+        with open_lines(path, SystemExit) as lines:
+            yield "\n".join(line.sentence for line in lines)
 
 
 def splits_of_folder(source: Path) -> Iterator[Tuple[str, str, str]]:
@@ -76,10 +79,13 @@ def splits_of_tables(source: Path) -> Iterator[Tuple[str, str, str]]:
         path = next((path for path in source.glob(f"{name}.tsv*")), source / f"{name}.tsv")
         with open_lines(path, SystemExit) as lines:
             for raw in iter(lines.read_line, b""):
-                label, *_, text = lines.decode(raw).rstrip("\n").split("\t", 2)
-                if label not in texts:
-                    raise SystemExit(f"{path}, line {lines.number}: the label is {label!r}")
-                texts[label].append(text)
+                label, *others = lines.decode(raw).rstrip("\n").split("\t", 2)
+                if label not in texts or len(others) != 2:
+                    raise SystemExit(
+                        f"{path}, line {lines.number}: neg or pos, a name and a text, separated by "
+                        f"tabs, must be here: {label[:80]!r}"
+                    )
+                texts[label].append(others[1])
         for pair in zip_longest(*texts.values()):
             for label, text in zip(LABELS, pair):
                 if text is not None:

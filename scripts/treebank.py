@@ -7,12 +7,14 @@ writes one tree a line, without empty elements (-NONE-) and the constituents tha
 """
 
 import argparse
+import io
 from pathlib import Path
 from typing import Iterator, Optional
 
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 
@@ -27,20 +29,26 @@ def without_empty(tree: Tree) -> Optional[Tree]:
 
 def trees(path: Path) -> Iterator[Tree]:
     """Yield the trees of a file, each on one line or more."""
-    with path.open(encoding="utf-8") as file:
-        while block := read_sexpr_block(file):
-            for text in block:
-                try:
-                    yield Tree.fromstring(text, remove_empty_top_bracketing=True)
-                except ValueError as error:
-                    raise SystemExit(f"{path}: no tree: {text[:80]!r} ({error})") from error
+    with open_lines(path, SystemExit) as lines:
+        file = io.StringIO("".join(f"{line.sentence}\n" for line in lines))
+    while block := read_sexpr_block(file):
+        for text in block:
+            try:
+                yield Tree.fromstring(text, remove_empty_top_bracketing=True)
+            except ValueError as error:
+                reason = str(error).splitlines()[0]
+                raise SystemExit(f"{path}: no tree: {text[:80]!r} ({reason})") from error
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("sources", type=Path, nargs="+", help="files of trees")
-    parser.add_argument("output", type=Path, help="file to write")
+    parser.add_argument(
+        "sources", type=Path, nargs="+", help="files of trees, may be compressed (gzip)"
+    )
+    parser.add_argument("output", type=Path, help="new file to write")
     arguments = parser.parse_args()
+    if arguments.output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
+        parser.error(f"{arguments.output} exists; the last argument is the file to write")
     n_trees = n_words = 0
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in arguments.sources:

@@ -56,6 +56,10 @@ def test_imdb(tmp_path: Path, repository_root: Path) -> None:
     assert "Only tested ." not in lines["text.txt"]
     failed = _run(repository_root, "imdb.py", tmp_path, tmp_path / "out")
     assert failed.returncode and "aclImdb" in failed.stderr
+    (source / "test" / "neg" / "0_7.txt").write_bytes(b"caf\xe9")
+    failed = _run(repository_root, "imdb.py", source, tmp_path / "out")
+    assert "0_7.txt, line 1: byte 0xe9 is not UTF-8" in failed.stderr
+    assert "Traceback" not in failed.stderr
 
 
 def test_split_squad(tmp_path: Path, repository_root: Path) -> None:
@@ -88,6 +92,11 @@ def test_imdb_of_tables(tmp_path: Path, repository_root: Path) -> None:
         assert found[0]["text"] == f"It 's {'val' if name == 'validation' else name} ."
     text = (tmp_path / "out" / "text.txt").read_text(encoding="utf-8")
     assert text == "It 's train .\n" * 4
+    for row in ("no columns\n", "neg\tno name\n"):
+        (source / "test.tsv.gz").write_bytes(gzip.compress(row.encode()))
+        failed = _run(repository_root, "imdb.py", source, tmp_path / "out")
+        assert "test.tsv.gz, line 1: neg or pos, a name and a text" in failed.stderr
+        assert "Traceback" not in failed.stderr
 
 
 def test_treebank(tmp_path: Path, repository_root: Path) -> None:
@@ -103,6 +112,33 @@ def test_treebank(tmp_path: Path, repository_root: Path) -> None:
         "(UH Yes)",
         "(TOP (NP (NN film)))",
     ]
+
+
+def test_treebank_reads_line_ends_of_windows_marks_and_gzip(
+    tmp_path: Path, repository_root: Path
+) -> None:
+    text = "( (S\n   (NP (PRP I))\n   (VP (VBP go))))\n( (UH Yes))\n"
+    trees = "(S (NP (PRP I)) (VP (VBP go)))\n(UH Yes)\n"
+    windows = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()
+    (tmp_path / "windows.mrg").write_bytes(windows)
+    (tmp_path / "compressed.mrg").write_bytes(gzip.compress(text.encode()))
+    files = [tmp_path / f"{name}.mrg" for name in ("windows", "compressed", "out")]
+    assert "4 trees, 6 words" in _run(repository_root, "treebank.py", *files).stdout
+    assert files[-1].read_text(encoding="utf-8") == 2 * trees
+
+
+def test_treebank_without_an_output_keeps_its_last_source(
+    tmp_path: Path, repository_root: Path
+) -> None:
+    files = [tmp_path / "1.mrg", tmp_path / "2.mrg"]
+    for file in files:
+        file.write_text("(UH Yes)")
+    failed = _run(repository_root, "treebank.py", *files)
+    assert failed.returncode == 2 and "2.mrg exists" in failed.stderr
+    (tmp_path / "3.mrg").write_bytes(b"(UH \xe9)")
+    failed = _run(repository_root, "treebank.py", tmp_path / "3.mrg", tmp_path / "out")
+    assert "3.mrg, line 1: byte 0xe9 is not UTF-8" in failed.stderr
+    assert "Traceback" not in failed.stderr and not (tmp_path / "out").exists()
 
 
 def test_word_vectors(
