@@ -33,7 +33,11 @@ def test_sizes(text: str, dim: int, name: str, tmp_path: Path) -> None:
         (b"a 1 2\n\xff 1 2\n", "line 2"),
         (b"", "there are no vectors in it"),
         (b"5 2\n", "there are no vectors in it"),
-        (gzip.compress(b"a 1 2\n"), "vectors.txt: the file is compressed by gzip, .* rename it"),
+        pytest.param(
+            gzip.compress(b"a 1 2\n"),
+            "vectors.txt: the file is compressed by gzip, .* rename it",
+            id="gzip",
+        ),
     ],
 )
 def test_bad_files(data: bytes, message: str, tmp_path: Path) -> None:
