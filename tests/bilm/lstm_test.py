@@ -164,7 +164,7 @@ def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection
 
 
 @pytest.mark.parametrize("clip", ["cell_clip", "proj_clip"])
-def test_what_is_clipped_has_no_gradient_in_bfloat16(clip):
+def test_what_is_clipped_in_bfloat16_has_no_gradient(clip):
     # In bfloat16, 0.7 is 0.69921875: a value at the clip is kept as one below it.
     lstm = make_lstm(torch.float, **{"cell_clip": None, "proj_clip": None, clip: 0.7})
     lstm.precision = "bfloat16"
@@ -172,7 +172,10 @@ def test_what_is_clipped_has_no_gradient_in_bfloat16(clip):
         torch.nn.init.constant_(parameter, 0.5)
     packing = PackedBatch([1], 1)
     inputs = torch.ones(1, 3, requires_grad=True)
-    lstm(inputs, packing, lstm.zero_state(1, inputs))[0].sum().backward()
+    outputs, (_, memory) = lstm(inputs, packing, lstm.zero_state(1, inputs))
+    outputs.sum().backward()
+    clipped = memory if clip == "cell_clip" else outputs
+    torch.testing.assert_close(clipped, torch.full_like(clipped, 0.7), atol=1e-3, rtol=0)
     grad = lstm.state_linearity.bias.grad
     # The gate of the output comes after the memory's clip.
     assert not grad[:18].any() and grad[18:].all() == (clip == "cell_clip")
