@@ -41,7 +41,7 @@ class _CharacterTable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(embeddings, weight)
-        return torch.einsum("cd,ndj->jcn", embeddings, weight)
+        return embeddings @ weight.permute(2, 1, 0)
 
     @staticmethod
     @once_differentiable
@@ -49,21 +49,28 @@ class _CharacterTable(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         embeddings, weight = ctx.saved_tensors
         return (
-            torch.einsum("jcn,ndj->cd", grad, weight) if ctx.needs_input_grad[0] else None,
-            torch.einsum("jcn,cd->ndj", grad, embeddings) if ctx.needs_input_grad[1] else None,
+            (grad @ weight.permute(2, 0, 1)).sum(0) if ctx.needs_input_grad[0] else None,
+            (grad.mT @ embeddings).permute(1, 2, 0) if ctx.needs_input_grad[1] else None,
         )
 
 
 class _MaxOverNgrams(torch.autograd.Function):
     """
     `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
-    maximum over positions, as a lookup. Its gradient goes to the winning n-gram alone.
+    maximum over positions, as a lookup: shape `(n_words, n_filters)` from a table `(width,
+    n_characters, n_filters)` and the character ids of groups of words, `(n_words of the group,
+    n_characters of the group)` each. Its gradient goes to the winning n-gram alone.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        best, position = _max_over_ngrams(table, ids, positions=ctx.needs_input_grad[0])
-        ctx.save_for_backward(ids, position)
+    def forward(ctx: Any, table: torch.Tensor, *groups: torch.Tensor) -> torch.Tensor:
+        sizes = [ids.size(0) for ids in groups]
+        best = table.new_empty(sum(sizes), table.size(2))  # (n_words, n_filters)
+        positions = torch.empty_like(best, dtype=torch.long) if ctx.needs_input_grad[0] else None
+        parts = [None] * len(groups) if positions is None else positions.split(sizes)
+        for ids, group_best, group_positions in zip(groups, best.split(sizes), parts):
+            _max_over_ngrams(table, ids, group_best, group_positions)
+        ctx.save_for_backward(positions, *groups)
         ctx.shape = table.shape
         return best
 
@@ -71,48 +78,56 @@ class _MaxOverNgrams(torch.autograd.Function):
     @once_differentiable
     @without_autocast()
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        ids, position = ctx.saved_tensors
+        positions, *groups = ctx.saved_tensors
+        sizes = [ids.size(0) for ids in groups]
         width, n_characters, n_filters = ctx.shape
         grad_table = grad.new_zeros(width * n_characters * n_filters)
-        column = torch.arange(n_filters, device=ids.device)  # (n_filters,)
-        for j in range(width):
-            # Which entry of the table won, by word and filter: (n_words, n_filters)
-            row = ids.gather(1, position + j) + j * n_characters
-            entry = row.mul_(n_filters).add_(column)
-            grad_table.scatter_add_(0, entry.view(-1), grad.reshape(-1))
-        return grad_table.view(ctx.shape), None
+        # Of the table's entries for each offset: (width, n_filters)
+        columns = torch.arange(width, device=grad.device).unsqueeze(1) * n_characters * n_filters
+        columns = columns + torch.arange(n_filters, device=grad.device)
+        for ids, position, group_grad in zip(groups, positions.split(sizes), grad.split(sizes)):
+            rows = ids * n_filters  # (n, max_characters)
+            position = position.clone()  # (n, n_filters)
+            values = group_grad.reshape(-1)  # (n * n_filters,)
+            for column in columns:
+                # Which entry of the table won, by word and filter: (n, n_filters)
+                entry = rows.gather(1, position).add_(column)
+                grad_table.scatter_add_(0, entry.view(-1), values)
+                position.add_(1)
+        return (grad_table.view(ctx.shape), *[None] * len(groups))
 
 
 def _max_over_ngrams(
-    table: torch.Tensor, ids: torch.Tensor, positions: bool
-) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    table: torch.Tensor, ids: torch.Tensor, best: torch.Tensor, positions: Optional[torch.Tensor]
+) -> None:
     """
-    Return the maxima of `_MaxOverNgrams` and, with `positions`, the first positions that reach
-    them, each `(n_words, n_filters)`, from a table `(width, n_characters, n_filters)` and character
-    ids `(n_words, max_characters)`.
+    Write the maxima of `_MaxOverNgrams` to `best` and, unless it is None, the first positions that
+    reach them to `positions`, each `(n_words, n_filters)`.
     """
     width, n_characters, n_filters = table.shape
     flat_table = table.reshape(-1, n_filters)  # (width * n_characters, n_filters)
     offsets = torch.arange(width, device=ids.device) * n_characters  # (width,)
     n_ngrams = ids.size(1) - width + 1
-    best = flat_table.new_empty(ids.size(0), n_filters)
-    best_position = None
-    if positions:
-        best_position = torch.empty(best.shape, dtype=torch.long, device=ids.device)
+    # The first position has the highest rank: (n_ngrams, 1). bfloat16 has integers up to 256 only.
+    rank_type = torch.promote_types(table.dtype, torch.float32)
+    ranks = torch.arange(n_ngrams, 0, -1, device=ids.device, dtype=rank_type).unsqueeze(1)
     chunk_size = max(1, _CHUNK // (n_ngrams * n_filters))
     for start in range(0, ids.size(0), chunk_size):
-        chunk = ids[start : start + chunk_size]
-        ngrams = chunk.unfold(1, width, 1) + offsets  # (n, n_ngrams, width)
+        rows = slice(start, start + chunk_size)
+        ngrams = ids[rows].unfold(1, width, 1) + offsets  # (n, n_ngrams, width)
         # (n, n_ngrams, n_filters)
         sums = torch.nn.functional.embedding_bag(
             ngrams.reshape(-1, width), flat_table, mode="sum"
-        ).view(chunk.size(0), n_ngrams, n_filters)
-        rows = slice(start, start + chunk_size)
-        if best_position is None:
-            torch.amax(sums, 1, out=best[rows])
-        else:
-            torch.max(sums, 1, out=(best[rows], best_position[rows]))
-    return best, best_position
+        ).view(ngrams.size(0), n_ngrams, n_filters)
+        torch.amax(sums, 1, out=best[rows])
+        if positions is not None:
+            # Three times as fast as torch.max: the highest rank of those that are no less.
+            # -1, or 0 for the maximum: (n, n_ngrams, n_filters)
+            losers = sums.sub_(best[rows].unsqueeze(1)).sign_().to(rank_type)
+            highest = torch.add(ranks, losers, alpha=n_ngrams, out=losers).amax(1)
+            # With NaN, any position.
+            torch.sub(n_ngrams, highest, out=highest).nan_to_num_()
+            positions[rows] = highest
 
 
 class _Highways(torch.nn.Module):
@@ -339,12 +354,8 @@ class CharacterEncoder(torch.nn.Module):
         else:
             # Sizes that depend on the words would have to be copied from the GPU.
             groups, order = [character_ids], None
-        vectors = [
-            # (n_words of the group, n_filters)
-            torch.cat([_MaxOverNgrams.apply(table, ids) for table in tables], 1)
-            for ids in groups
-        ]
-        maxima = torch.cat(vectors) + biases  # (n_words, n_filters), sorted by length
+        # (n_words, n_filters), sorted by length
+        maxima = torch.cat([_MaxOverNgrams.apply(table, *groups) for table in tables], 1) + biases
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
         # With oneDNN and so many rows, a word's vector is the same to the bit whatever other words
         # are computed with it.
