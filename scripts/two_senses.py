@@ -3,8 +3,8 @@ Draw the picture of the README: the word "play" in twelve sentences, each placed
 
     python scripts/two_senses.py docs/pictures/two_senses.svg
 
-The vectors are those of the second LSTM layer of `tiny`, projected to the two directions in which they
-differ most. Needs matplotlib: `pip install 'allennlp_elmo_plugin[plot]'`.
+The vectors are those of the second LSTM layer of `tiny`, projected to the two directions in which
+they differ most. Needs matplotlib: `pip install 'allennlp_elmo_plugin[plot]'`.
 """
 
 import sys
