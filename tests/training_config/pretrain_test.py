@@ -24,7 +24,16 @@ from tests.support.pretraining import (
 from tests.support.process_group import run_processes
 from tests.support.training_runs import train, train_in_group
 
-CONFIGS = ["original", "medium", "small", "small_corpus", "tiny", "token_embeddings", "demo"]
+CONFIGS = [
+    "original",
+    "medium",
+    "small",
+    "small_corpus",
+    "tiny",
+    "english",
+    "token_embeddings",
+    "demo",
+]
 
 
 @pytest.fixture
