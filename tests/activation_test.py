@@ -124,6 +124,6 @@ def test_import_without_allennlp(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source = Path(allennlp_elmo_plugin.__file__).read_text(encoding="utf-8")
-    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps allennlp==2.10.1") as error:
+    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps allennlp") as error:
         exec(compile(source, allennlp_elmo_plugin.__file__, "exec"), {"__name__": "again"})
     assert error.value.name == "allennlp"
