@@ -132,7 +132,9 @@ def report(constants: Dict[str, Any]) -> int:
     _print_row("program", shutil.which("allennlp") or "`allennlp` is not in the PATH")
     _print_row("Python", f"{platform.python_version()} ({sys.executable})")
     for name, version in versions.items():
-        _print_row(name, version or "not installed")
+        is_wrong = name.startswith("allennlp") and version != constants["ALLENNLP_VERSION"]
+        needed = f" (needed: {constants['ALLENNLP_VERSION']})" if is_wrong else ""
+        _print_row(name, (version or "not installed") + needed)
     sys.stdout.flush()  # Importing torch takes seconds.
     if versions["torch"] is not None:
         _print_row("device", _device())

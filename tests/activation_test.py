@@ -87,19 +87,23 @@ def test_allennlp_tells_whose_elmo_it_has(capsys: Any) -> None:
     assert capsys.readouterr().out.split()[-1].startswith("allennlp_elmo_plugin.modules.")
 
 
-def test_allennlp_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+@pytest.mark.parametrize("version", [None, "2.9.0"])
+def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     installed = activation._installed_version
     monkeypatch.setattr(
         activation,
         "_installed_version",
-        lambda name: None if name.startswith("allennlp") else installed(name),
+        lambda name: version if name.startswith("allennlp") else installed(name),
     )
-    assert main(["--activate-here"]) == 1
+    assert main(["--activate-here"]) == (1 if version is None else 0)
     printed = rows(capsys.readouterr().out)
-    assert printed["active ELMo"] == "none, because AllenNLP is not installed"
-    assert printed["to change that"] == (
-        "pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1"
-    )
+    for name in ("allennlp", "allennlp-models"):
+        assert printed[name] == f"{version or 'not installed'} (needed: 2.10.1)"
+    if version is None:
+        assert printed["active ELMo"] == "none, because AllenNLP is not installed"
+        assert printed["to change that"] == (
+            "pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1"
+        )
 
 
 def test_a_file_that_cannot_be_written(folder: Path, capsys: Any) -> None:

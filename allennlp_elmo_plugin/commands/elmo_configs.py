@@ -46,27 +46,24 @@ class ElmoConfigs(Command):
 
 def copy_configs_from_args(args: argparse.Namespace) -> None:
     """Run `copy_configs` with the command's arguments."""
-    names = copy_configs(Path(args.folder))
-    print(f"{len(names)} configs are in {args.folder}")
-    for folder in dict.fromkeys(name.parent for name in names):
-        here = [name.name for name in names if name.parent == folder]
-        print(f"  {Path(args.folder) / folder}: {', '.join(here)}")
+    copied = copy_configs(Path(args.folder))
+    contents = ", ".join(sorted(path.name for path in CONFIGS.iterdir()))
+    print(f"{len(copied)} files copied to {args.folder}, which now has {contents}")
 
 
 def copy_configs(folder: Path) -> List[Path]:
     """
-    Copy the configs of this package to a folder, which is created if it is missing. Either all
-    are copied, or nothing is changed.
+    Copy the configs of this package that a folder lacks. It is created if it is missing.
 
     # Returns
 
     `List[Path]`
-        The configs, relative to the folder.
+        What was copied, relative to the folder.
 
     # Raises
 
     `ConfigurationError`
-        A file of the folder has the name of a config and another content.
+        A file of the folder has the name of a config and another content. Nothing was copied.
     """
     folder = folder.expanduser()
     names = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.*sonnet"))
@@ -85,4 +82,4 @@ def copy_configs(folder: Path) -> List[Path]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / name) as staged:
             Path(staged).write_bytes((CONFIGS / name).read_bytes())
-    return names
+    return missing
