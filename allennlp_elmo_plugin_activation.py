@@ -120,7 +120,12 @@ def report(constants: Dict[str, Any]) -> int:
     elif any(named.values()):
         module = _module_of_elmo()
         is_ours = module.split(".")[0] == PLUGIN
-        elmo = f"{ours}, which another plugin imports" if is_ours else f"AllenNLP's own ({module})"
+        if is_ours:
+            elmo = f"{ours}, which another plugin imports"
+        elif module.split(".")[0] == "allennlp":
+            elmo = "AllenNLP's own, because no plugin imports another"
+        else:
+            elmo = module or "none, because AllenNLP does not start here"
     else:
         elmo = f"AllenNLP's own, because no file names {PLUGIN}"
     _print_row("active ELMo", elmo)
@@ -159,12 +164,19 @@ def _installed_version(distribution: str) -> Optional[str]:
 
 
 def _module_of_elmo() -> str:
-    """Return the module of the ELMo that AllenNLP has in this folder, with all of its plugins."""
+    """
+    Return the module of the ELMo that AllenNLP has in this folder, with all of its plugins, or an
+    empty string if AllenNLP does not start. Print the errors of plugins.
+    """
     process = subprocess.run(
-        [sys.executable, "-c", _PRINT_MODULE_OF_ELMO], stdout=subprocess.PIPE, encoding="utf-8"
+        [sys.executable, "-c", _PRINT_MODULE_OF_ELMO], capture_output=True, encoding="utf-8"
     )
-    printed = process.stdout.split()
-    return printed[-1] if process.returncode == 0 and printed else "AllenNLP does not start"
+    errors = process.stderr.splitlines()
+    if process.returncode == 0:  # Among much else, there are nltk's downloads.
+        errors = [line for line in errors if line.startswith("Plugin ")]
+    for line in errors[-5:]:
+        print(line, file=sys.stderr)
+    return process.stdout.split()[-1] if process.returncode == 0 else ""
 
 
 def _device() -> str:

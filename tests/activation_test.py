@@ -70,16 +70,30 @@ def test_activate(option: str, file: Any, before: Any, after: str, capsys: Any) 
     assert file.read_bytes() == after.encode()
 
 
-def test_other_plugins_may_import_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+@pytest.mark.parametrize(
+    "code, status, elmo, errors",
+    [
+        ("print('noise\\nallennlp_elmo_plugin.x')", 0, ", which another plugin imports", ""),
+        ("print('allennlp.x')", 1, "AllenNLP's own, because no plugin imports another", ""),
+        ("print('my.elmo')", 1, "my.elmo", ""),
+        ("exit('no disk')", 1, "none, because AllenNLP does not start here", "no disk\n"),
+        (
+            "import sys\nprint('allennlp.x')\nprint('noise\\nPlugin x is bad', file=sys.stderr)",
+            1,
+            "AllenNLP's own, because no plugin imports another",
+            "Plugin x is bad\n",
+        ),
+    ],
+)
+def test_other_plugins_may_import_ours(
+    code: str, status: int, elmo: str, errors: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     LOCAL_FILE.write_text("# allennlp_elmo_plugin\n", encoding="utf-8")
-    for module, status, elmo in [
-        ("allennlp_elmo_plugin.modules.x", 0, ", which another plugin imports"),
-        ("allennlp.modules.x", 1, "AllenNLP's own (allennlp.modules.x)"),
-    ]:
-        code = f"print('noise')\nprint({module!r})"
-        monkeypatch.setattr(activation, "_PRINT_MODULE_OF_ELMO", code)
-        assert main([]) == status
-        assert rows(capsys.readouterr().out)["active ELMo"].endswith(elmo)
+    monkeypatch.setattr(activation, "_PRINT_MODULE_OF_ELMO", code)
+    assert main([]) == status
+    printed = capsys.readouterr()
+    assert rows(printed.out)["active ELMo"].endswith(elmo)
+    assert printed.err == errors
 
 
 def test_allennlp_tells_whose_elmo_it_has(capsys: Any) -> None:
