@@ -9,11 +9,17 @@ Packaging of allennlp_elmo_plugin for its two stacks.
 `make install` and `make install-reference` do this with the exact versions of `constraints/`.
 """
 
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
-CONFIGS = "allennlp_elmo_plugin.training_config"
+ROOT = Path(__file__).resolve().parent
+PACKAGE = "allennlp_elmo_plugin"
+# In the wheel, the folder training_config of the repository is a folder of the package.
+CONFIGS = f"{PACKAGE}.training_config"
+VERSIONS = runpy.run_path(str(ROOT / PACKAGE / "version.py"))
+ALLENNLP_VERSION = VERSIONS["ALLENNLP_VERSION"]
 
 # fmt: off
 MODERN = [
@@ -50,8 +56,8 @@ MODERN = [
 
 REFERENCE = [
     "torch==1.12.1",
-    "allennlp==2.10.1",
-    "allennlp-models==2.10.1",
+    f"allennlp=={ALLENNLP_VERSION}",
+    f"allennlp-models=={ALLENNLP_VERSION}",
     "google-crc32c>=1.1",
     "numpy<2",
     "nltk<3.9.3",
@@ -79,16 +85,11 @@ DEV = [
 ]
 
 
-def read(relative_path: str) -> str:
-    path = Path(__file__).parent / relative_path
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
 setup(
-    name="allennlp_elmo_plugin",
-    version="0.1.0",
+    name=PACKAGE,
+    version=VERSIONS["__version__"],
     description="ELMo for AllenNLP: train, fine-tune, import, export and use bidirectional LMs",
-    long_description=read("README.md"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     keywords="ELMo AllenNLP NLP bidirectional language model contextual word representations",
@@ -101,14 +102,15 @@ setup(
         "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    packages=[
-        *find_packages(include=["allennlp_elmo_plugin", "allennlp_elmo_plugin.*"]),
-        CONFIGS,
-    ],
+    packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), CONFIGS],
     package_dir={CONFIGS: "training_config"},
     package_data={
-        "allennlp_elmo_plugin": ["py.typed", "pretrained/*/*"],
+        PACKAGE: ["py.typed", "pretrained/*/*"],
         CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
+    },
+    py_modules=[f"{PACKAGE}_activation"],
+    entry_points={
+        "console_scripts": ["allennlp-elmo-plugin = allennlp_elmo_plugin_activation:main"]
     },
     python_requires=">=3.10",
     install_requires=[

@@ -5,8 +5,15 @@ with a plugin, so importing it registers every component and applies the patches
 
 import sys
 from contextlib import nullcontext
+from importlib.util import find_spec
 
 from allennlp_elmo_plugin.quiet import quiet_start
+from allennlp_elmo_plugin.version import INSTALL_ALLENNLP, __version__
+
+if find_spec("allennlp") is None:
+    raise ModuleNotFoundError(
+        f"AllenNLP is not installed. Install it with: {INSTALL_ALLENNLP}", name="allennlp"
+    )
 
 # `python -m allennlp_elmo_plugin` imports this before `__main__`.
 with quiet_start() if sys.argv[:1] == ["-m"] else nullcontext():

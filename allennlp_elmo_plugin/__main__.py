@@ -5,16 +5,17 @@ commands import other plugins only when they need them.
 """
 
 import allennlp.__main__  # noqa: F401  (It sets up logging.)
-from allennlp import __version__, commands
+from allennlp import commands
 from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.quiet import import_plugins
+from allennlp_elmo_plugin.version import __version__
 
 
 def run() -> None:
     """Run AllenNLP's program under our name."""
     commands.import_plugins = import_plugins
-    commands.__version__ = f"(AllenNLP {__version__})"
+    commands.__version__ = f"{__version__} (AllenNLP {commands.__version__})"
     install_sigterm_handler()
     commands.main(prog="python -m allennlp_elmo_plugin")
 

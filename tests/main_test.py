@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 import pytest
 from allennlp import commands
 
-from allennlp_elmo_plugin import __main__
+from allennlp_elmo_plugin import __main__, __version__
 
 REPORT = """import sys
 from allennlp_elmo_plugin.quiet import import_plugins
@@ -45,7 +45,7 @@ def test_our_command(tmp_path: Path, subprocess_environment: Dict[str, str]) -> 
 @pytest.mark.parametrize(
     "given, printed",
     [
-        (["--version"], "python -m allennlp_elmo_plugin (AllenNLP 2.10.1)\n"),
+        (["--version"], f"python -m allennlp_elmo_plugin {__version__} (AllenNLP 2.10.1)\n"),
         (["elmo", "a"], "see `python -m allennlp_elmo_plugin elmo --help`\n"),
     ],
 )

@@ -1,29 +1,77 @@
-"""What an installed package has."""
+"""The distributions: what they contain, and that a wheel can be built from the sdist alone."""
 
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email.parser import Parser
 from pathlib import Path
+from typing import List
+
+import pytest
+
+from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
+
+NAME = f"allennlp_elmo_plugin-{__version__}"
+NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
 
 
-def test_the_wheel_has_all_modules_and_configs(repository_root: Path, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    files = subprocess.run(
-        ["git", "ls-files"], cwd=repository_root, capture_output=True, text=True, check=True
-    ).stdout.split("\n")
-    for name in filter(None, files):
-        if not name.startswith(("tests/", "docs/")):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((repository_root / name).read_bytes())
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "."],
-        cwd=source,
-        check=True,
+@pytest.fixture(scope="module")
+def tracked(repository_root: Path) -> List[str]:
+    """The names of all files in the repository."""
+    listed = ["git", "ls-files"]
+    process = subprocess.run(
+        listed, cwd=repository_root, capture_output=True, text=True, check=True
     )
-    (wheel,) = source.glob("*.whl")
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    expected = {name for name in files if name.startswith("allennlp_elmo_plugin/")}
-    expected |= {
-        f"allennlp_elmo_plugin/{name}" for name in files if name.startswith("training_config/")
+    return [name for name in process.stdout.splitlines() if (repository_root / name).exists()]
+
+
+@pytest.fixture(scope="module")
+def distributions(
+    repository_root: Path, tracked: List[str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with the sdist, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("distributions")
+    for name in tracked:
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repository_root / name, folder / "source" / name)
+    _build(folder / "source", "sdist", folder)
+    with tarfile.open(folder / f"{NAME}.tar.gz") as archive:
+        archive.extractall(folder)
+    _build(folder / NAME, "wheel", folder)
+    return folder
+
+
+def _build(source: Path, kind: str, output: Path) -> None:
+    """Build as pip does, but in this environment and without the network."""
+    call = f"from setuptools import build_meta; build_meta.build_{kind}({str(output)!r})"
+    subprocess.run([sys.executable, "-c", call], cwd=source, capture_output=True, check=True)
+
+
+def test_the_sdist_has_all_files(distributions: Path, tracked: List[str]) -> None:
+    with tarfile.open(distributions / f"{NAME}.tar.gz") as archive:
+        packed = {member.name for member in archive.getmembers() if member.isfile()}
+    packed = {name.split("/", 1)[1] for name in packed if ".egg-info/" not in name}
+    assert packed - {"PKG-INFO", "setup.cfg"} == {
+        name for name in tracked if not name.startswith(NOT_IN_SDIST)
     }
-    assert packed == expected
+
+
+def test_the_wheel_has_all_modules_and_configs(distributions: Path, tracked: List[str]) -> None:
+    with zipfile.ZipFile(distributions / f"{NAME}-py3-none-any.whl") as wheel:
+        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        metadata = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
+        programs = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode().splitlines()
+        licences = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
+    expected = {name for name in tracked if name.startswith("allennlp_elmo_plugin/")}
+    expected |= {
+        f"allennlp_elmo_plugin/{name}" for name in tracked if name.startswith("training_config/")
+    }
+    assert packed == expected | {"allennlp_elmo_plugin_activation.py"}
+    assert metadata["Version"] == __version__
+    required = metadata.get_all("Requires-Dist")
+    for name in ("allennlp", "allennlp-models"):
+        assert f'{name}=={ALLENNLP_VERSION}; python_version < "3.11"' in required
+    assert "allennlp-elmo-plugin = allennlp_elmo_plugin_activation:main" in programs
+    assert len(licences) == 1

@@ -3,8 +3,8 @@
 local path(name, default=null) =
   local f = std.native('ext_var_or_empty');
   if f == null then
-    error 'This config needs the plugin allennlp_elmo_plugin: run in a folder whose '
-          + '.allennlp_plugins names it, or import it before Params.from_file'
+    error 'This config needs the plugin allennlp_elmo_plugin: run `allennlp-elmo-plugin --activate` '
+          + 'once, or import the plugin before Params.from_file'
   else if f(name) != '' then f(name)
   else if default != null then default
   else error 'Set the environment variable ' + name + '; the head of the config says what it is';

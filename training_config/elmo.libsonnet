@@ -11,8 +11,8 @@
 local native(name) =
   local f = std.native(name);
   if f == null then
-    error 'This config needs the plugin allennlp_elmo_plugin: run in a folder whose '
-          + '.allennlp_plugins names it, or import it before Params.from_file'
+    error 'This config needs the plugin allennlp_elmo_plugin: run `allennlp-elmo-plugin --activate` '
+          + 'once, or import the plugin before Params.from_file'
   else f;
 
 {

@@ -4,6 +4,7 @@ The subcommands of `allennlp`, one a module; `command.py` has what they share. S
 
 from allennlp_elmo_plugin.commands.elmo import Elmo
 from allennlp_elmo_plugin.commands.elmo_benchmark import ElmoBenchmark
+from allennlp_elmo_plugin.commands.elmo_configs import ElmoConfigs
 from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
 from allennlp_elmo_plugin.commands.elmo_import import ElmoImport
 from allennlp_elmo_plugin.commands.elmo_merge import ElmoMerge

@@ -27,13 +27,11 @@ from allennlp.common import plugins
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.quiet import import_plugins
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-# An installed package contains the configs; in a clone of the repository they are beside it.
-_CONFIGS = _PACKAGE / "training_config"
-CONFIG_FOLDER = (_CONFIGS if _CONFIGS.is_dir() else _PACKAGE.parent / _CONFIGS.name) / "benchmark"
+CONFIG_FOLDER = CONFIGS / "benchmark"
 
 
 @Subcommand.register("elmo-benchmark")

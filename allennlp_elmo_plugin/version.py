@@ -1,0 +1,13 @@
+"""
+The version of this package, and of the AllenNLP that it extends. `setup.py` and the program
+`allennlp-elmo-plugin` run this file without importing the package, which would import AllenNLP.
+"""
+
+__version__ = "0.1.0"
+
+ALLENNLP_VERSION = "2.10.1"
+
+# Without --no-deps, pip looks for versions that don't exist for Python 3.11 and later.
+INSTALL_ALLENNLP = (
+    f"pip install --no-deps allennlp=={ALLENNLP_VERSION} allennlp-models=={ALLENNLP_VERSION}"
+)

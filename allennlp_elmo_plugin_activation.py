@@ -1,0 +1,191 @@
+"""
+The program `allennlp-elmo-plugin` says whether the program `allennlp` uses our ELMo in this folder,
+and names the plugin in a file where AllenNLP looks for plugins. This module lies beside the package
+because importing the package imports AllenNLP, which takes seconds and fails where it is missing.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import runpy
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+PLUGIN = "allennlp_elmo_plugin"
+LOCAL_FILE = Path(".allennlp_plugins")
+
+_ACTIVE, _NOT_ACTIVE, _ERROR = 0, 1, 2
+"""Exit statuses."""
+
+_DISTRIBUTIONS = ("allennlp", "allennlp-models", "torch", "torchvision")
+
+# Other plugins may import ours. Only AllenNLP itself can tell.
+_PRINT_MODULE_OF_ELMO = """
+import logging
+logging.disable(logging.WARNING)
+from allennlp.common.plugins import import_plugins
+from allennlp.modules.token_embedders import TokenEmbedder
+import_plugins()
+print(TokenEmbedder.by_name("elmo_token_embedder").__module__)
+"""
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """
+    Run the program.
+
+    # Parameters
+
+    arguments : `List[str]`, optional (default = `sys.argv[1:]`)
+        The command line.
+
+    # Returns
+
+    `int`
+        The exit status: 0 if `allennlp` uses our ELMo in this folder, 1 if it doesn't, 2 if the
+        file could not be read or written.
+    """
+    constants = _constants()
+    parser = argparse.ArgumentParser(
+        prog="allennlp-elmo-plugin",
+        description="Say which ELMo the program `allennlp` uses in this folder: that of "
+        f"{PLUGIN}, or AllenNLP's own. The exit status is 1 if it is not that of {PLUGIN}.",
+    )
+    parser.add_argument("--version", action="version", version=constants["__version__"])
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--activate",
+        dest="file",
+        action="store_const",
+        const=global_file(),
+        help=f"add {PLUGIN} to the plugins of all folders, in {global_file()}",
+    )
+    where.add_argument(
+        "--activate-here",
+        dest="file",
+        action="store_const",
+        const=LOCAL_FILE,
+        help=f"add {PLUGIN} to the plugins of this folder, in {LOCAL_FILE}",
+    )
+    file = parser.parse_args(arguments).file
+    try:
+        if file is not None:
+            activate(file)
+        return report(constants)
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return _ERROR
+
+
+def global_file() -> Path:
+    """Return the file that names plugins for all folders."""
+    return Path.home() / ".allennlp" / "plugins"
+
+
+def activate(file: Path) -> None:
+    """Add our plugin to a file of plugins, unless it names it. What the file contains stays."""
+    if PLUGIN in plugins_in(file):
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = file.read_bytes() if file.exists() else b""
+    newline = b"" if not text or text.endswith(b"\n") else b"\n"
+    with open(file, "ab") as output:
+        output.write(newline + PLUGIN.encode() + b"\n")
+
+
+def plugins_in(file: Path) -> List[str]:
+    """Return the plugins that a file names, read as AllenNLP reads it. It need not exist."""
+    if not file.is_file():
+        return []
+    with open(file, errors="replace") as lines:
+        return [line.strip() for line in lines if line.strip()]
+
+
+def report(constants: Dict[str, Any]) -> int:
+    """Print which ELMo is active, the files that decide it, versions and device."""
+    versions = {name: _installed_version(name) for name in _DISTRIBUTIONS}
+    named = {file: plugins_in(file) for file in (LOCAL_FILE, global_file())}
+    ours = f"{PLUGIN} {constants['__version__']}"
+    is_ours = False
+    advice = "allennlp-elmo-plugin --activate         (or --activate-here, for this folder only)"
+    if versions["allennlp"] is None:
+        elmo, advice = "none, because AllenNLP is not installed", constants["INSTALL_ALLENNLP"]
+    elif any(plugin.split(".")[0] == PLUGIN for plugins in named.values() for plugin in plugins):
+        elmo, is_ours = ours, True
+    elif any(named.values()):
+        module = _module_of_elmo()
+        is_ours = module.split(".")[0] == PLUGIN
+        if is_ours:
+            elmo = f"{ours}, which another plugin imports"
+        elif module.split(".")[0] == "allennlp":
+            elmo = "AllenNLP's own, because no plugin imports another"
+        else:
+            elmo = module or "none, because AllenNLP does not start here"
+    else:
+        elmo = f"AllenNLP's own, because no file names {PLUGIN}"
+    _print_row("active ELMo", elmo)
+    if not is_ours:
+        _print_row("to change that", advice)
+    for file, plugins in named.items():
+        names = " ".join(plugins) if plugins else "names no plugin"
+        _print_row("plugins here" if file == LOCAL_FILE else "everywhere", f"{file}: {names}")
+    _print_row("program", shutil.which("allennlp") or "`allennlp` is not in the PATH")
+    _print_row("Python", f"{platform.python_version()} ({sys.executable})")
+    for name, version in versions.items():
+        is_wrong = name.startswith("allennlp") and version != constants["ALLENNLP_VERSION"]
+        needed = f" (needed: {constants['ALLENNLP_VERSION']})" if is_wrong else ""
+        _print_row(name, (version or "not installed") + needed)
+    sys.stdout.flush()  # Importing torch takes seconds.
+    if versions["torch"] is not None:
+        _print_row("device", _device())
+    return _ACTIVE if is_ours else _NOT_ACTIVE
+
+
+def _print_row(name: str, value: str) -> None:
+    print(f"{name:<16}{value}")
+
+
+def _constants() -> Dict[str, Any]:
+    spec = find_spec(PLUGIN)
+    assert spec is not None and spec.origin is not None
+    return runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+
+
+def _installed_version(distribution: str) -> Optional[str]:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _module_of_elmo() -> str:
+    """
+    Return the module of the ELMo that AllenNLP has in this folder, with all of its plugins, or an
+    empty string if AllenNLP does not start. Print the errors of plugins.
+    """
+    process = subprocess.run(
+        [sys.executable, "-c", _PRINT_MODULE_OF_ELMO], capture_output=True, encoding="utf-8"
+    )
+    errors = process.stderr.splitlines()
+    if process.returncode == 0:  # Among much else, there are nltk's downloads.
+        errors = [line for line in errors if line.startswith("Plugin ")]
+    for line in errors[-5:]:
+        print(line, file=sys.stderr)
+    return process.stdout.split()[-1] if process.returncode == 0 else ""
+
+
+def _device() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+    return f"CPU with {os.cpu_count()} cores; torch finds no GPU"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The program `allennlp-elmo-plugin`."""
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from allennlp.common import plugins
+
+import allennlp_elmo_plugin
+import allennlp_elmo_plugin_activation as activation
+from allennlp_elmo_plugin_activation import LOCAL_FILE, PLUGIN, global_file, main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where the program runs; the user's folder is empty."""
+    for name in ("home", "folder"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(plugins, "GLOBAL_PLUGINS_FILENAME", str(global_file()))
+    monkeypatch.chdir(tmp_path / "folder")
+    return tmp_path / "folder"
+
+
+def rows(output: str) -> Dict[str, str]:
+    return {line[:16].strip(): line[16:] for line in output.splitlines()}
+
+
+def test_the_files_are_those_of_allennlp() -> None:
+    assert str(LOCAL_FILE) == plugins.LOCAL_PLUGINS_FILENAME
+    assert str(Path(plugins.GLOBAL_PLUGINS_FILENAME)) == str(global_file())
+    assert global_file().parts[-2:] == (".allennlp", "plugins")
+
+
+def test_not_active(capsys: Any) -> None:
+    assert main([]) == 1
+    printed = rows(capsys.readouterr().out)
+    assert printed["active ELMo"] == "AllenNLP's own, because no file names allennlp_elmo_plugin"
+    assert printed["to change that"].startswith("allennlp-elmo-plugin --activate ")
+    assert printed["plugins here"] == ".allennlp_plugins: names no plugin"
+    assert printed["everywhere"] == f"{global_file()}: names no plugin"
+    assert printed["allennlp"] == "2.10.1" and printed["torch"]
+    assert printed["device"]
+
+
+@pytest.mark.parametrize("option, file", [("--activate-here", LOCAL_FILE), ("--activate", None)])
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        (None, "allennlp_elmo_plugin\n"),
+        ("", "allennlp_elmo_plugin\n"),
+        ("mine\nothers", "mine\nothers\nallennlp_elmo_plugin\n"),
+        ("mine\r\n\n", "mine\r\n\nallennlp_elmo_plugin\n"),
+        ("mine\n  allennlp_elmo_plugin ", "mine\n  allennlp_elmo_plugin "),
+    ],
+)
+def test_activate(option: str, file: Any, before: Any, after: str, capsys: Any) -> None:
+    file = file or global_file()
+    if before is not None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(before.encode())
+    assert main([option]) == 0
+    assert file.read_bytes() == after.encode()
+    assert PLUGIN in plugins.discover_plugins()
+    expected = f"allennlp_elmo_plugin {allennlp_elmo_plugin.__version__}"
+    assert rows(capsys.readouterr().out)["active ELMo"] == expected
+    assert main([option]) == main([]) == 0
+    assert file.read_bytes() == after.encode()
+
+
+@pytest.mark.parametrize(
+    "code, status, elmo, errors",
+    [
+        ("print('noise\\nallennlp_elmo_plugin.x')", 0, ", which another plugin imports", ""),
+        ("print('allennlp.x')", 1, "AllenNLP's own, because no plugin imports another", ""),
+        ("print('my.elmo')", 1, "my.elmo", ""),
+        ("exit('no disk')", 1, "none, because AllenNLP does not start here", "no disk\n"),
+        (
+            "import sys\nprint('allennlp.x')\nprint('noise\\nPlugin x is bad', file=sys.stderr)",
+            1,
+            "AllenNLP's own, because no plugin imports another",
+            "Plugin x is bad\n",
+        ),
+    ],
+)
+def test_other_plugins_may_import_ours(
+    code: str, status: int, elmo: str, errors: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    LOCAL_FILE.write_text("# allennlp_elmo_plugin\n", encoding="utf-8")
+    monkeypatch.setattr(activation, "_PRINT_MODULE_OF_ELMO", code)
+    assert main([]) == status
+    printed = capsys.readouterr()
+    assert rows(printed.out)["active ELMo"].endswith(elmo)
+    assert printed.err == errors
+
+
+def test_allennlp_tells_whose_elmo_it_has(capsys: Any) -> None:
+    exec(activation._PRINT_MODULE_OF_ELMO)
+    assert capsys.readouterr().out.split()[-1].startswith("allennlp_elmo_plugin.modules.")
+
+
+@pytest.mark.parametrize("version", [None, "2.9.0"])
+def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    installed = activation._installed_version
+    monkeypatch.setattr(
+        activation,
+        "_installed_version",
+        lambda name: version if name.startswith("allennlp") else installed(name),
+    )
+    assert main(["--activate-here"]) == (1 if version is None else 0)
+    printed = rows(capsys.readouterr().out)
+    for name in ("allennlp", "allennlp-models"):
+        assert printed[name] == f"{version or 'not installed'} (needed: 2.10.1)"
+    if version is None:
+        assert printed["active ELMo"] == "none, because AllenNLP is not installed"
+        assert printed["to change that"] == (
+            "pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1"
+        )
+
+
+def test_a_file_that_cannot_be_written(folder: Path, capsys: Any) -> None:
+    (folder / LOCAL_FILE).mkdir()
+    assert main(["--activate-here"]) == 2
+    assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"
+
+
+def test_starts_without_allennlp_and_torch() -> None:
+    """Importing them takes seconds."""
+    imported = {
+        alias.name
+        for node in ast.parse(Path(activation.__file__).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert imported <= {*sys.stdlib_module_names, "importlib.metadata"}
+
+
+def test_import_without_allennlp(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    source = Path(allennlp_elmo_plugin.__file__).read_text(encoding="utf-8")
+    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps allennlp") as error:
+        exec(compile(source, allennlp_elmo_plugin.__file__, "exec"), {"__name__": "again"})
+    assert error.value.name == "allennlp"
