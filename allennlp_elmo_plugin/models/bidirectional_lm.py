@@ -363,7 +363,7 @@ class BidirectionalLanguageModel(Model):
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`.
         """
-        self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
+        self.n_predicted_words = self._perplexities["forward"].n_tokens
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
             for direction, perplexity in self._perplexities.items()

@@ -83,8 +83,8 @@ def apply() -> None:
     replace_attribute(params, "evaluate_file", _evaluate_file)
 
 
-# The errors of `std.extVar`, and of `data.libsonnet` about a variable that is missing.
-_UNSET = re.compile(r"undefined external variable: (\w+)|Set the environment variable (\w+);")
+# The error of `std.extVar` about a variable that is missing.
+_UNSET = re.compile(r"undefined external variable: (\w+)")
 
 _MEANINGS = {
     "TRAIN_DATA_PATH": "TEXT_FOR_TRAINING",
@@ -112,7 +112,7 @@ def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **k
             evaluated = _original_evaluate_file(filename, ext_vars=variables, **kwargs)
         except RuntimeError as error:
             found = _UNSET.search(str(error))
-            name = found and (found[1] or found[2])
+            name = found and found[1]
             if name and name not in unset:
                 unset.append(name)
                 variables[name] = name  # anything, to find the others

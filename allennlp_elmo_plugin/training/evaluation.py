@@ -5,12 +5,10 @@ perplexity, and a table of them on standard output.
 
 import functools
 import math
-import os
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Iterator, Mapping
 
-from allennlp.common.util import dump_metrics
-from allennlp.data import DataLoader
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
@@ -60,45 +58,47 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _agree(model: Model, metrics: Dict[str, Any]) -> Dict[str, Any]:
+class _Metrics(Dict[str, Any]):
     """
-    Make the loss of a language model outside of training the logarithm of the perplexity. AllenNLP
-    averages the losses of the batches, so that the words of a small last batch weigh more.
+    Metrics of a language model, in which a loss that is set becomes the logarithm of the
+    perplexity. AllenNLP sets the mean of the batches' losses, in which the words of a small last
+    batch weigh more.
     """
-    perplexity = metrics.get("perplexity", 0.0)
-    is_evaluated = hasattr(model, "training_state") and not model.training
-    if is_evaluated and "loss" in metrics and 0 < perplexity < math.inf:
-        metrics["loss"] = math.log(perplexity)
-    return metrics
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        perplexity = self.get("perplexity", 0.0)
+        if name == "loss" and 0 < perplexity < math.inf:
+            value = math.log(perplexity)
+        super().__setitem__(name, value)
+
+
+@contextmanager
+def _agreeing_loss(model: Any) -> Iterator[None]:
+    """Let a model return its metrics as `_Metrics` if it is a language model, not in training."""
+    if not hasattr(model, "training_state") or model.training:
+        yield
+        return
+    get_own_metrics = model.get_metrics
+    model.get_metrics = lambda reset=False: _Metrics(get_own_metrics(reset))
+    try:
+        yield
+    finally:
+        del model.get_metrics
 
 
 @functools.wraps(_get_metrics)
 def get_metrics(model: Model, *args: Any, **kwargs: Any) -> Dict[str, float]:
     """AllenNLP's function of this name, with a loss that agrees with the perplexity."""
-    return _agree(model, _get_metrics(model, *args, **kwargs))
+    with _agreeing_loss(model):
+        return dict(_get_metrics(model, *args, **kwargs))
 
 
 @functools.wraps(_evaluate)
-def evaluate(
-    model: Model,
-    data_loader: DataLoader,
-    cuda_device: Any = -1,
-    batch_weight_key: Optional[str] = None,
-    output_file: Optional[str] = None,
-    predictions_output_file: Optional[str] = None,
-) -> Dict[str, Any]:
+def evaluate(model: Model, *args: Any, **kwargs: Any) -> Dict[str, Any]:
     """AllenNLP's function of this name, with a loss that agrees with the perplexity."""
-    metrics = _evaluate(
-        model,
-        data_loader,
-        cuda_device,
-        batch_weight_key,  # type: ignore[arg-type]
-        predictions_output_file=predictions_output_file,  # type: ignore[arg-type]
-    )
-    _agree(model, metrics)
-    if output_file is not None:
-        dump_metrics(output_file, metrics, log=True)
-    return metrics
+    model.eval()
+    with _agreeing_loss(model):
+        return dict(_evaluate(model, *args, **kwargs))
 
 
 @register_anew(Evaluator, "simple")
@@ -112,22 +112,12 @@ class LanguageModelEvaluator(SimpleEvaluator):
     Those of `SimpleEvaluator`.
     """
 
-    def __call__(
-        self,
-        model: Model,
-        data_loader: DataLoader,
-        batch_weight_key: Optional[str] = None,
-        metrics_output_file: Any = None,
-        predictions_output_file: Any = None,
-    ) -> Dict[str, Any]:
-        arguments: Any = (model, data_loader, batch_weight_key)
-        if not hasattr(model, "training_state"):
-            return super().__call__(*arguments, metrics_output_file, predictions_output_file)
-        metrics = super().__call__(*arguments, None, predictions_output_file)
-        _agree(model, metrics)
-        if metrics_output_file is not None:
-            dump_metrics(os.fspath(metrics_output_file), metrics, log=True)
-        text = Path(str(getattr(data_loader, "data_path", "text"))).name
-        n_words: Any = model.n_predicted_words
-        print(metrics_table({text: {**metrics, "predicted_words": n_words}}), flush=True)
+    def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        model.eval()
+        with _agreeing_loss(model):
+            metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
+        if hasattr(model, "training_state"):
+            text = Path(str(getattr(data_loader, "data_path", "text"))).name
+            columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
+            print(metrics_table(columns), flush=True)
         return metrics

@@ -355,6 +355,10 @@ class TestFilesFromStrangers:
         shutil.rmtree("elmo")
         edit_config(run, model={**model, "options": PROGRAM})
         self.fails(run, '"char_cnn" is missing')
+        edit_config(run, model={**model, "num_samples": "auto"})
+        export(str(self.archived(run)), Path("elmo"))
+        written = json.loads(Path("elmo/options.json").read_text(encoding="utf-8"))
+        assert written["sample_softmax"] is False  # of such a small vocabulary
         edit_config(run, model={**model, "num_samples": PROGRAM})
         self.fails(run, '"num_samples" must be a whole number')
 
