@@ -7,7 +7,7 @@ import logging
 import os
 import random
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
 
 import numpy as np
 import torch
@@ -262,7 +262,7 @@ class TruncatedBpttLmReader(DatasetReader):
             if lexicon.is_full and not self.contiguous:
                 WindowStream.forget_words(lexicon, streams)
         if number < 0:
-            self._raise_too_small(file_path)
+            self.raise_too_small(file_path)
         # The pass ends with the first of the streams, and both have as many words.
         n_dropped = max(stream.n_dropped for stream in streams)
         if n_dropped and not self._first_row:
@@ -321,7 +321,8 @@ class TruncatedBpttLmReader(DatasetReader):
             )
         return streams
 
-    def _raise_too_small(self, file_path: PathOrPaths) -> None:
+    def raise_too_small(self, file_path: PathOrPaths) -> NoReturn:
+        """Raise the error that says that `file_path` does not fill a batch."""
         lengths = list(_sentence_lengths(find_files(file_path)))
         if not lengths:
             raise ConfigurationError(f"There is no text to read in {file_path}")

@@ -75,6 +75,18 @@ def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
     return len(ids)
 
 
+def find_vocabulary_folder(name: Union[str, "os.PathLike[str]"]) -> str:
+    """
+    Return the folder of AllenNLP's form of a vocabulary: the one of this name, or `vocabulary` in
+    it, where `elmo-vocab` and the other commands write it.
+    """
+    inner = os.path.join(name, VOCABULARY_FOLDER)
+    has_files = os.path.exists(os.path.join(name, NAMESPACE_PADDING_FILE))
+    if not has_files and os.path.exists(os.path.join(inner, NAMESPACE_PADDING_FILE)):
+        return inner
+    return os.fspath(name)
+
+
 def lookup_ids(words: Iterable[str], vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> List[int]:
     """
     Return the ids of words in a namespace with bilm-tf's unknown word, `<UNK>`: AllenNLP's

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -74,8 +74,9 @@ class BidirectionalLanguageModel(Model):
         The options are also written to `options.json` in the folder of the training run. With
         `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and
         no longer needs the pretrained model.
-    num_samples : `int`, optional (default = that of the options)
-        Negative samples for a direction and batch; 0 trains with the full softmax.
+    num_samples : `Union[int, str]`, optional (default = that of the options)
+        Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
+        as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
     dropout : `float`, optional (default = that of the options)
         On the input of every LSTM layer and on the output of the last.
     variational_dropout : `bool`, optional (default = `False`)
@@ -106,7 +107,7 @@ class BidirectionalLanguageModel(Model):
         options: Optional[Dict[str, Any]] = None,
         options_file: Optional[str] = None,
         pretrained_file: Optional[str] = None,
-        num_samples: Optional[int] = None,
+        num_samples: Union[int, str, None] = None,
         dropout: Optional[float] = None,
         variational_dropout: bool = False,
         recurrent_dropout: float = 0.0,
@@ -134,7 +135,7 @@ class BidirectionalLanguageModel(Model):
             "bidirectional": bidirectional,
         }
         try:
-            set_options(values, arguments)
+            set_options(values, arguments, n_words)
             checked = BiLmOptions.from_dict(values, source=source)
             if checked.n_tokens_vocab not in (None, n_words):
                 raise ValueError(
@@ -164,6 +165,8 @@ class BidirectionalLanguageModel(Model):
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
+        self.n_predicted_words = 0
+        """How many words, sentence ends included, a direction predicted for the last metrics."""
         if pretrained is not None:
             indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
@@ -360,6 +363,7 @@ class BidirectionalLanguageModel(Model):
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`.
         """
+        self.n_predicted_words = self._perplexities["forward"].n_tokens
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
             for direction, perplexity in self._perplexities.items()

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Tuple
 from allennlp.common.file_utils import cached_path
 
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
+    SOFTMAX_BIAS,
     PublishedTensors,
     SavedVariables,
     TensorVariables,
@@ -39,6 +40,9 @@ _WEIGHTS = (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE)
 _MODEL_TYPE = "bidirectional_lm"
 # How many training runs may each have started from the one before.
 _MAX_ORIGINS = 16
+# Negative samples of `"num_samples": "auto"`, those of bilm-tf. Drawing them from a vocabulary that
+# is hardly larger would take longer than the full softmax.
+_MANY_SAMPLES = 8192
 
 
 class ArchivedModel(NamedTuple):
@@ -69,9 +73,10 @@ def open_training_run(folder: Path, source: str) -> Iterator[ArchivedModel]:
             else f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
             f"{ARCHIVED_WEIGHT_FILE}"
         )
-    values, options_source = _archived_options(folder, source)
     with TensorFile(folder / weights[0], f"{source}/{weights[0]}") as file:
         variables = TensorVariables(file)
+        n_words = next(iter(variables.published_shapes.get(SOFTMAX_BIAS, ())), 0)
+        values, options_source = _archived_options(folder, source, n_words)
         yield ArchivedModel(read_options(values, options_source, variables), variables)
 
 
@@ -115,9 +120,12 @@ def read_folder_options(folder: Path, variables: SavedVariables) -> BiLmOptions:
     return read_options(read_json_object(path), str(path), variables)
 
 
-def _archived_options(folder: Path, path: str, depth: int = 0) -> Tuple[Dict[str, Any], str]:
+def _archived_options(
+    folder: Path, path: str, n_words: int, depth: int = 0
+) -> Tuple[Dict[str, Any], str]:
     """
-    Return the keys of options.json of an archived model, and their source for errors.
+    Return the keys of options.json of an archived model, and their source for errors. The model has
+    a vocabulary of `n_words`.
     """
     source = f"{path}/{CONFIG_FILE}"
     model = read_json_object(folder / CONFIG_FILE, source).get("model")
@@ -133,14 +141,14 @@ def _archived_options(folder: Path, path: str, depth: int = 0) -> Tuple[Dict[str
                 '"pretrained_file", which does not need it afterwards'
             )
         with model_folder(origin, origin) as origin_folder:
-            return _archived_options(origin_folder, origin, depth + 1)
+            return _archived_options(origin_folder, origin, n_words, depth + 1)
     if model.get("type") != _MODEL_TYPE:
         raise ValueError(
             f"{source}: the model is of the type {reprlib.repr(model.get('type'))}; only a "
             f"{_MODEL_TYPE} can be read"
         )
     values, options_source = _written_options(model, source, folder, path)
-    set_options(values, model, f"{source}, model")
+    set_options(values, model, n_words, f"{source}, model")
     return values, options_source
 
 
@@ -178,24 +186,30 @@ def _written_options(
 
 
 def set_options(
-    values: Dict[str, Any], arguments: Mapping[str, Any], source: str = "bidirectional_lm"
+    values: Dict[str, Any],
+    arguments: Mapping[str, Any],
+    n_words: int,
+    source: str = "bidirectional_lm",
 ) -> None:
     """
     Change options, the keys of options.json, by the arguments of a `bidirectional_lm`:
     `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there are.
+    The vocabulary has `n_words`.
 
     # Raises
 
-    `ValueError` that names `source`, if `num_samples` is not a number.
+    `ValueError` that names `source`, if `num_samples` is neither a number nor "auto".
     """
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:
             values[key] = arguments[key]
     num_samples = arguments.get("num_samples")
+    if num_samples == "auto":
+        num_samples = _MANY_SAMPLES if n_words >= 2 * _MANY_SAMPLES else 0
     if num_samples is not None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool):
             raise ValueError(
-                f'{source}: "num_samples" must be a whole number, but is '
+                f'{source}: "num_samples" must be a whole number or "auto", but is '
                 f"{reprlib.repr(num_samples)}"
             )
         values["sample_softmax"] = num_samples > 0

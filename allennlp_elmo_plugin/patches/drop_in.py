@@ -7,6 +7,7 @@ folder of its run.
 from typing import Any
 
 from allennlp.commands import train
+from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
@@ -19,7 +20,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.names import replace
-from allennlp_elmo_plugin.training import run_folder
+from allennlp_elmo_plugin.training import console, evaluation, run_folder, train_command
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 
@@ -42,6 +43,11 @@ def apply() -> None:
     replace(archival._load_model, our_archival.load_model)
     replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
     replace(train.train_model, run_folder.train_model)
+    replace(train.train_model_from_file, train_command.train_model_from_file)
+    replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging)
+    console.make_worker_quiet()
+    replace(training_util.get_metrics, evaluation.get_metrics)
+    replace(training_util.evaluate, evaluation.evaluate)
     replace(training_util.create_serialization_dir, run_folder.create_serialization_dir)
 
 

@@ -6,7 +6,8 @@ variables that may be missing. `training_config/elmo.libsonnet` and `data.libson
 
 import functools
 import os
-from typing import Any, Dict, Optional
+import re
+from typing import Any, Dict, List, Optional
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -82,16 +83,45 @@ def apply() -> None:
     replace_attribute(params, "evaluate_file", _evaluate_file)
 
 
+# The error of `std.extVar` about a variable that is missing.
+_UNSET = re.compile(r"undefined external variable: (\w+)")
+
+_MEANINGS = {
+    "TRAIN_DATA_PATH": "TEXT_FOR_TRAINING",
+    "VALIDATION_DATA_PATH": "HELD_OUT_TEXT",
+    "TEST_DATA_PATH": "TEXT_FOR_THE_TEST",
+    "VOCABULARY_PATH": "OUTPUT_OF_ELMO_VOCAB",
+    "PRETRAINED_FILE": "MODEL_TO_START_FROM",
+}
+
 _original_evaluate_file = params.evaluate_file
 
 
 @functools.wraps(_original_evaluate_file)
 def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any) -> str:
-    variables = ext_vars or {}
+    variables = dict(ext_vars or {})
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
     kwargs["native_callbacks"] = {
         "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
-    return _original_evaluate_file(filename, ext_vars=variables, **kwargs)
+    unset: List[str] = []
+    while True:
+        try:
+            evaluated = _original_evaluate_file(filename, ext_vars=variables, **kwargs)
+        except RuntimeError as error:
+            found = _UNSET.search(str(error))
+            name = found and found[1]
+            if name and name not in unset:
+                unset.append(name)
+                variables[name] = name  # anything, to find the others
+                continue
+            if not unset:
+                raise
+        if not unset:
+            return evaluated
+        exports = " ".join(f"{name}={_MEANINGS.get(name, '...')}" for name in unset)
+        raise ConfigurationError(
+            f"{filename} needs {', '.join(unset)} in the environment: export {exports}"
+        ) from None

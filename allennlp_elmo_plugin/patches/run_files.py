@@ -1,9 +1,10 @@
 """
 Faults of AllenNLP 2.10.1 in the files of a training run, whatever the versions of torch and Python:
-files that a kill truncates, and checkpoints that are lost or not found.
+files that a kill truncates, checkpoints that are lost or not found, and vocabularies' folders.
 """
 
 import errno
+import functools
 import os
 import time
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from allennlp.common.meta import Meta
 from allennlp.data import Vocabulary, vocabulary
 from allennlp.training.checkpointer import Checkpointer
 
+from allennlp_elmo_plugin.data.vocabulary import find_vocabulary_folder
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole_file import Staging, remove, sync, sync_folder, whole_file
 from allennlp_elmo_plugin.patches.names import replace_attribute
@@ -26,6 +28,7 @@ _VOCABULARY_LOCK = ".lock"  # AllenNLP's name
 _params_to_file = Params.to_file
 _meta_to_file = Meta.to_file
 _vocabulary_to_files = Vocabulary.save_to_files
+_vocabulary_from_files = Vocabulary.from_files.__func__  # type: ignore[attr-defined]
 _maybe_save = Checkpointer.maybe_save_checkpoint
 
 
@@ -36,6 +39,7 @@ def apply() -> None:
     replace_attribute(Params, "to_file", _save_params)
     replace_attribute(Meta, "to_file", _save_meta)
     replace_attribute(Vocabulary, "save_to_files", _save_vocabulary)
+    replace_attribute(Vocabulary, "from_files", classmethod(_load_vocabulary))
     replace_attribute(vocabulary, "FileLock", _lock_vocabulary)
     replace_attribute(Checkpointer, "_find_all_checkpoints", _find_all_checkpoints)
     replace_attribute(Checkpointer, "_remove_checkpoint", _remove_checkpoint)
@@ -71,6 +75,17 @@ def _save_vocabulary(self: Vocabulary, directory: str) -> None:
         for name in os.listdir(new):
             os.replace(new / name, os.path.join(directory, name))
         sync_folder(directory)
+
+
+@functools.wraps(_vocabulary_from_files)
+def _load_vocabulary(
+    cls: Any, directory: Union[str, "PathLike[str]"], *args: Any, **kwargs: Any
+) -> Vocabulary:
+    """
+    AllenNLP looks for the folder `vocabulary` in an archive, but not in a folder, such as the one
+    that `elmo-vocab` wrote.
+    """
+    return _vocabulary_from_files(cls, find_vocabulary_folder(directory), *args, **kwargs)
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import functools
 import os
 import re
 import shutil
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, List, Optional, Set, Union
+from typing import Any, List, NoReturn, Optional, Set, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -20,6 +20,8 @@ from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
+from allennlp_elmo_plugin.training.console import is_language_model, quiet_console
+from allennlp_elmo_plugin.training.early_checks import check_early
 
 # AllenNLP's own, which the plugin replaces under their names.
 _train_model = train.train_model
@@ -70,11 +72,19 @@ def train_model(
         # AllenNLP would advise to recover a run that goes on.
         has_lock = (folder / LOCK_NAME).exists()
         with locked_folder(folder, refusal) if has_lock else nullcontext():
+            if names and not recover and not force:
+                _refuse_names(folder, names)
             return _train_model(
                 params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
             )
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked_folder(folder, refusal):
+    is_ours = is_language_model(params.params)
+    with ExitStack() as stack:
+        if is_ours:
+            stack.enter_context(quiet_console())
+            if not recover:
+                check_early(params)
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked_folder(folder, refusal))
         if force:
             _remove_contents(folder)
         if recover:
@@ -83,6 +93,19 @@ def train_model(
         return _train_model(
             params, serialization_dir, recover, False, node_rank, packages, *args, **kwargs
         )
+
+
+def _refuse_names(folder: Path, names: Set[str]) -> NoReturn:
+    """Say how to train in a folder that is not empty."""
+    if CONFIG_NAME not in names:
+        advice = "It is not the folder of a training run: choose another one"
+    elif any(map(_TRAINED.fullmatch, names)):
+        advice = "Specify --recover to continue its training, or --force to start anew"
+    else:
+        advice = "Its run has saved no checkpoint: specify --force to start anew"
+    raise ConfigurationError(
+        f"Serialization directory ({folder}) already exists and is not empty. {advice}"
+    )
 
 
 def create_serialization_dir(

@@ -35,6 +35,11 @@ class TokenPerplexity(Metric):
             self.reset()
         return perplexity
 
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens since the last `reset`."""
+        return int(self._n_tokens)
+
     def state_dict(self) -> Dict[str, float]:
         """Return the sums since the last `reset`."""
         return {"total": self._total, "n_tokens": self._n_tokens}

@@ -2,15 +2,11 @@
 
 from typing import Any, Dict
 
-import torch.distributed as dist
 from allennlp.commands.train import TrainModel
 from allennlp.common.util import is_distributed
-from allennlp.data import DataLoader
-from allennlp.models import Model
-from allennlp.nn.util import dist_reduce_sum
-from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.training.evaluation import evaluate
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 
 
@@ -38,22 +34,9 @@ class TrainingLoop(TrainModel):
             and hasattr(self.model, "training_state")
         ):
             trainer: Any = self.trainer
-            found = evaluate_together(
+            found = evaluate(
                 self.model, self.evaluation_data_loader, trainer.cuda_device, self.batch_weight_key
             )
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics
-
-
-def evaluate_together(
-    model: Model, data_loader: DataLoader, cuda_device: Any, batch_weight_key: str = ""
-) -> Dict[str, Any]:
-    """
-    Run AllenNLP's `evaluate` in all processes of distributed training, or in the only one, and
-    return the metrics, with the mean of the processes' losses.
-    """
-    metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
-    if is_distributed() and "loss" in metrics:
-        metrics["loss"] = dist_reduce_sum(metrics["loss"]) / dist.get_world_size()
-    return metrics

@@ -13,6 +13,7 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.modules import language_model_archive
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables, variables
 
 RUNS = ["train_charcnn", "train_charcnn_sampled", "train_tokens"]
@@ -379,6 +380,14 @@ class TestTraining:
         assert set(metrics) == {"perplexity", "forward_perplexity"}
         assert metrics["perplexity"] == metrics["forward_perplexity"]
         assert not any("backward" in name for name, _ in model.named_parameters())
+
+    @pytest.mark.parametrize("many, expected", [(25, 25), (26, 0)])
+    def test_automatic_samples(self, vocab, monkeypatch, many, expected):
+        """Of a vocabulary of 50 words."""
+        monkeypatch.setattr(language_model_archive, "_MANY_SAMPLES", many)
+        model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples="auto")
+        assert (model.softmax.sampler.n_samples if model.softmax.sampler else 0) == expected
+        assert model.options.sample_softmax == bool(expected)
 
     @pytest.mark.parametrize("num_samples, times", [(12, 1), (0, 0)])
     def test_says_once_that_sampled_perplexities_are_not_comparable(

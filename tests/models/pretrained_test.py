@@ -358,6 +358,14 @@ class TestFilesFromStrangers:
         edit_config(run, model={**model, "num_samples": PROGRAM})
         self.fails(run, '"num_samples" must be a whole number')
 
+    def test_automatic_samples(self, run):
+        options = OPTIONS["characters"]
+        model = {"type": "bidirectional_lm", "options": options, "num_samples": "auto"}
+        edit_config(run, model=model)
+        export(str(run), Path("elmo"))
+        written = json.loads(Path("elmo/options.json").read_text(encoding="utf-8"))
+        assert written["sample_softmax"] is False  # of such a small vocabulary
+
     def test_a_registered_subclass(self, run):
         @Model.register("test_wrapped_lm")
         class Wrapped(BidirectionalLanguageModel):

@@ -5,6 +5,7 @@ from typing import Dict
 
 import pytest
 from allennlp.common import Params, params
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.patches import jsonnet
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
@@ -106,6 +107,22 @@ def test_data_have_a_default_or_must_be_set(config: Path) -> None:
     assert Params.from_file(config, ext_vars={"A_PATH": "a", "B": "b"}).as_dict()["b"] == "b"
     with pytest.raises(RuntimeError, match="Set the environment variable A_PATH"):
         Params.from_file(config)
+
+
+def test_variables_that_are_not_set(config: Path) -> None:
+    text = "{ a: std.extVar('TRAIN_DATA_PATH'), b: std.extVar('B'), c: std.extVar('C') + '' }"
+    config.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as raised:
+        Params.from_file(config, ext_vars={"B": "b"})
+    assert str(raised.value) == (
+        f"{config} needs TRAIN_DATA_PATH, C in the environment: "
+        "export TRAIN_DATA_PATH=TEXT_FOR_TRAINING C=..."
+    )
+    config.write_text("{ a: std.extVar('A'), b: error 'of the user' }", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="needs A in the environment: export A=..."):
+        Params.from_file(config)
+    with pytest.raises(RuntimeError, match="of the user"):
+        Params.from_file(config, ext_vars={"A": "a"})
 
 
 def test_added_once() -> None:

@@ -21,6 +21,16 @@ from tests.support.testing import fork, read_files, tmpfs
 class TestFilesOfRuns:
     """A recovered run writes them again: what is there stays until the new ones are complete."""
 
+    def test_folder_around_a_vocabulary(self, tmp_path: Path) -> None:
+        self._save(tmp_path, "one")
+        vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path)}))
+        assert vocab.get_token_index("one", "tokens") == 2
+        extended = Vocabulary.from_files_and_instances([], str(tmp_path))
+        assert extended.get_token_index("one", "labels") == 0
+        (tmp_path / "vocabulary" / "non_padded_namespaces.txt").unlink()
+        with pytest.raises(FileNotFoundError):
+            Vocabulary.from_files(str(tmp_path))
+
     @staticmethod
     def _save(folder: Path, word: str) -> None:
         Params({"word": word}).to_file(str(folder / "config.json"))

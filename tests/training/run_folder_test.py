@@ -100,6 +100,23 @@ def test_refused_folders_stay_as_they_are(
     assert list(read_files(tmp_path)) == ["thesis.tex"]
 
 
+@pytest.mark.parametrize(
+    "names, advice",
+    [
+        (["config.json", "out.log"], "no checkpoint: specify --force"),
+        (["config.json", "model_state_e0_b7.th"], "--recover to continue .*, or --force"),
+        (["thesis.tex"], "not the folder of a training run: choose another"),
+    ],
+)
+def test_advice_for_a_folder_with_files(
+    tmp_path: Path, calls: List[Any], names: List[str], advice: str
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError, match=advice):
+        run_folder.train_model(Params({}), tmp_path)
+
+
 def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
     with pytest.raises(ConfigurationError, match="nothing to recover from"):
         run_folder.train_model(Params({}), tmp_path / "run", recover=True)

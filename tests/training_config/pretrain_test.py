@@ -13,6 +13,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.training.early_checks import check_early
 from tests.support.pretraining import (
     BATCH_SIZE,
     N_WORDS,
@@ -65,6 +66,17 @@ def config(corpus: Path, repository_root: Path) -> Config:
         return Params.from_file(path, json.dumps(overrides))
 
     return read
+
+
+def test_configs_fit_small_vocabularies(
+    corpus: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without overrides, and with the folder that elmo-vocab wrote."""
+    monkeypatch.setenv("VOCABULARY_PATH", str(corpus / "vocab"))
+    for name in ("original", "medium", "small", "token_embeddings", "demo"):
+        path = repository_root / "training_config" / "pretrain" / f"{name}.jsonnet"
+        with pytest.raises(ConfigurationError, match="train.txt is smaller than one batch"):
+            check_early(Params.from_file(str(path)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -177,6 +189,7 @@ STOCK = {"type": "multiprocess", "batch_size": BATCH_SIZE}
         ({"train_data_path": "nowhere/train.txt"}, "nowhere/train.txt does not exist"),
         ({"train_data_path": "nowhere/*.txt"}, "No file matches nowhere/"),
         ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
+        ({"vocabulary.directory": "nowhere"}, "nowhere, does not exist.*elmo-vocab"),
         ({"vocabulary": {"type": "empty"}}, "no namespace lm_tokens.*elmo-vocab"),
         ({"dataset_reader.max_characters_per_token": None}, "max_characters_per_token"),
         ({"dataset_reader.bidirectional": False}, "bidirectional to true in the reader"),
@@ -189,12 +202,6 @@ def test_bad_input_is_named(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"(?s){message}"):
         train_model(config("small", changes), str(corpus.parent / "model"))
-
-
-def test_missing_vocabulary_is_named(config: Config, corpus: Path) -> None:
-    # AllenNLP's own error.
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        train_model(config("small", {"vocabulary.directory": "nowhere"}), str(corpus / "model"))
 
 
 def test_stock_data_loader_in_order_trains_alike(config: Config, corpus: Path) -> None:

@@ -9,5 +9,5 @@ local pretrain = import 'pretrain.libsonnet';
 
 pretrain.config(
   options=pretrain.options(lstm_dim=2048, projection_dim=256, n_highway=1),
-  num_samples=8192,
+  num_samples='auto',
 )

@@ -13,5 +13,5 @@ local pretrain = import 'pretrain.libsonnet';
 
 pretrain.config(
   options=pretrain.options(lstm_dim=4096, projection_dim=512, n_highway=2),
-  num_samples=8192,
+  num_samples='auto',
 )

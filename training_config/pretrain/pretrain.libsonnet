@@ -4,7 +4,7 @@
 //   TRAIN_DATA_PATH       tokenised text, one sentence a line: a file, a folder of files or a
 //                         glob, plain or gzip
 //   VALIDATION_DATA_PATH  the same, held out from training
-//   VOCABULARY_PATH       the folder `vocabulary` that `allennlp elmo-vocab` wrote
+//   VOCABULARY_PATH       the folder that `allennlp elmo-vocab` wrote, or `vocabulary` in it
 //
 // Everything else can be overridden on the command line, for instance
 //   -o '{"trainer.num_epochs": 1, "model.num_samples": 4096}'
@@ -29,7 +29,7 @@
       type: 'bidirectional_lm',
       options: options,
       // Negative samples for a direction and batch, fewer than the vocabulary has words; 0 for the
-      // full softmax, which suits small vocabularies.
+      // full softmax, which suits small vocabularies; 'auto' for 8192 from 16,384 words on, else 0.
       num_samples: num_samples,
     },
     data_loader: { type: 'truncated_bptt' },

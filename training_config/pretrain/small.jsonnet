@@ -7,13 +7,12 @@
 //   measured on a small one.
 // Source: the options.json that was published with the model.
 //
-// A small corpus wants fewer rows, for more updates in a pass, and a small vocabulary fewer
-// negative samples than it has words, or none (the full softmax):
+// A small corpus wants fewer rows, for more updates in a pass (demo.jsonnet is for a very small one):
 //   -o '{"dataset_reader.batch_size": 32, "validation_dataset_reader.batch_size": 32,
-//        "model.num_samples": 0, "trainer.num_epochs": 5}'
+//        "trainer.num_epochs": 5}'
 local pretrain = import 'pretrain.libsonnet';
 
 pretrain.config(
   options=pretrain.options(lstm_dim=1024, projection_dim=128, n_highway=1),
-  num_samples=8192,
+  num_samples='auto',
 )

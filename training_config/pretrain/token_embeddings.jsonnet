@@ -14,5 +14,5 @@ pretrain.config(
     lstm: pretrain.options(lstm_dim=1024, projection_dim=128, n_highway=1).lstm,
     share_embedding_softmax: true,
   },
-  num_samples=8192,
+  num_samples='auto',
 )

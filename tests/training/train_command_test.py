@@ -1,0 +1,143 @@
+"""What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
+
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from allennlp.commands import train
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
+from allennlp.training.callbacks import TrainerCallback
+
+from allennlp_elmo_plugin.training import train_command
+from tests.support.training_runs import write_config
+
+
+@TrainerCallback.register("press_ctrl_c")
+class PressCtrlC(TrainerCallback):
+    """Interrupts this process after a batch, once."""
+
+    pressed = False
+
+    def on_batch(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        if trainer._total_batches_completed == 9 and not PressCtrlC.pressed:
+            PressCtrlC.pressed = True
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    argv = ["/bin/allennlp", "train"]
+    monkeypatch.setattr(sys, "argv", argv)
+    return argv
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> Path:
+    changes = {
+        "trainer.callbacks": ["press_ctrl_c"],
+        "trainer.num_epochs": 1,
+        "dataset_reader.num_steps": 20,
+    }
+    return write_config(tmp_path, data, changes)
+
+
+def test_interrupted_and_recovered(
+    config: Path, tmp_path: Path, command: List[str], capsys: Any
+) -> None:
+    folder = tmp_path / "my run"
+    arguments = {"parameter_filename": str(config), "serialization_dir": str(folder)}
+    overrides = '{"trainer.grad_norm": 9.0}'
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(**arguments, overrides=overrides, force=True)
+    assert raised.value.code == 130
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1] == (
+        f"interrupted; to go on: allennlp train {config} -s '{folder}' --recover -o '{overrides}'"
+    )
+    assert "Traceback" not in error
+
+    assert train.train_model_from_file(**arguments, overrides=overrides, recover=True)
+    lines = capsys.readouterr().out.splitlines()[-6:]
+    assert lines[0].split() == ["training", "validation"]
+    assert [line.split()[0] for line in lines[1:5]] == [
+        "perplexity",
+        "forward_perplexity",
+        "backward_perplexity",
+        "loss",
+    ]
+    assert lines[5].endswith(f"is in {folder}/model.tar.gz")
+
+
+@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (SigTermReceived, 143)])
+def test_before_the_run_has_a_config(
+    error: Any,
+    status: int,
+    config: Path,
+    tmp_path: Path,
+    command: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    command[0] = "/somewhere/allennlp_elmo_plugin/__main__.py"
+    monkeypatch.setattr(train, "train_model", stop)
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(str(config), str(tmp_path / "run"), include_package=["mine"])
+    assert raised.value.code == status
+    word = "interrupted" if status == 130 else "terminated"
+    assert capsys.readouterr().err == (
+        f"{word}; to go on: python -m allennlp_elmo_plugin train {config} -s {tmp_path}/run "
+        "--include-package mine\n"
+    )
+    command[1] = "mine.py"  # the function, in a user's own program
+    with pytest.raises(error):
+        train.train_model_from_file(str(config), str(tmp_path / "run"))
+
+
+def test_mistakes_have_one_line(
+    config: Path, tmp_path: Path, command: List[str], capsys: Any
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(str(config), str(tmp_path / "run"), '{"train_data_path": "no"}')
+    assert raised.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: no does not exist") and error.count("\n") == 1
+    (tmp_path / "unset.jsonnet").write_text("{ a: std.extVar('NOT_SET') }", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        train.train_model_from_file(str(tmp_path / "unset.jsonnet"), str(tmp_path / "run"))
+    assert "export NOT_SET=" in capsys.readouterr().err
+
+
+def test_mistakes_in_the_run_are_in_its_log(
+    config: Path, tmp_path: Path, command: List[str], capsys: Any
+) -> None:
+    overrides = '{"dataset_reader.max_characters_per_token": 9, "trainer.callbacks": []}'
+    with pytest.raises(SystemExit):
+        train.train_model_from_file(str(config), str(tmp_path / "run"), overrides)
+    output = capsys.readouterr()
+    assert "Traceback" not in output.out + output.err
+    message = "set its max_characters_per_token to 50"
+    assert output.err.splitlines()[-1].startswith("error: ") and message in output.err
+    log = (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
+    assert "CRITICAL - root - Uncaught exception\nTraceback" in log and message in log
+
+
+def test_other_models_are_allennlps(
+    tmp_path: Path, command: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(train, "train_model", fail)
+    (tmp_path / "config.json").write_text('{"model": "simple_tagger"}', encoding="utf-8")
+    for error in (ConfigurationError("wrong"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            train.train_model_from_file(str(tmp_path / "config.json"), str(tmp_path / "run"))
+
+
+def test_is_allennlps_function() -> None:
+    assert train.train_model_from_file is train_command.train_model_from_file
