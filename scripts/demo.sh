@@ -23,7 +23,7 @@ if [ -e "$output" ] && [ ! -e "$mark" ] && [ -n "$(ls -A "$output")" ]; then
 fi
 mkdir -p "$output"
 touch "$mark"
-for name in corpus vocab model elmo heldout.json sentences.txt layers.hdf5; do
+for name in corpus vocab model elmo heldout.json layers.hdf5; do
     rm -rf "${output:?}/$name"
 done
 
@@ -58,9 +58,11 @@ step "Evaluation on text that training has not seen" \
     --output-file "$output/heldout.json"
 step "Export in the layout in which ELMo models are published" \
     allennlp elmo-export "$output/model/model.tar.gz" "$output/elmo"
-step "Sentences to embed: two with the word \"set\" in different senses, and those of the text" \
-    python scripts/demo_report.py sentences "$output"
-step "Their layers" \
-    allennlp elmo "$output/sentences.txt" "$output/layers.hdf5" --average \
-    --options-file "$output/elmo/options.json" --weight-file "$output/elmo/weights.hdf5"
-step "Results" python scripts/demo_report.py results "$output"
+step "Layers of the held-out text" \
+    allennlp elmo "$output/corpus/heldout.txt" "$output/layers.hdf5" --average \
+    --options-file "$output/elmo"
+step "Results" python scripts/demo_report.py "$output"
+step "The word \"set\" in two senses: the uses in the text nearest to each" \
+    allennlp elmo-nearest set "$output/corpus" --options-file "$output/elmo" \
+    --query "A set is an unordered collection of hashable objects ." \
+    --query "The attribute is set to None ."

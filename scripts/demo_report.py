@@ -1,9 +1,8 @@
 """
 Show the results of the demo: how well the language model predicts held-out text, compared with a
-unigram model, and which uses of a word it considers similar.
+unigram model.
 
-    python scripts/demo_report.py sentences OUTPUT_DIR    writes sentences.txt, for `allennlp elmo`
-    python scripts/demo_report.py results OUTPUT_DIR      prints the results
+    python scripts/demo_report.py OUTPUT_DIR
 """
 
 import argparse
@@ -12,40 +11,13 @@ import math
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-import h5py
-import numpy as np
-
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import whole_file
-
-WORD = "set"
-QUERIES = [
-    "A set is an unordered collection of hashable objects .",
-    "The attribute is set to None .",
-]
-"""One sentence for each sense of the word. They are not in the text."""
-
-N_NEIGHBOURS = 5
-N_CONTEXT = 6
-"""Words to show on each side of a neighbour."""
 
 
 def read_sentences(path: Path) -> List[List[str]]:
     """Return the words of each line."""
     with open_lines(path) as lines:
         return [line.words for line in lines]
-
-
-def write_sentences(folder: Path) -> None:
-    """Write the queries, then all sentences of the corpus that have the word."""
-    lines = list(QUERIES)
-    for part in ("train", "validation", "heldout"):
-        sentences = read_sentences(folder / "corpus" / f"{part}.txt")
-        lines += [" ".join(words) for words in sentences if WORD in words]
-    text = "".join(f"{line}\n" for line in lines)
-    with whole_file(folder / "sentences.txt") as staged:
-        Path(staged).write_text(text, encoding="utf-8")
-    print(f"{folder / 'sentences.txt'}: {len(lines):,} sentences")
 
 
 def read_counts(path: Path) -> Dict[str, int]:
@@ -72,32 +44,8 @@ def unigram_perplexity(
     return math.exp(loss), targets.count("<UNK>") / len(targets)
 
 
-def neighbours(folder: Path) -> List[Tuple[str, List[Tuple[float, str]]]]:
-    """Return each query with the uses of the word nearest to it: cosine and context."""
-    sentences = read_sentences(folder / "sentences.txt")
-    vectors, contexts, queries = [], [], []
-    with h5py.File(folder / "layers.hdf5", "r") as layers:
-        for number, words in enumerate(sentences):
-            array = layers[str(number)][...]  # (tokens, dim)
-            for position in [i for i, word in enumerate(words) if word == WORD]:
-                vector = array[position] / np.linalg.norm(array[position])  # (dim,)
-                if number < len(QUERIES):
-                    queries.append(vector)
-                    continue
-                vectors.append(vector)
-                before = " ".join(words[max(0, position - N_CONTEXT) : position])
-                after = " ".join(words[position + 1 : position + 1 + N_CONTEXT])
-                contexts.append(f"{before[-40:]:>40} [{WORD}] {after}")
-    found = []
-    for query, vector in zip(QUERIES, queries):
-        cosines = np.stack(vectors) @ vector  # (uses,)
-        nearest = np.argsort(-cosines, kind="stable")[:N_NEIGHBOURS]
-        found.append((query, [(float(cosines[i]), contexts[i]) for i in nearest]))
-    return found
-
-
 def print_results(folder: Path) -> None:
-    """Print the table of perplexities and the neighbours."""
+    """Print the table of perplexities."""
     counts = read_counts(folder / "vocab" / "counts.tsv")
     sentences = read_sentences(folder / "corpus" / "heldout.txt")
     metrics = json.loads((folder / "heldout.json").read_text(encoding="utf-8"))
@@ -116,22 +64,13 @@ def print_results(folder: Path) -> None:
         f"<UNK>; {len(counts):,} words in\nthe vocabulary. The unigram model has the frequencies "
         "of the training text, one added to each count."
     )
-    print(f'\nThe word "{WORD}" in context: the uses in the text nearest to it, by cosine')
-    for query, nearest in neighbours(folder):
-        print(f"\n  {query}")
-        for cosine, context in nearest:
-            print(f"    {cosine:.2f}  {context}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("action", choices=["sentences", "results"])
     parser.add_argument("output", type=Path, metavar="OUTPUT_DIR", help="folder of the demo")
     args = parser.parse_args()
-    if args.action == "sentences":
-        write_sentences(args.output)
-    else:
-        print_results(args.output)
+    print_results(args.output)
 
 
 if __name__ == "__main__":

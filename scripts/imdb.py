@@ -107,7 +107,7 @@ def main() -> None:
             review = sentences(text)
             if label:
                 words = " ".join(word for sentence in review for word in sentence)
-                line = json.dumps({"text": words, "label": label})
+                line = json.dumps({"text": words, "label": label}, ensure_ascii=False)
                 files[f"{split}.jsonl"].write(line + "\n")
             if split in ("train", "unsup"):
                 files["text.txt"].writelines(" ".join(sentence) + "\n" for sentence in review)

@@ -17,7 +17,6 @@ from allennlp_elmo_plugin.models.model_card import facts_of
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
 from allennlp_elmo_plugin.modules.elmo_files import (
-    DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
     local_path,
@@ -84,10 +83,9 @@ def test_a_folder_of_this_name(tiny: Path) -> None:
     assert or_bundled(None, None) == (str(tiny), str(tiny))
 
 
-def test_who_names_one_file_gets_allennlps_other() -> None:
-    assert or_bundled("a.json", None) == ("a.json", DEFAULT_WEIGHT_FILE)
-    assert or_bundled(None, "a.hdf5") == (DEFAULT_OPTIONS_FILE, "a.hdf5")
-    assert or_bundled("a.json", "a.hdf5") == ("a.json", "a.hdf5")
+def test_who_names_one_file_names_a_model() -> None:
+    for names in (("a.json", None), (None, "a.hdf5"), ("a.json", "a.hdf5")):
+        assert or_bundled(*names) == names
 
 
 def test_elmo_needs_a_name() -> None:

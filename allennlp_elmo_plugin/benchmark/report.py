@@ -1,6 +1,5 @@
 """Tables and pictures of a benchmark's finished runs."""
 
-import json
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Dict, List, Optional, Tuple
@@ -9,6 +8,7 @@ from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.layer_weights import columns_by_place, draw_layer_weights
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
 _COLORS = {"baseline": "C0", "vectors": "C2", "elmo": "C1"}
@@ -21,7 +21,7 @@ def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
     """
     rows = summarize(folder.read_runs())
     table = markdown(rows)
-    folder.write("results.json", json.dumps(rows, indent=2))
+    folder.write("results.json", to_json(rows))
     folder.write("results.md", table)
     return rows, table
 

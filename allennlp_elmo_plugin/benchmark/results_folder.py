@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
 
@@ -81,7 +82,7 @@ class ResultsFolder:
         """Write the result of a training, and remove its folder."""
         file = self._file_of(task, model, seed)
         run = {"task": task, "model": model, "seed": seed, **result}
-        self.write(str(file.relative_to(self.path)), json.dumps(run, indent=2))
+        self.write(str(file.relative_to(self.path)), to_json(run))
         shutil.rmtree(file.with_suffix(""))
 
     def read_runs(self) -> Runs:
@@ -129,7 +130,7 @@ class ResultsFolder:
                 f"{', '.join(changed)} changed. Choose another folder"
             )
         tasks = {**before["tasks"], **settings["tasks"]}
-        self.write(SETTINGS_FILE, json.dumps({**settings, "tasks": tasks}, indent=2))
+        self.write(SETTINGS_FILE, to_json({**settings, "tasks": tasks}))
 
     def _file_of(self, task: str, model: str, seed: int) -> Path:
         return self.path / "runs" / task / f"{model}-{seed}.json"

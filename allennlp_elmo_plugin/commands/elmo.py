@@ -10,14 +10,14 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-import torch
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
-from allennlp.common.checks import ConfigurationError, check_for_gpu
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_merge import merge
+from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, finished
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import (
@@ -31,7 +31,7 @@ from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.files.whole_file import Staging, is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
-from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, local_files
+from allennlp_elmo_plugin.modules.elmo_files import local_files
 
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
@@ -94,20 +94,7 @@ class Elmo(Command):
             help="text file of words, one a line, whose character representations are computed "
             "in advance; batches of such words alone are then faster, with the same result",
         )
-        subparser.add_argument(
-            "--options-file",
-            type=str,
-            metavar="MODEL",
-            help="the language model: a folder, an archive (.zip, model.tar.gz) or a short name "
-            f"({', '.join(SHORT_NAMES)}); or its options (JSON), a path or an address, with "
-            "--weight-file; default: tiny, the small English model of this package",
-        )
-        subparser.add_argument(
-            "--weight-file",
-            type=str,
-            help="weights of the language model (HDF5), a path or an address, if --options-file is "
-            "not a whole model",
-        )
+        add_model_arguments(subparser)
         subparser.add_argument(
             "--batch-size",
             type=int,
@@ -135,9 +122,6 @@ class Elmo(Command):
             help="state of the language model at the start of a sentence: that after the sentences "
             "before (carried: AllenNLP 0.9's way, batches of --batch-size lines in their order), "
             "that in which it settles when it reads only sentence boundaries (settled), or zero",
-        )
-        subparser.add_argument(
-            "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
         )
         subparser.add_argument(
             "--forget-sentences",
@@ -213,7 +197,7 @@ def elmo_command(args: argparse.Namespace) -> None:
     # What can be checked before the model is loaded.
     _check_ray_options(args)
     check_output(args.output_file, args.force or args.resume, args.resume)
-    _check_device(args.cuda_device)
+    check_device(args.cuda_device)
     _check_inputs_stay(args)
     model = {
         "options_file": args.options_file,
@@ -353,17 +337,6 @@ def _find_shards(folder: Path) -> List[int]:
 def _go_on(args: argparse.Namespace) -> Optional[str]:
     has_shards = args.ray_workers is not None and _shards_folder(args.output_file).exists()
     return "--resume" if has_shards or has_checkpoint(args.output_file) else None
-
-
-def _check_device(cuda_device: int) -> None:
-    try:
-        check_for_gpu(cuda_device)
-    except (ConfigurationError, RuntimeError, ValueError) as error:  # or a number too large
-        n_gpus = torch.cuda.device_count()
-        here = f"the GPUs here are 0 to {n_gpus - 1}" if n_gpus else "torch finds no GPU here"
-        raise ConfigurationError(
-            f"--cuda-device is {cuda_device}, but {here}; leave it out to use the CPU"
-        ) from error
 
 
 def _check_inputs_stay(args: argparse.Namespace) -> None:

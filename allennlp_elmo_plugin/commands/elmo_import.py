@@ -15,7 +15,6 @@ writes
 """
 
 import argparse
-import json
 import os
 import tarfile
 import tempfile
@@ -41,6 +40,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
 )
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.model_file_names import (
     ADAGRAD_FILE,
     ARCHIVE_FILE,
@@ -189,7 +189,7 @@ def _write_archive(
     """
     with LateErrorFile(folder / ARCHIVED_WEIGHT_FILE) as file:
         torch.save(modules.state_dict(), file)
-    config = json.dumps(_config(options), indent=2)
+    config = to_json(_config(options))
     (folder / CONFIG_NAME).write_text(config, encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)
     with tarfile.open(path, "w:gz", compresslevel=_COMPRESSION) as archive:

@@ -14,7 +14,6 @@ writes
 """
 
 import argparse
-import json
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -23,6 +22,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, ElmoFiles
 from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
@@ -177,7 +177,7 @@ def probe(
             "seconds": time.monotonic() - start,
         }
         table = markdown(results)
-        (folder / "results.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
+        (folder / "results.json").write_text(to_json(results), encoding="utf-8")
         (folder / "results.md").write_text(table, encoding="utf-8")
         try:
             import matplotlib  # noqa: F401

@@ -35,6 +35,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
 )
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
+from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.data.vocabulary import (
     VOCABULARY_FOLDER,
     write_vocabulary_folder,
@@ -137,7 +138,9 @@ def make_vocabulary(
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
     with output_folder(output, _OUTPUTS, force) as folder:
-        counts, n_sentences = count_words(find_files(paths), encoding_errors)
+        name = paths if isinstance(paths, (str, os.PathLike)) else ", ".join(map(str, paths))
+        check = TextCheck(os.fspath(name))
+        counts, n_sentences = count_words(find_files(paths), encoding_errors, check)
         if not counts:
             raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
         n_words, n_tokens = len(counts), sum(counts.values())
@@ -164,11 +167,12 @@ def make_vocabulary(
 
 
 def count_words(
-    files: Iterable[Path], encoding_errors: str = "strict"
+    files: Iterable[Path], encoding_errors: str = "strict", check: Optional[TextCheck] = None
 ) -> Tuple[Dict[str, int], int]:
     """
     Count words as the dataset reader sees them, with a progress bar. Memory grows only with the
-    number of distinct words. Return the count of each word, and the number of sentences.
+    number of distinct words. `check` gets the words, too. Return the count of each word, and the
+    number of sentences.
     """
     files = list(files)
     # Counted as bytes: each distinct word is decoded once.
@@ -186,8 +190,12 @@ def count_words(
     counts: Dict[str, int] = {}
     while raw_counts:
         raw, count = raw_counts.popitem()
+        if check is not None:
+            check.add_word(raw, count)
         word = raw.decode("utf-8", encoding_errors)
         counts[word] = counts.get(word, 0) + count
+    if check is not None:
+        check.finish(n_sentences)
     return counts, n_sentences
 
 

@@ -13,6 +13,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Un
 
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.files.text_lines import join_lines, not_utf8, open_lines, split_words
 
 PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -106,6 +107,8 @@ class SentenceStream:
     shuffle : `random.Random`, optional (default = `None`)
         If given, it draws the order of the files, and that of the lines in each block of 64 MB of
         a file. The memory needed does not depend on the size of the files.
+    check : `TextCheck`, optional (default = `None`)
+        Gets the text that is read.
     """
 
     def __init__(
@@ -114,8 +117,10 @@ class SentenceStream:
         *,
         encoding_errors: str = "strict",
         shuffle: Optional[random.Random] = None,
+        check: Optional[TextCheck] = None,
     ) -> None:
         self._files = list(files)
+        self._check = check
         self._encoding_errors = encoding_errors
         self._seed: Optional[int] = None
         if shuffle is not None:
@@ -137,6 +142,15 @@ class SentenceStream:
         Return the next lines, about 256 kB of them, as one text for `find_words`, in UTF-8. No
         bytes at the end.
         """
+        text = self._read_lines()
+        if self._check is not None:
+            if text:
+                self._check.add(text)
+            else:
+                self._check.finish()
+        return text
+
+    def _read_lines(self) -> bytes:
         if self._n_read == len(self._order):
             try:
                 self._next_block()

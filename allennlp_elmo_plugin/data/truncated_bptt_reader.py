@@ -7,7 +7,7 @@ import logging
 import os
 import random
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.data.contiguous_rows import (
 from allennlp_elmo_plugin.data.fields import CharacterIdsField, VocabularyIdsField, WindowField
 from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET, PADDING_NUMBER, Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, SentenceStream, find_files
+from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.data.windows import (
     TextPosition,
@@ -149,6 +150,7 @@ class TruncatedBpttLmReader(DatasetReader):
         if max_characters_per_token is not None:
             self._table = CharacterTable(max_characters_per_token)
         self._starts: Dict[str, TextPosition] = {}
+        self._checked: Set[str] = set()  # texts
 
     def get_epoch(self, file_path: PathOrPaths) -> int:
         """Return the number of the next pass over `file_path`, from 0."""
@@ -303,14 +305,24 @@ class TruncatedBpttLmReader(DatasetReader):
         files = find_files(file_path)
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
         stream_class = ContiguousWindowStream if self.contiguous else WindowStream
-        streams = []
+        streams: List[Any] = []
+        check = None
+        if self._max_characters is not None and not self._first_row:
+            if _key(file_path) not in self._checked:
+                check = TextCheck(str(file_path), self._max_characters)
+                self._checked.add(_key(file_path))
         for together in zip(directions) if self.shuffle_sentences else [directions]:
             shuffle = None
             if self.shuffle_sentences:
                 shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
             streams.append(
                 stream_class(
-                    SentenceStream(files, encoding_errors=self.encoding_errors, shuffle=shuffle),
+                    SentenceStream(
+                        files,
+                        encoding_errors=self.encoding_errors,
+                        shuffle=shuffle,
+                        check=None if streams else check,
+                    ),
                     self._n_rows,
                     self.num_steps,
                     directions=together,

@@ -6,12 +6,13 @@ import io
 import itertools
 import posixpath
 import time
-from typing import Any, Dict, Iterator, List, Optional, Protocol
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import lazy_groups_of
 
+from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
@@ -171,7 +172,10 @@ class CorpusEmbedder:
                     bar.update(lines.position - bar.n)
 
             update()
+            check = TextCheck(lines.name, self._embedder.elmo_bilm.max_characters)
             for pool in self._pools(lines):
+                text = "".join(f"{line.sentence}\n" for line in pool)
+                check.add(text.encode("utf-8", "ignore"))
                 self._write(pool, file, lines.name)
                 _trim_memory()
                 progress["sentences"] += len(pool)
@@ -184,6 +188,7 @@ class CorpusEmbedder:
                 if time.monotonic() - last_checkpoint >= _CHECKPOINT_SECONDS:
                     file.checkpoint({**progress, "state": self._state()})
                     last_checkpoint = time.monotonic()
+            check.finish()
             update()  # Lines of other shards may follow the last pool.
             if self._mappings:
                 file.write_mapping(self._mappings)
@@ -250,17 +255,7 @@ class CorpusEmbedder:
             yield from lazy_groups_of(range(len(pool)), self._batch_size)
             return
         lengths = [len(line.words) for line in pool]
-        batch: List[int] = []
-        n_tokens = 0
-        # Long sentences first: if the memory is too small for them, this is known early.
-        for i in sorted(range(len(pool)), key=lambda i: -lengths[i]):
-            length = lengths[i] + 2
-            if batch and (n_tokens + length > self._batch_tokens or len(batch) == self._batch_size):
-                yield batch
-                batch, n_tokens = [], 0
-            batch.append(i)
-            n_tokens += length
-        yield batch
+        yield from batches_by_length(lengths, self._batch_tokens, self._batch_size)
 
     def _write(self, pool: List[SentenceLine], file: LayersFile, name: str) -> None:
         self._forget_words()
@@ -279,6 +274,28 @@ class CorpusEmbedder:
             key = _sentence_key(line.sentence, place)
             if not is_there_already(file, key, line.sentence, place, self._carried):
                 file.add(key, array, line.sentence)
+
+
+def batches_by_length(
+    lengths: Sequence[int], batch_tokens: int, batch_size: Optional[int] = None
+) -> Iterator[List[int]]:
+    """
+    Yield the indices of the sentences of each batch, given the number of words of each: sentences
+    of similar lengths, with at most `batch_tokens` tokens, sentence boundaries counted, unless it
+    is one sentence.
+    """
+    batch: List[int] = []
+    n_tokens = 0
+    # Long sentences first: if the memory is too small for them, this is known early.
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        length = lengths[i] + 2
+        if batch and (n_tokens + length > batch_tokens or len(batch) == batch_size):
+            yield batch
+            batch, n_tokens = [], 0
+        batch.append(i)
+        n_tokens += length
+    if batch:
+        yield batch
 
 
 def finished(path: str, settings: Dict[str, Any], lines: TextLines) -> Optional[Dict[str, Any]]:

@@ -14,6 +14,7 @@ from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTEN
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
 from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
@@ -55,9 +56,10 @@ class ElmoEmbedder:
     # Parameters
 
     options_file, weight_file : `str`, optional
-        Options (JSON) and weights (HDF5) of the language model: paths or addresses; or
-        `options_file` alone is a whole model: a folder, an archive or a short name; see
-        `ElmoFiles.find`. Without both, the model is `"tiny"`, which comes with this package.
+        Options (JSON) and weights (HDF5) of the language model: paths or addresses, one of which
+        may be left out if they are in the same folder; or `options_file` alone is a whole model: a
+        folder, an archive or a short name; see `ElmoFiles.find`. Without both, the model is
+        `"tiny"`, which comes with this package.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
@@ -161,6 +163,53 @@ class ElmoEmbedder:
             check_sentences(sentences)
         for batch in lazy_groups_of(sentences, batch_size):
             yield from self.embed_batch(batch)
+
+    def nearest(
+        self,
+        word: str,
+        sentences: Iterable[List[str]],
+        queries: Optional[Sequence[List[str]]] = None,
+        n_nearest: int = 5,
+        max_occurrences: int = MAX_OCCURRENCES,
+    ) -> List[Neighbours]:
+        """
+        Find the occurrences of a word in a text that are most like the word in other sentences: a
+        word of several senses has the neighbours of the sense that it has there.
+
+            for neighbours in ElmoEmbedder().nearest("bank", sentences):
+                print(neighbours)
+
+        The similarity is the cosine of the vectors of the top layer, less their mean over all
+        occurrences, so that what they have in common doesn't count; docs/embedding.md compares
+        this with other ways.
+
+        # Parameters
+
+        word : `str`
+            As it is written in the sentences: *Bank* is another word than *bank*.
+        sentences : `Iterable[List[str]]`
+            The tokenised sentences of the text, read once; only those that are compared are kept.
+        queries : `Sequence[List[str]]`, optional (default = `None`)
+            Tokenised sentences that have the word. Without them, the occurrences are divided into
+            two groups (k-means), and the one in the middle of each group is a query.
+        n_nearest : `int`, optional (default = `5`)
+            How many occurrences to return for each query.
+        max_occurrences : `int`, optional (default = `1000`)
+            How many occurrences to compare: if there are more, they are drawn at random.
+
+        # Returns
+
+        `List[Neighbours]`
+            For each query, its `query` and the `nearest` occurrences, the nearest first: each with
+            `similarity`, `sentence`, `position`, and `number`, that of the sentence in the text.
+            The same word in the same sentence is there once, and not among its own neighbours.
+
+        # Raises
+
+        `ConfigurationError`
+            The word is not in the text, or not in a query; or it occurs once and there is no query.
+        """
+        return nearest(self, word, sentences, queries, n_nearest, max_occurrences)
 
     def embed_file(
         self,

@@ -1,18 +1,20 @@
 """
 Read JSON files that anybody may have written: every fault is a `ValueError` that names the file and
-the key, and size and depth are limited.
+the key, and size and depth are limited. Write JSON that people can read.
 """
 
 import json
 import math
 import os
+import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
 _MAX_DEPTH = 64
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_DIGITS = 19  # of an integer of 64 bits
 
 
@@ -73,6 +75,15 @@ def parse_json(text: bytes, source: str) -> Any:
                 "large); write the number that was meant, or null for none"
             )
     return values
+
+
+def to_json(value: Any, indent: Optional[int] = 2) -> str:
+    """
+    Return JSON with letters as they are, for a file in UTF-8. What UTF-8 can't express (a lone
+    surrogate, as of a file name in another encoding) is escaped.
+    """
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shown(text: object, length: int = 60) -> str:

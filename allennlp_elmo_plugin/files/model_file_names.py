@@ -74,6 +74,24 @@ def find_weight_file(folder: Path) -> Optional[Path]:
     return _find(folder, _weight_names(folder), "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
 
 
+def is_one_of_two_files(name: str) -> bool:
+    """
+    Return whether a path or an address is, by its name, that of the options or of the weights.
+    """
+    return name.endswith((OPTIONS_FILE, ".hdf5"))
+
+
+def name_beside(name: str) -> Optional[str]:
+    """
+    Return the path or the address of the weights that belong to options, or the reverse, if the
+    names tell: `options.json` and `weights.hdf5`, `NAME_options.json` and `NAME_weights.hdf5`.
+    """
+    for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
+        if name.endswith(own):
+            return name[: -len(own)] + other
+    return None
+
+
 def _weight_names(folder: Path) -> List[str]:
     names = [WEIGHT_FILE, NLPL_WEIGHT_FILE]
     options = _names(folder, f"*{OPTIONS_FILE}")

@@ -9,7 +9,6 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import cached_path
 from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
@@ -25,6 +24,7 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.machines import is_local_primary

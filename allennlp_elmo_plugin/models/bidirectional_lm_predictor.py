@@ -1,5 +1,7 @@
 """The predictor for the language model: probabilities of sentences."""
 
+import codecs
+import locale
 import math
 import reprlib
 from typing import Any, Dict, List
@@ -19,6 +21,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.text_lines import split_words
 
 
@@ -80,6 +83,12 @@ class BidirectionalLanguageModelPredictor(Predictor):
                 f"{reprlib.repr(line)} is not a JSON object ({error}); each line is "
                 '{"sentence": "..."} or {"tokens": [...]}, or with plain_text the sentence itself'
             ) from None
+
+    def dump_line(self, outputs: JsonDict) -> str:
+        # AllenNLP opens its output file in the encoding of the locale.
+        if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+            return super().dump_line(outputs)
+        return to_json(outputs, indent=None) + "\n"
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """

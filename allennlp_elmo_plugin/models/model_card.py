@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.json_file import read_json_object
+from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.model_file_names import (
     CONFIG_FILE,
     METRICS_FILE,
@@ -177,7 +177,7 @@ def _training(config: Mapping[str, Any]) -> List[str]:
     if not config:
         return [f"{_TO_FILL_IN[:-1]}: the files of the model have no config.json.)"]
     # An escaped backquote can't end the block.
-    text = json.dumps(config, indent=2).replace("`", "\\u0060")
+    text = to_json(config).replace("`", "\\u0060")
     return [f"```json\n{text}\n```"]
 
 
@@ -200,7 +200,8 @@ def _use(name: str, options: BiLmOptions, precision: str) -> str:
     return (
         f"```python\nfrom allennlp_elmo_plugin import Elmo, ElmoEmbedder\n\n"
         f'layers = ElmoEmbedder("{name}").embed_sentence(["A", "sentence", "."])\n'
-        f'elmo = Elmo("{name}")\n```\n\n'
+        f'elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mode\n'
+        "```\n\n"
         f"```bash\nallennlp elmo sentences.txt layers.hdf5 --all --options-file {shlex.quote(name)}"
         f"\n```\n\n"
         f"{readers}"

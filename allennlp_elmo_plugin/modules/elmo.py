@@ -36,6 +36,9 @@ class Elmo(torch.nn.Module, FromParams):
     output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
     ```
 
+    A new module is in training mode, in which dropout, 0.5 by default, makes every call's vectors
+    other ones: `dropout=0.0`, or `elmo.eval()` to use it as it is. `ElmoEmbedder` has no dropout.
+
     By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does, so that the
     vectors of a sentence depend on what was embedded before; `initial_state` has other ways.
     `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets the carried states once.
@@ -43,9 +46,9 @@ class Elmo(torch.nn.Module, FromParams):
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5 of the biLM: paths or addresses; or `options_file` alone is a
-        whole model: a folder, an archive or a short name, such as `"tiny"`, the model in this
-        package. See `ElmoFiles.find`.
+        options.json and weights.hdf5 of the biLM: paths or addresses, one of which may be left out
+        if they are in the same folder; or `options_file` alone is a whole model: a folder, an
+        archive or a short name, such as `"tiny"`, the model in this package. See `ElmoFiles.find`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
     requires_grad : `bool`, optional (default = `False`)
@@ -53,7 +56,7 @@ class Elmo(torch.nn.Module, FromParams):
     do_layer_norm : `bool`, optional (default = `False`)
         Whether each layer is normalised before it is mixed.
     dropout : `float`, optional (default = `0.5`)
-        Applied to each representation.
+        Applied to each representation in training mode.
     vocab_to_cache : `List[str]`, optional (default = `None`)
         Words whose vectors are computed once, here; `forward` then takes their indices in this list
         as `word_inputs`.
@@ -97,7 +100,7 @@ class Elmo(torch.nn.Module, FromParams):
     ) -> None:
         super().__init__()
         if module is None:
-            if options_file is None:
+            if options_file is None and weight_file is None:
                 raise ConfigurationError(
                     'Elmo needs options_file and weight_file, the name of a model ("tiny", '
                     '"original", a folder or an archive) as options_file, or module'

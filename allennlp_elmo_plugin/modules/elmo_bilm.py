@@ -77,7 +77,7 @@ class ElmoBiLm(BiLmNetwork):
 
     def __init__(
         self,
-        options_file: str,
+        options_file: Optional[str],
         weight_file: Optional[str],
         requires_grad: bool = False,
         vocab_to_cache: Optional[List[str]] = None,
@@ -121,6 +121,13 @@ class ElmoBiLm(BiLmNetwork):
                     "requires_grad continues to train the character encoder."
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    @property
+    def max_characters(self) -> int:
+        """
+        The length of a row of character ids.
+        """
+        return self._max_characters
 
     @property
     def token_layer(self) -> Any:

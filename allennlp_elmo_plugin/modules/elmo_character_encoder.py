@@ -32,7 +32,10 @@ class ElmoCharacterEncoder(CharacterEncoder):
     """
 
     def __init__(
-        self, options_file: str, weight_file: Optional[str], requires_grad: bool = False
+        self,
+        options_file: Optional[str],
+        weight_file: Optional[str],
+        requires_grad: bool = False,
     ) -> None:
         with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
             encoder_only = replace(options, n_layers=0)

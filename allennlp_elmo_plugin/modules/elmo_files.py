@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import CACHE_DIRECTORY, cached_path
+from allennlp.common.file_utils import CACHE_DIRECTORY
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
@@ -32,8 +32,11 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_weight_file,
     has_checkpoint,
     has_model,
+    is_one_of_two_files,
     is_training_run,
+    name_beside,
 )
+from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import PUBLISHED_ADDRESS, open_published
 
 logger = logging.getLogger(__name__)
@@ -72,15 +75,16 @@ class ElmoFiles(NamedTuple):
     weight_file: str
 
     @classmethod
-    def find(cls, options_file: str, weight_file: Optional[str] = None) -> "ElmoFiles":
+    def find(cls, options_file: Optional[str], weight_file: Optional[str] = None) -> "ElmoFiles":
         """
         Find the files, and download those given by an address to AllenNLP's cache.
 
         # Parameters
 
         options_file, weight_file : `str`
-            The path or address of each file; or `options_file` is a whole model, and `weight_file`
-            is left out, its default, or the same. A whole model is
+            The path or address of each file. If one of them is left out (`None`, or the default of
+            AllenNLP's token embedder), it is the file beside the other one. Or `options_file` is a
+            whole model, and `weight_file` is left out or the same. A whole model is
 
             - a folder with `options.json` and `weights.hdf5`, as `allennlp elmo-export` writes it.
               Other names are found, too: `model.hdf5` (simple_elmo), `NAME_options.json` and
@@ -99,27 +103,59 @@ class ElmoFiles(NamedTuple):
         `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded or is
         ambiguous; they name the value and the fix.
         """
-        options_file = os.path.expanduser(options_file)
-        weight_file = None if weight_file is None else os.path.expanduser(weight_file)
-        is_alone = weight_file in (None, DEFAULT_WEIGHT_FILE, options_file)
-        if is_alone and _is_one_path(options_file):
-            return cls(options_file, options_file)
+        options_file, weight_file = (
+            None if name is None else os.path.expanduser(name)
+            for name in (options_file, weight_file)
+        )
+        if options_file is not None and weight_file in (None, DEFAULT_WEIGHT_FILE, options_file):
+            if _is_one_path(options_file):
+                return cls(options_file, options_file)
+            if os.path.isdir(options_file) or is_short_name(options_file):
+                weight_file = options_file
+            elif weight_file != options_file and options_file.endswith(".hdf5"):
+                options_file, weight_file = None, options_file
+        if options_file is None or (
+            options_file == DEFAULT_OPTIONS_FILE and weight_file not in (None, DEFAULT_WEIGHT_FILE)
+        ):
+            return cls._of_weights(options_file, weight_file)
         found = find_file(options_file, OPTIONS_FILE, "options_file")
         if is_archive(found):
-            if not is_alone:
+            if weight_file not in (None, DEFAULT_WEIGHT_FILE, options_file):
                 raise ConfigurationError(
                     f"options_file {options_file!r} is the archive of a whole model; leave out the "
                     f"weight_file {weight_file!r}"
                 )
             return cls(found, found)
-        if is_alone and (os.path.isdir(options_file) or is_short_name(options_file)):
-            weight_file = options_file
+        if weight_file in (None, DEFAULT_WEIGHT_FILE):
+            weight_file = _beside(options_file, WEIGHT_FILE, "options_file") or weight_file
         if weight_file is None:
             raise ConfigurationError(
-                f"options_file {options_file!r} needs its weight_file: only a folder, an archive "
-                "or the short name of a model has both"
+                f"options_file {options_file!r} needs its weight_file: there is no {WEIGHT_FILE} "
+                "beside it"
             )
         return cls(found, find_file(weight_file, WEIGHT_FILE, "weight_file"))
+
+    @classmethod
+    def _of_weights(cls, options_file: Optional[str], weight_file: Optional[str]) -> "ElmoFiles":
+        """
+        Find the options beside weights; `options_file` is used if there are none.
+        """
+        if weight_file is None:
+            raise ConfigurationError(
+                'no model was named: give options_file, a path or a short name such as "tiny"'
+            )
+        if os.path.isdir(weight_file) or is_short_name(weight_file) or _is_one_path(weight_file):
+            return cls.find(weight_file)
+        found = find_file(weight_file, WEIGHT_FILE, "weight_file")
+        if is_archive(found):
+            return cls(found, found)
+        options_file = _beside(weight_file, OPTIONS_FILE, "weight_file") or options_file
+        if options_file is None:
+            raise ConfigurationError(
+                f"weight_file {weight_file!r} needs its options_file: there is no {OPTIONS_FILE} "
+                "beside it"
+            )
+        return cls(find_file(options_file, OPTIONS_FILE, "options_file"), found)
 
     @contextmanager
     def open(self) -> Iterator[Tuple[BiLmOptions, SavedVariables]]:
@@ -173,10 +209,12 @@ class ElmoFiles(NamedTuple):
         return made
 
 
-def or_bundled(options_file: Optional[str], weight_file: Optional[str]) -> Tuple[str, str]:
+def or_bundled(
+    options_file: Optional[str], weight_file: Optional[str]
+) -> Tuple[Optional[str], Optional[str]]:
     """
-    Return the names of the two files for a user who may have named neither, which is the bundled
-    model and is logged, or only one, with which the other is that of AllenNLP's default.
+    Return the names of the two files, or, for a user who named neither, the bundled model, which is
+    logged.
     """
     if options_file is None and weight_file is None:
         logger.warning(
@@ -185,7 +223,7 @@ def or_bundled(options_file: Optional[str], weight_file: Optional[str]) -> Tuple
             _BUNDLED,
         )
         return str(BUNDLED_MODEL), str(BUNDLED_MODEL)
-    return options_file or DEFAULT_OPTIONS_FILE, weight_file or DEFAULT_WEIGHT_FILE
+    return options_file, weight_file
 
 
 @contextmanager
@@ -206,10 +244,13 @@ def find_model(name: str) -> Iterator[Path]:
     `ConfigurationError` for what can't be downloaded.
     """
     path = os.path.expanduser(name)
-    if is_short_name(path):
-        if path == _BUNDLED:
-            yield BUNDLED_MODEL
-            return
+    if path == _BUNDLED and is_short_name(path):
+        yield BUNDLED_MODEL
+        return
+    if is_one_of_two_files(path) and os.path.isfile(path):
+        yield Path(path).parent
+        return
+    if is_short_name(path) or (is_one_of_two_files(path) and _is_address(path)):
         with tempfile.TemporaryDirectory() as folder:
             for file, own_name in zip(ElmoFiles.find(path), (OPTIONS_FILE, WEIGHT_FILE)):
                 os.symlink(os.path.abspath(file), os.path.join(folder, own_name))
@@ -250,6 +291,21 @@ def _is_one_path(path: str) -> bool:
     return has_checkpoint(folder) and _find_in(path, WEIGHT_FILE, "options_file") is None
 
 
+def _is_address(name: str) -> bool:
+    return "://" in name
+
+
+def _beside(name: str, file_name: str, argument: str) -> Optional[str]:
+    """
+    Return the path or address of the other file of a model in two files, `name` being one of them;
+    `None` if there is none on this machine. `file_name` says which one is sought.
+    """
+    by_name = name_beside(name)
+    if _is_address(name) or (by_name is not None and os.path.exists(by_name)):
+        return by_name
+    return _find_in(os.path.dirname(name) or os.curdir, file_name, argument)
+
+
 def _is_checkpoint(path: str) -> bool:
     return path.endswith(".index") or (not os.path.exists(path) and os.path.exists(f"{path}.index"))
 
@@ -277,11 +333,14 @@ def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
 
 def local_path(name: str) -> Optional[Path]:
     """
-    Return the path of a model on this machine; `None` if it is downloaded.
+    Return the path of a model on this machine, its folder if it is in two files; `None` if it is
+    downloaded.
     """
     path = Path(name).expanduser()
     if is_short_name(str(path)):
         return BUNDLED_MODEL if name == _BUNDLED else None
+    if path.is_file() and is_one_of_two_files(path.name):
+        return path.parent
     return path if path.exists() else None
 
 
@@ -295,6 +354,9 @@ def local_files(*names: Optional[str]) -> List[str]:
         path = os.path.expanduser(name or "")
         if os.path.isfile(path):
             found.append(path)
+            if len([each for each in names if each]) == 1 and is_one_of_two_files(path):
+                other = WEIGHT_FILE if path.endswith(OPTIONS_FILE) else OPTIONS_FILE
+                found.append(_beside(path, other, "model"))
         elif os.path.isdir(path) and not is_training_run(Path(path)):
             found += [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
     return [path for path in found if path]
@@ -327,7 +389,7 @@ def _download(address: str, value: str, argument: str) -> str:
     try:
         return cached_path(address)
     except FileNotFoundError as error:
-        if "://" not in address:
+        if not _is_address(address):
             raise
         raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
     except Exception as error:  # of any of the libraries that know how to download
@@ -335,7 +397,7 @@ def _download(address: str, value: str, argument: str) -> str:
             f"{argument} {value!r}: cannot download {address}, and it is not in AllenNLP's cache "
             f"{CACHE_DIRECTORY} ({type(error).__name__}: {shown(error, 200)}). Without a "
             "connection, give the path of a file that was downloaded elsewhere"
-        ) from error
+        ) from (None if isinstance(error, ConnectionError) else error)
 
 
 def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:

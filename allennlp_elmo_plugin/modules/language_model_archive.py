@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Tuple
 
-from allennlp.common.file_utils import cached_path
-
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     SOFTMAX_BIAS,
     PublishedTensors,
@@ -31,6 +29,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     is_training_run,
 )
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.modules.downloads import cached_path
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """Where AllenNLP's models are; what alone is downloaded if a stranger's file names it."""

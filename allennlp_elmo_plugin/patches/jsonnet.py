@@ -14,7 +14,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.model_archive import is_archive
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.names import replace_attribute
 
@@ -26,7 +26,8 @@ def elmo_model(name: str) -> Dict[str, Any]:
     # Parameters
 
     name : `str`
-        The folder or the archive of an ELMo, or a short name; see `ElmoFiles.find`.
+        The folder or the archive of an ELMo, one of its two files, or a short name; see
+        `ElmoFiles.find`.
 
     # Returns
 
@@ -39,7 +40,7 @@ def elmo_model(name: str) -> Dict[str, Any]:
     `FileNotFoundError`, `ConfigurationError` or `ValueError` that names what is missing or wrong.
     """
     path = os.path.expanduser(name)
-    if os.path.isfile(path) and not is_archive(path):
+    if os.path.isfile(path) and not (is_archive(path) or is_one_of_two_files(path)):
         raise ConfigurationError(
             f"ELMO {name!r}: a file, where its folder must be given, or an archive"
         )

@@ -285,7 +285,7 @@ def test_a_bad_elmo_is_noticed_before_training(elmo: str, data: Path, tmp_path: 
     assert not (tmp_path / "out" / "runs").exists()
     for name, message in (
         ("", "--elmo is empty"),
-        (f"{elmo}/options.json", "a file, where its folder must be given"),
+        (f"{elmo}/options.json", "needs its weight_file: there is no weights.hdf5 beside it"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             benchmark(["sst5"], name, *arguments)

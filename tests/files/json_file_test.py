@@ -1,9 +1,10 @@
+import json
 import os
 import time
 
 import pytest
 
-from allennlp_elmo_plugin.files.json_file import parse_json, read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import parse_json, read_json_object, shown, to_json
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,11 @@ def test_files_that_are_too_large_or_none(tmp_path):
 
 def test_shown():
     assert shown("naïve\n\x1b") == "na\\u00efve\\n\\u001b"
+
+
+def test_to_json() -> None:
+    values = {"東京": ["naïve", "\udce9", '"\\', "😀"]}
+    text = to_json(values, indent=None)
+    assert text == '{"東京": ["naïve", "\\udce9", "\\"\\\\", "😀"]}'
+    assert json.loads(text.encode("utf-8")) == values
+    assert to_json({"a": 1}) == '{\n  "a": 1\n}'

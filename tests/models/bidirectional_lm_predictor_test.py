@@ -157,3 +157,11 @@ class TestBadInput:
         model = Predictor.by_name("bidirectional_lm")
         with pytest.raises(ConfigurationError, match="not for a Linear"):
             model(torch.nn.Linear(1, 1), None)
+
+
+@pytest.mark.parametrize("encoding, shown", [("UTF-8", "大阪"), ("latin-1", "\\u5927\\u962a")])
+def test_readable_lines(tmp_path, monkeypatch, encoding, shown):
+    predictor, _ = make(OPTIONS["tokens"], tmp_path)
+    monkeypatch.setattr("locale.getpreferredencoding", lambda *_: encoding)
+    line = predictor.dump_line(predictor.predict("大阪 the"))
+    assert shown in line and json.loads(line)["tokens"] == ["大阪", "the"]

@@ -5,9 +5,11 @@ from typing import Any, List
 import pytest
 import requests
 from allennlp.common.checks import ConfigurationError
+from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_import import import_model
+from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
@@ -16,7 +18,10 @@ from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
     elmo_sections,
+    local_files,
+    local_path,
 )
+from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.testing import write_random_elmo
 
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
@@ -131,9 +136,66 @@ def test_errors_do_not_name_temporary_folders(downloads: List[str], tmp_path: Pa
         import_model("small", tmp_path / "imported")
 
 
-def test_options_alone(folder: Path) -> None:
-    with pytest.raises(ConfigurationError, match="needs its weight_file"):
-        ElmoFiles.find(str(folder / "options.json"))
+class TestOneOfTheTwoFiles:
+    """One file means the model that it belongs to, everywhere; nothing is downloaded."""
+
+    @pytest.mark.parametrize("name", ["options.json", "weights.hdf5"])
+    @pytest.mark.parametrize("prefix", ["", "a_"])
+    def test_the_other_is_beside_it(
+        self, folder: Path, downloads: List[str], name: str, prefix: str
+    ) -> None:
+        files = []
+        for each in ("options.json", "weights.hdf5"):
+            (folder / each).rename(folder / f"{prefix}{each}")
+            files.append(str(folder / f"{prefix}{each}"))
+        if prefix:  # of another model
+            (folder / "b_options.json").touch()
+            (folder / "b_weights.hdf5").touch()
+        path = str(folder / f"{prefix}{name}")
+        assert ElmoFiles.find(path) == tuple(files)
+        assert ElmoFiles.find(path, DEFAULT_WEIGHT_FILE) == tuple(files)
+        if name == "weights.hdf5":
+            assert ElmoFiles.find(None, path) == tuple(files)
+            assert ElmoFiles.find(DEFAULT_OPTIONS_FILE, path) == tuple(files)
+        given = {"weight_file" if name == "weights.hdf5" else "options_file": path}
+        assert ElmoEmbedder(**given).elmo_bilm.get_output_dim() == 16
+        assert ElmoTokenEmbedder(**given).get_output_dim() == 16
+        assert not downloads
+        if not prefix:
+            assert elmo_model(path)["weight_file"] == files[1]
+            assert read_pretrained(path).bilm.get_output_dim() == 16
+            assert local_path(path) == folder
+            assert sorted(local_files(path)) == sorted(files)
+
+    def test_other_names(self, folder: Path) -> None:
+        """As in a folder, the only file of the kind is meant."""
+        (folder / "weights.hdf5").rename(folder / "model.hdf5")
+        files = (str(folder / "options.json"), str(folder / "model.hdf5"))
+        assert ElmoFiles.find(files[0]) == files and ElmoFiles.find(files[1]) == files
+
+    def test_addresses(self, downloads: List[str]) -> None:
+        options, weights = addresses_of("small")
+        for arguments in ((options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)):
+            ElmoFiles.find(*arguments)
+            assert sorted(downloads) == [options, weights]
+            downloads.clear()
+
+    def test_nothing_beside(self, folder: Path, downloads: List[str]) -> None:
+        (folder / "weights.hdf5").rename(folder.parent / "weights.hdf5")
+        with pytest.raises(ConfigurationError, match="options.json' needs its weight_file"):
+            ElmoEmbedder(str(folder / "options.json"))
+        weights = str(folder.parent / "weights.hdf5")
+        with pytest.raises(ConfigurationError, match="weights.hdf5' needs its options_file"):
+            ElmoEmbedder(weight_file=weights)
+        assert not downloads
+        # The defaults of AllenNLP's token embedder, for own weights of the published size.
+        ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
+        assert downloads == [DEFAULT_OPTIONS_FILE]
+
+    def test_a_wrong_path(self, folder: Path) -> None:
+        for name in ("nowhere/options.json", "nowhere/weights.hdf5"):
+            with pytest.raises(FileNotFoundError, match=f"there is no {name}"):
+                ElmoEmbedder(name)
 
 
 def test_nothing_there(folder: Path) -> None:
@@ -157,6 +219,50 @@ def test_offline(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     message = str(caught.value)
     assert f"options_file {value!r}: cannot download {BUCKET}" in message
     assert "no route to host" in message and "Without a connection" in message
+
+
+class TestWithoutAConnection:
+    """The machine has no network, or the name of a server that isn't there."""
+
+    ADDRESS = "http://localhost:9/elmo_options.json"
+
+    @pytest.fixture(autouse=True)
+    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("time.sleep", self.slept)
+        monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path))
+        self.seconds = 0.0
+        return tmp_path
+
+    def slept(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def test_the_message_comes_soon(self, caplog: Any) -> None:
+        with pytest.raises(ConfigurationError, match="cannot download.*no connection") as caught:
+            Elmo(self.ADDRESS)
+        assert self.seconds <= 3
+        assert caught.value.__suppress_context__  # in place of a hundred lines
+        assert not caplog.records
+
+    def test_what_was_downloaded_before(self, cache: Path, caplog: Any, capsys: Any) -> None:
+        path = cache / resource_to_filename(self.ADDRESS, "an etag")
+        path.write_text("{}", encoding="utf-8")
+        assert elmo_files.cached_path(self.ADDRESS) == str(path)
+        assert "as it was downloaded before" in caplog.text and capsys.readouterr().out == ""
+        assert self.seconds <= 3
+
+    def test_a_server_that_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever else goes wrong is AllenNLP's to try again."""
+        asked = []
+        monkeypatch.setattr("allennlp.common.file_utils.cached_path", asked.append)
+
+        def head(session: Any, address: str, **_: Any) -> None:
+            raise requests.exceptions.ConnectionError("reset by peer")
+
+        monkeypatch.setattr(requests.Session, "head", head)
+        elmo_files.cached_path(self.ADDRESS)
+        assert asked == [self.ADDRESS]
 
 
 def test_exchanged(folder: Path) -> None:

@@ -4,10 +4,10 @@ import logging
 from typing import Any
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import cached_path
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state
 
 logger = logging.getLogger(__name__)

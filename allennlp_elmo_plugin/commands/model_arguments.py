@@ -1,0 +1,41 @@
+"""Which language model a command uses, and on which device: arguments of several commands."""
+
+import argparse
+
+import torch
+from allennlp.common.checks import ConfigurationError, check_for_gpu
+
+from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
+
+
+def add_model_arguments(subparser: argparse.ArgumentParser) -> None:
+    """Add `--options-file`, `--weight-file` and `--cuda-device`."""
+    subparser.add_argument(
+        "--options-file",
+        type=str,
+        metavar="MODEL",
+        help="the language model: a folder, an archive (.zip, model.tar.gz) or a short name "
+        f"({', '.join(SHORT_NAMES)}); or its options (JSON), a path or an address, with the "
+        "weights beside them; default: tiny, the small English model of this package",
+    )
+    subparser.add_argument(
+        "--weight-file",
+        type=str,
+        help="weights of the language model (HDF5), a path or an address, if they are not beside "
+        "the options",
+    )
+    subparser.add_argument(
+        "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
+    )
+
+
+def check_device(cuda_device: int) -> None:
+    """Check that there is a GPU of this number, unless it is -1."""
+    try:
+        check_for_gpu(cuda_device)
+    except (ConfigurationError, RuntimeError, ValueError) as error:  # or a number too large
+        n_gpus = torch.cuda.device_count()
+        here = f"the GPUs here are 0 to {n_gpus - 1}" if n_gpus else "torch finds no GPU here"
+        raise ConfigurationError(
+            f"--cuda-device is {cuda_device}, but {here}; leave it out to use the CPU"
+        ) from error
