@@ -1,6 +1,6 @@
 """The loop that evaluates in all processes of distributed training."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import torch.distributed as dist
 from allennlp.commands.train import TrainModel
@@ -10,6 +10,7 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.util import evaluate
 
+from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 
@@ -39,7 +40,11 @@ class TrainingLoop(TrainModel):
         ):
             trainer: Any = self.trainer
             found = evaluate_together(
-                self.model, self.evaluation_data_loader, trainer.cuda_device, self.batch_weight_key
+                self.model,
+                self.evaluation_data_loader,
+                trainer.cuda_device,
+                self.batch_weight_key,
+                title="test",
             )
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
@@ -47,13 +52,22 @@ class TrainingLoop(TrainModel):
 
 
 def evaluate_together(
-    model: Model, data_loader: DataLoader, cuda_device: Any, batch_weight_key: str = ""
+    model: Model,
+    data_loader: DataLoader,
+    cuda_device: Any,
+    batch_weight_key: str = "",
+    title: str = "",
 ) -> Dict[str, Any]:
     """
     Run AllenNLP's `evaluate` in all processes of distributed training, or in the only one, and
-    return the metrics, with the mean of the processes' losses.
+    return the metrics, with the mean of the processes' losses. `title` is that of the progress bar.
     """
-    metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
+    try:
+        n_batches: Optional[int] = len(data_loader)
+    except TypeError:  # The loader would have to read all of the data.
+        n_batches = None
+    with titled_bars(title, n_batches):
+        metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
     if is_distributed() and "loss" in metrics:
         metrics["loss"] = dist_reduce_sum(metrics["loss"]) / dist.get_world_size()
     return metrics

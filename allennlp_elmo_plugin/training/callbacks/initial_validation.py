@@ -41,7 +41,10 @@ class InitialValidationCallback(TrainerCallback):
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
         metrics = evaluate_together(
-            trainer.model, trainer._validation_data_loader, trainer.cuda_device
+            trainer.model,
+            trainer._validation_data_loader,
+            trainer.cuda_device,
+            title="validation before training",
         )
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
