@@ -177,11 +177,15 @@ def bar_of_allennlp(*args: Any, **settings: Any) -> Any:
 
 
 @contextmanager
-def titled_bars(text: str, total: Optional[int] = None, leave: bool = True) -> Iterator[Title]:
+def titled_bars(text: str, data: Any = None, leave: bool = True) -> Iterator[Title]:
     """
-    Give AllenNLP's bars in this block a title and, if they have none, a total. With `leave` they
-    stay when they are done.
+    Give AllenNLP's bars in this block a title and, if they have none, the length of `data` (if it
+    has one) as their total. With `leave` they stay when they are done.
     """
+    try:
+        total: Optional[int] = len(data)
+    except TypeError:  # A data loader would have to read all data.
+        total = None
     title = Title(text, total, leave)
     token = _title.set(title)
     try:

@@ -124,7 +124,7 @@ def test_short_steps_and_those_outside_of_commands_are_not_shown(clock: Any, cap
 
 def test_titles_of_allennlps_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    with titled_bars("epoch 1/2", total=3) as title:
+    with titled_bars("epoch 1/2", "abc") as title:
         bar = Tqdm.tqdm(iter("abc"), desc="reading")
         for _ in bar:
             title.note = "1,234 words/s"

@@ -1,6 +1,6 @@
 """The loop that evaluates in all processes of distributed training."""
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import torch.distributed as dist
 from allennlp.commands.train import TrainModel
@@ -39,35 +39,24 @@ class TrainingLoop(TrainModel):
             and hasattr(self.model, "training_state")
         ):
             trainer: Any = self.trainer
-            found = evaluate_together(
-                self.model,
-                self.evaluation_data_loader,
-                trainer.cuda_device,
-                self.batch_weight_key,
-                title="test",
-            )
+            loader = self.evaluation_data_loader
+            with titled_bars("test", loader):
+                found = evaluate_together(
+                    self.model, loader, trainer.cuda_device, self.batch_weight_key
+                )
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics
 
 
 def evaluate_together(
-    model: Model,
-    data_loader: DataLoader,
-    cuda_device: Any,
-    batch_weight_key: str = "",
-    title: str = "",
+    model: Model, data_loader: DataLoader, cuda_device: Any, batch_weight_key: str = ""
 ) -> Dict[str, Any]:
     """
     Run AllenNLP's `evaluate` in all processes of distributed training, or in the only one, and
-    return the metrics, with the mean of the processes' losses. `title` is that of the progress bar.
+    return the metrics, with the mean of the processes' losses.
     """
-    try:
-        n_batches: Optional[int] = len(data_loader)
-    except TypeError:  # The loader would have to read all of the data.
-        n_batches = None
-    with titled_bars(title, n_batches):
-        metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
+    metrics = evaluate(model, data_loader, cuda_device, batch_weight_key)
     if is_distributed() and "loss" in metrics:
         metrics["loss"] = dist_reduce_sum(metrics["loss"]) / dist.get_world_size()
     return metrics
