@@ -76,7 +76,7 @@ def embed_shards(
     ):
         _check_resources(resources)
         pool = _Pool(resources, (os.getcwd(), list(packages), text, model, options))
-        with closing(pool), progress_bar(total=len(parts), unit=" shards") as bar:
+        with closing(pool), progress_bar(total=len(parts), unit=" shards", desc="embedding") as bar:
             for _ in pool.embed(parts, workers):
                 bar.update()
 

@@ -435,7 +435,8 @@ class _Progress(TrainerCallback):
                 total = self.sums.get(name, 0.0) + batch_metrics[f"batch_{name}"]
                 self.sums[name] = total
                 batch_metrics[name] = float(total / batch_number)
-        n_words = trainer.model.n_words() - self._n_words
+        model: Any = trainer.model
+        n_words = model.n_words() - self._n_words
         seconds = max(time.monotonic() - self._start, 1e-9)
         self._title.note = f"{n_words / seconds:,.0f} words/s"
 

@@ -1,6 +1,7 @@
 """AllenNLP's own commands with a language model, on a run of a few steps."""
 
 import json
+import logging
 import re
 import sys
 import tarfile
@@ -45,6 +46,17 @@ CONFIG: Dict[str, Any] = {
 }
 
 
+def train(folder: str) -> None:
+    """Train in a folder, and keep the handlers of logging, which AllenNLP replaces."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        train_model(Params.from_file("config.json"), folder)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus, `config.json` and the folder `run` of its training."""
@@ -55,7 +67,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         Path("config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-        train_model(Params.from_file("config.json"), "run")
+        train("run")
     return folder
 
 
@@ -77,7 +89,7 @@ def test_training_shows_where_it_is(
 ) -> None:
     monkeypatch.chdir(home)
     monkeypatch.delenv("ALLENNLP_LOG_LEVEL", raising=False)
-    train_model(Params.from_file("config.json"), str(tmp_path / "run"))
+    train(str(tmp_path / "run"))
     lines = [line for line in capsys.readouterr().err.splitlines() if "%|" in line]
     # One line a pass, as the work is short, and standard error no terminal.
     titles = ["epoch 1/2", "epoch 1/2, validation", "epoch 2/2", "epoch 2/2, validation"]
