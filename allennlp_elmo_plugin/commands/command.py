@@ -23,6 +23,8 @@ from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
+from allennlp_elmo_plugin.progress import progress_of_command
+
 _PACKAGE = __name__.split(".")[0]
 
 _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
@@ -83,6 +85,12 @@ class Command(Subcommand):
             help="additional packages to include",
         )
         subparser.add_argument(
+            "-q",
+            "--quiet",
+            action="store_true",
+            help="show no progress, only the result, warnings and errors",
+        )
+        subparser.add_argument(
             "--debug",
             action="store_true",
             help="show the traceback of an error, and what other packages log and warn about",
@@ -136,7 +144,8 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
             import_module_and_submodules(package)
         except (ImportError, TypeError, ValueError) as error:  # The last two for a bad name.
             raise ConfigurationError(f"--include-package {package}: {error}") from error
-    function(args)
+    with progress_of_command(args.quiet):
+        function(args)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -13,7 +13,8 @@ writes
 - `my_benchmark/scores.png`, `curves.png`, `layer_weights.png` (with matplotlib)
 - `my_benchmark/runs/TASK/MODEL-SEED.json`: each run
 
-The same command resumes an interrupted benchmark.
+The same command resumes an interrupted benchmark. Standard output is the table, standard error the
+progress.
 """
 
 import argparse
@@ -22,13 +23,13 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common import logging as common_logging
 from allennlp.common import plugins
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
+from allennlp_elmo_plugin.progress import say, titled_bars
 from allennlp_elmo_plugin.quiet import import_plugins
 
 CONFIG_FOLDER = CONFIGS / "benchmark"
@@ -84,7 +85,6 @@ class ElmoBenchmark(Command):
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Run the benchmark of the command's arguments, and print the table."""
-    common_logging.FILE_FRIENDLY_LOGGING = True
     # The task models are those of allennlp-models.
     (plugins.import_plugins if args.debug else import_plugins)()
     print(
@@ -154,12 +154,17 @@ def benchmark(
         for n_done, (task, model, seed) in enumerate(todo, start=1):
             if computed[0] != task:
                 computed = (task, {})
-            result = run(
-                kind_of(task),
-                configuration.params(task, model, seed),
-                folder.new_training(task, model, seed),
-                computed[1],
+            title = (
+                f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
+                f"{seed}"
             )
+            with titled_bars(title, leave=False):
+                result = run(
+                    kind_of(task),
+                    configuration.params(task, model, seed),
+                    folder.new_training(task, model, seed),
+                    computed[1],
+                )
             if configuration.settings([task])["tasks"][task] != settings["tasks"][task]:
                 raise ConfigurationError(
                     f"{task}: the data, the ELMo or the configs have changed during the training, "
@@ -168,11 +173,9 @@ def benchmark(
             folder.add_run(task, model, seed, result)
             write_tables(folder)
             minutes = (time.monotonic() - start) / 60
-            print(
-                f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
-                f"{seed}: {result['score']:.2f} after {result['epochs']} epochs; about "
-                f"{minutes / n_done * (len(todo) - n_done):.0f} min left",
-                flush=True,
+            say(
+                f"{title}: {result['score']:.2f} after {result['epochs']} epochs; about "
+                f"{minutes / n_done * (len(todo) - n_done):.0f} min left"
             )
         rows, table = write_tables(folder)
         try:

@@ -15,12 +15,13 @@ writes
 """
 
 import argparse
+import io
 import os
 import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import IO, Any, Callable, Dict, Optional, Union
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -53,6 +54,7 @@ from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile
 from allennlp_elmo_plugin.models.pretrained import read_folder
 from allennlp_elmo_plugin.modules.elmo_files import find_model
+from allennlp_elmo_plugin.progress import step_bar
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -192,9 +194,29 @@ def _write_archive(
     config = to_json(_config(options))
     (folder / CONFIG_NAME).write_text(config, encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)
-    with tarfile.open(path, "w:gz", compresslevel=_COMPRESSION) as archive:
-        for name in (CONFIG_NAME, ARCHIVED_WEIGHT_FILE, VOCABULARY_FOLDER, META_NAME):
+    n_bytes = (folder / ARCHIVED_WEIGHT_FILE).stat().st_size  # nearly all of the archive
+    with (
+        step_bar(f"packing {path.name}", n_bytes) as update,
+        tarfile.open(path, "w:gz", compresslevel=_COMPRESSION) as archive,
+    ):
+        for name in (CONFIG_NAME, VOCABULARY_FOLDER, META_NAME):
             archive.add(folder / name, arcname=name)
+        with open(folder / ARCHIVED_WEIGHT_FILE, "rb") as weights:
+            member = archive.gettarinfo(arcname=ARCHIVED_WEIGHT_FILE, fileobj=weights)
+            archive.addfile(member, _Counted(weights, update))
+
+
+class _Counted(io.BufferedIOBase):
+    """A file that tells how many bytes are read from it."""
+
+    def __init__(self, file: IO[bytes], update: Callable[[int], Any]) -> None:
+        self._file = file
+        self._update = update
+
+    def read(self, n_bytes: Optional[int] = -1) -> bytes:
+        data = self._file.read(-1 if n_bytes is None else n_bytes)
+        self._update(len(data))
+        return data
 
 
 def _config(options: BiLmOptions) -> Dict[str, Any]:

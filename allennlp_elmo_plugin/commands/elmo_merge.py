@@ -93,7 +93,7 @@ def merge(output: str, parts: Sequence[str], force: bool = False) -> Dict[str, A
         # The parts may be a stranger's.
         sources = [stack.enter_context(open_weight_file(part)) for part in parts]
         if settings["keys"] == "sentences":
-            _copy_sentences(file, sources, parts)
+            _copy_sentences(file, sources, parts, summary["sentences"])
         else:
             _copy_lines(file, sources, parts, summary["lines"], settings["mappings"])
         file.finish(summary)
@@ -162,7 +162,7 @@ def _copy_lines(
     file: LayersFile, sources: List[Any], parts: Sequence[str], n_lines: int, mappings: List[str]
 ) -> None:
     pairs = [_pairs(source, mappings) for source in sources]
-    with progress_bar(total=n_lines, unit=" sentences") as bar:
+    with progress_bar(total=n_lines, unit=" sentences", desc="merging") as bar:
         for number in range(n_lines):
             shard = number // SHARD_LINES % len(sources)
             key = str(number)
@@ -199,13 +199,17 @@ def _pairs(source: Any, mappings: List[str]) -> Iterator[Tuple[Optional[str], Op
             position += len(", ")
 
 
-def _copy_sentences(file: LayersFile, sources: List[Any], parts: Sequence[str]) -> None:
-    for source, part in zip(sources, parts):
+def _copy_sentences(
+    file: LayersFile, sources: List[Any], parts: Sequence[str], n_sentences: int
+) -> None:
+    with progress_bar(total=n_sentences, unit=" sentences", desc="merging") as bar:
+        for source, part in zip(sources, parts):
 
-        def copy(key: str, item: Any, source: Any = source, part: str = part) -> None:
-            if isinstance(item, h5py.Dataset):
-                sentence = item.attrs.get("sentence", key)
-                if not is_there_already(file, key, sentence, part, carried=False):
-                    file.copy_from(source, key)
+            def copy(key: str, item: Any, source: Any = source, part: str = part) -> None:
+                if isinstance(item, h5py.Dataset):
+                    sentence = item.attrs.get("sentence", key)
+                    if not is_there_already(file, key, sentence, part, carried=False):
+                        file.copy_from(source, key)
+                    bar.update()
 
-        source.visititems(copy)
+            source.visititems(copy)

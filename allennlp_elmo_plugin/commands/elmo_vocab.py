@@ -43,7 +43,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
 from allennlp_elmo_plugin.data.word_counts import count_in_files
 from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.progress import progress_bar, step_bar
 
 logger = logging.getLogger(__name__)
 
@@ -144,19 +144,24 @@ def make_vocabulary(
         if not counts:
             raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
         n_words, n_tokens = len(counts), sum(counts.values())
-        vocabulary = select_words(counts, n_sentences, min_count, max_size)
-        del counts
-        if len(vocabulary) == len(SPECIAL_WORDS):
-            raise ConfigurationError(
-                f"No word of the text occurs {min_count} times: lower --min-count, or give more "
-                "text"
+        with step_bar("making the vocabulary", 4, " steps") as update:
+            vocabulary = select_words(counts, n_sentences, min_count, max_size)
+            del counts
+            if len(vocabulary) == len(SPECIAL_WORDS):
+                raise ConfigurationError(
+                    f"No word of the text occurs {min_count} times: lower --min-count, or give "
+                    "more text"
+                )
+            update(1)
+            words = [word for word, _ in vocabulary]
+            write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+            update(1)
+            write_vocabulary_file(folder / VOCABULARY_FILE, words)
+            update(1)
+            write_vocabulary_file(
+                folder / COUNTS_FILE, (f"{word}\t{count}" for word, count in vocabulary)
             )
-        words = [word for word, _ in vocabulary]
-        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
-        write_vocabulary_file(folder / VOCABULARY_FILE, words)
-        write_vocabulary_file(
-            folder / COUNTS_FILE, (f"{word}\t{count}" for word, count in vocabulary)
-        )
+            update(1)
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
         f"{n_sentences:,} sentences, {n_tokens:,} words, {n_words:,} different ones; "

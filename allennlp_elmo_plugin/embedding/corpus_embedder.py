@@ -4,6 +4,7 @@ import base64
 import ctypes
 import io
 import itertools
+import os
 import posixpath
 import time
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence
@@ -16,7 +17,7 @@ from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
-from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.progress import progress_bar, step_bar
 
 SHARD_LINES = 1024
 """Blocks of so many lines go to the shards in turn. A pool ends where a block ends."""
@@ -24,6 +25,7 @@ SHARD_LINES = 1024
 _POOL_TOKENS = 2**15
 _CHECKPOINT_SECONDS = 30.0
 _CARRIED_BATCH_SIZE = 64
+_COMPARED_LINES = 2**16  # at once
 OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
 """Settings in which the shards of one text may differ."""
 
@@ -159,11 +161,21 @@ class CorpusEmbedder:
             if summary is not None:
                 return summary
         file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
-        with file, progress_bar(total=lines.size, unit="B", unit_scale=True) as bar:
+        with file:
             self._start(lines, file.progress)
-            progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
-            seconds, tokens = progress["seconds"], progress["tokens"]
-            started = last_checkpoint = time.monotonic()
+            progress = self._embed_rest(lines, file)
+            file.finish(progress)
+        return {**settings, **progress}
+
+    def _embed_rest(self, lines: TextLines, file: LayersFile) -> Dict[str, Any]:
+        """Embed what follows in the text, and return the totals of the file."""
+        progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
+        seconds, tokens = progress["seconds"], progress["tokens"]
+        started = last_checkpoint = time.monotonic()
+        position = lines.position if lines.size else 0
+        with progress_bar(
+            total=lines.size, initial=position, unit="B", unit_scale=True, desc="embedding"
+        ) as bar:
 
             def update() -> None:
                 progress["lines"], progress["checksum"] = lines.number, lines.checksum
@@ -192,8 +204,7 @@ class CorpusEmbedder:
             update()  # Lines of other shards may follow the last pool.
             if self._mappings:
                 file.write_mapping(self._mappings)
-            file.finish(progress)
-        return {**settings, **progress}
+        return progress
 
     def _start(self, lines: TextLines, progress: Dict[str, Any]) -> None:
         """Read up to the last checkpoint, and restore the states of the language model."""
@@ -320,7 +331,14 @@ def finished(path: str, settings: Dict[str, Any], lines: TextLines) -> Optional[
 
 
 def _check_text(lines: TextLines, progress: Dict[str, Any]) -> None:
-    lines.skip(progress["lines"])
+    n_lines = progress["lines"]
+    with step_bar(f"comparing {os.path.basename(lines.name)}", n_lines, " lines") as update:
+        while lines.number < n_lines:
+            before = lines.number
+            lines.skip(min(before + _COMPARED_LINES, n_lines))
+            if lines.number == before:  # The text is shorter.
+                break
+            update(lines.number - before)
     if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
         raise ConfigurationError(
             f"{lines.name} is not the text that the run to resume has read: one of its first "

@@ -9,14 +9,13 @@ from collections import defaultdict
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
-from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ def embed_shards(
     ):
         _check_resources(resources)
         pool = _Pool(resources, (os.getcwd(), list(packages), text, model, options))
-        with closing(pool), progress_bar(total=len(parts), unit=" shards") as bar:
+        with closing(pool), progress_bar(total=len(parts), unit=" shards", desc="embedding") as bar:
             for _ in pool.embed(parts, workers):
                 bar.update()
 
@@ -218,7 +217,6 @@ class _Worker:
             text, and the arguments of `ElmoEmbedder` and `CorpusEmbedder`.
         """
         folder, packages, self._text, model, self._options = arguments
-        common_logging.FILE_FRIENDLY_LOGGING = True  # no progress bars in Ray's logs
         with suppress(FileNotFoundError):  # Absolute paths don't need it.
             os.chdir(folder)
         for package in packages:
@@ -228,5 +226,8 @@ class _Worker:
     def embed(self, shard: int, path: str) -> None:
         """Embed a shard, or what is missing of it."""
         corpus_embedder = CorpusEmbedder(self._embedder, shard_index=shard, **self._options)
-        with open_lines(self._text, ConfigurationError) as lines:
+        with (
+            open_lines(self._text, ConfigurationError) as lines,
+            progress_of_command(quiet=True),  # Ray's logs need no bars.
+        ):
             corpus_embedder.embed(lines, path, resume=True)

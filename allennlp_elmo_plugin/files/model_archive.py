@@ -35,6 +35,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     model_folders,
 )
 from allennlp_elmo_plugin.files.whole_file import DISK_FULL
+from allennlp_elmo_plugin.progress import step_bar
 
 # Limits of the files in an archive, and of the size of a file's long header.
 _MAX_MEMBERS = 10_000
@@ -84,8 +85,11 @@ class _Decompressed:
     The contents of a gzip file, up to as many bytes as its size allows.
     """
 
-    def __init__(self, file: IO[bytes], source: str) -> None:
+    def __init__(self, file: IO[bytes], source: str, update: Callable[[int], Any]) -> None:
         self._file = gzip.GzipFile(fileobj=file)
+        self._compressed = file
+        self._n_read = 0
+        self._update = update
         self._source = source
         self._n_left = allowance(os.fstat(file.fileno()).st_size)
 
@@ -93,6 +97,9 @@ class _Decompressed:
         data = self._file.read(n_bytes)
         self.check(len(data))
         self._n_left -= len(data)
+        n_read = self._compressed.tell()
+        self._update(n_read - self._n_read)
+        self._n_read = n_read
         return data
 
     def check(self, n_bytes: int) -> None:
@@ -233,14 +240,17 @@ def unpacked_files(path: str, source: str, is_wanted: Callable[[str], bool]) -> 
 def _unpack_tar(
     file: IO[bytes], folder: Path, source: str, is_wanted: Callable[[str], bool]
 ) -> None:
-    stream = _Decompressed(file, source)
-    opened: Any = stream
-    with tarfile.open(fileobj=opened, mode="r|", tarinfo=_Member) as archive:
-        for member in _members(archive, source):
-            stream.check(member.size)
-            _unpack(archive, member, folder, source, is_wanted)
-    while stream.read(_CHUNK_BYTES):
-        pass  # to the checksum at the end
+    with step_bar(
+        f"unpacking {os.path.basename(source)}", os.fstat(file.fileno()).st_size
+    ) as update:
+        stream = _Decompressed(file, source, update)
+        opened: Any = stream
+        with tarfile.open(fileobj=opened, mode="r|", tarinfo=_Member) as archive:
+            for member in _members(archive, source):
+                stream.check(member.size)
+                _unpack(archive, member, folder, source, is_wanted)
+        while stream.read(_CHUNK_BYTES):
+            pass  # to the checksum at the end
 
 
 def _unpack_zip(
@@ -261,19 +271,21 @@ def _unpack_zip(
         n_bytes = sum(member.file_size for member in wanted)
         if n_bytes > allowance(os.fstat(file.fileno()).st_size):
             raise _too_large(source)
-        for member in wanted:
-            name = posixpath.normpath(member.filename)
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG):
-                raise _no_file(source, name)
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise _Refused(
-                    f"{source}: '{shown(name, 200)}' in it is compressed in a way that is not "
-                    "read; pack it with the method deflate, or without compression"
-                )
-            if (folder / name).exists():
-                raise _Refused(f"{source}: has '{shown(name, 200)}' twice; remove one")
-            _write(folder / name, archive.open(member), member.file_size)
+        with step_bar(f"unpacking {os.path.basename(source)}", n_bytes) as update:
+            for member in wanted:
+                name = posixpath.normpath(member.filename)
+                kind = stat.S_IFMT(member.external_attr >> 16)
+                if kind not in (0, stat.S_IFREG):
+                    raise _no_file(source, name)
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise _Refused(
+                        f"{source}: '{shown(name, 200)}' in it is compressed in a way that is not "
+                        "read; pack it with the method deflate, or without compression"
+                    )
+                if (folder / name).exists():
+                    raise _Refused(f"{source}: has '{shown(name, 200)}' twice; remove one")
+                _write(folder / name, archive.open(member), member.file_size)
+                update(member.file_size)
 
 
 def _members(archive: tarfile.TarFile, source: str) -> Iterator[tarfile.TarInfo]:

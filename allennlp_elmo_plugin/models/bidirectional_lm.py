@@ -358,12 +358,19 @@ class BidirectionalLanguageModel(Model):
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
+    def n_words(self) -> int:
+        """
+        Return how many words, line ends included, all processes have read since the metrics were
+        reset.
+        """
+        return int(self._perplexities["forward"].n_tokens)
+
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`.
         """
-        self.n_predicted_words = self._perplexities["forward"].n_tokens
+        self.n_predicted_words = self.n_words()
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
             for direction, perplexity in self._perplexities.items()

@@ -1,10 +1,10 @@
 """The predictor for the language model: probabilities of sentences."""
 
-import codecs
 import locale
 import math
 import reprlib
-from typing import Any, Dict, List
+import sys
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -24,6 +24,11 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.text_lines import split_words
 
+_LINES = (
+    'each line is a sentence, {"sentence": "..."} or {"tokens": [...]}; with --predictor-args '
+    "'{\"plain_text\": true}' each is a sentence, whatever it starts with"
+)
+
 
 @Predictor.register("bidirectional_lm")
 class BidirectionalLanguageModelPredictor(Predictor):
@@ -31,11 +36,11 @@ class BidirectionalLanguageModelPredictor(Predictor):
     Computes how likely sentences are under a `bidirectional_lm`: the log probability and perplexity
     of each in either direction, and the log probability of every token.
 
-        allennlp predict model.tar.gz sentences.jsonl
+        allennlp predict model.tar.gz sentences.txt
 
-    A line of input is a JSON object, `{"sentence": "its words"}`, split at ASCII white space as the
-    dataset reader does, or `{"tokens": ["its", "words"]}`. With `--predictor-args
-    '{"plain_text": true}'` it is the sentence itself. AllenNLP skips blank lines.
+    A line of input is a sentence, split at ASCII white space as the dataset reader does. A line
+    that starts with `{` is a JSON object, `{"sentence": "its words"}` or
+    `{"tokens": ["its", "words"]}`. AllenNLP skips blank lines.
 
     For each sentence the LSTM states start from zero, whereas training and `allennlp evaluate`
     carry them from sentence to sentence. So the numbers don't depend on what else is in the file,
@@ -46,8 +51,9 @@ class BidirectionalLanguageModelPredictor(Predictor):
     model : `BidirectionalLanguageModel`
     dataset_reader : `DatasetReader`
         Not used, since sentences don't come in windows here.
-    plain_text : `bool`, optional (default = `False`)
-        Whether lines are sentences, not JSON.
+    plain_text : `bool`, optional (default = `None`)
+        `true` if all lines are sentences, also those that start with `{`; `false` if all are JSON
+        (`--predictor-args '{"plain_text": true}'`).
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
         model: Model,
         dataset_reader: DatasetReader,
         frozen: bool = True,
-        plain_text: bool = False,
+        plain_text: Optional[bool] = None,
     ) -> None:
         if not hasattr(model, "bilm"):
             raise ConfigurationError(
@@ -74,21 +80,30 @@ class BidirectionalLanguageModelPredictor(Predictor):
         return self.predict_json({"sentence": sentence})
 
     def load_line(self, line: str) -> JsonDict:
-        if self.plain_text:
-            return {"sentence": line}
+        plain_text = self.plain_text
+        if plain_text is None:
+            # No text has the latter; it is the words of a sentence as a list.
+            plain_text = not line.lstrip().startswith(("{", '["'))
+        if plain_text:
+            return {"sentence": line.strip()}
         try:
             return super().load_line(line)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
-                f"{reprlib.repr(line)} is not a JSON object ({error}); each line is "
-                '{"sentence": "..."} or {"tokens": [...]}, or with plain_text the sentence itself'
+                f"{reprlib.repr(line)} is not a JSON object ({error}); {_LINES}"
             ) from None
 
     def dump_line(self, outputs: JsonDict) -> str:
+        """Return JSON with readable letters, where they can be written."""
+        line = to_json(outputs, indent=None) + "\n"
         # AllenNLP opens its output file in the encoding of the locale.
-        if codecs.lookup(locale.getpreferredencoding(False)).name != "utf-8":
+        encodings = [locale.getpreferredencoding(False), getattr(sys.stdout, "encoding", None)]
+        try:
+            for encoding in filter(None, encodings):
+                line.encode(encoding)
+        except UnicodeEncodeError:
             return super().dump_line(outputs)
-        return to_json(outputs, indent=None) + "\n"
+        return line
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         """
@@ -192,10 +207,7 @@ def _tokens(inputs: JsonDict) -> List[str]:
         return tokens
     sentence = inputs.get("sentence") if isinstance(inputs, dict) else None
     if not isinstance(sentence, str):
-        raise ConfigurationError(
-            f'{reprlib.repr(inputs)} has no sentence; each line is {{"sentence": "..."}} or '
-            '{"tokens": [...]}, or with plain_text the sentence itself'
-        )
+        raise ConfigurationError(f"{reprlib.repr(inputs)} has no sentence; {_LINES}")
     try:
         return split_words(sentence.encode("utf-8"))
     except UnicodeEncodeError as error:

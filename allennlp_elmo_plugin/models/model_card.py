@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 # The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 _TO_FILL_IN = "(to be filled in by the author)"
+_TO_COMPLETE = "## Language, data and licence\n\n" + "\n".join(
+    f"- {field}: {_TO_FILL_IN}"
+    for field in ("Language", "Training text", "Tokenisation", "Licence", "Author")
+)
 
 
 class Training(NamedTuple):
@@ -118,13 +122,41 @@ def model_card(
         _perplexities(training.metrics),
         "## Training",
         *_training(training.config),
-        "## Language, data and licence",
-        "\n".join(
-            f"- {field}: {_TO_FILL_IN}"
-            for field in ("Language", "Training text", "Tokenisation", "Licence", "Author")
-        ),
+        _TO_COMPLETE,
         "## Use",
         _use(name, model.options, precision),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def hub_card(name: str, training: Training) -> str:
+    """
+    Return the model card of an archive for the Hugging Face Hub, in Markdown.
+
+    # Parameters
+
+    name : `str`
+        The repository.
+    training : `Training`
+    """
+    kind = training.config.get("model", {}).get("type", "")
+    is_language_model = kind == "bidirectional_lm"
+    command = "allennlp predict hf://{} {}".format(
+        shlex.quote(name), "sentences.txt" if is_language_model else "sentences.jsonl"
+    )
+    parts = [
+        "---\nlibrary_name: allennlp\ntags:\n- allennlp\n- elmo\n---",
+        f"# {_escaped(name)}",
+        "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), "
+        "as an archive of AllenNLP with allennlp_elmo_plugin."
+        if is_language_model
+        else f"A model of AllenNLP (`{_escaped(kind)}`), with allennlp_elmo_plugin.",
+        *(["## Perplexity", _perplexities(training.metrics)] if is_language_model else []),
+        "## Training",
+        *_training(training.config),
+        _TO_COMPLETE,
+        "## Use",
+        f"```bash\n{command}\n```",
     ]
     return "\n\n".join(parts) + "\n"
 

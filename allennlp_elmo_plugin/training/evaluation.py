@@ -14,6 +14,7 @@ from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
 from allennlp.training import util as training_util
 
+from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 
 # AllenNLP's own, which the plugin replaces under their names.
@@ -114,7 +115,7 @@ class LanguageModelEvaluator(SimpleEvaluator):
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         model.eval()
-        with _agreeing_loss(model):
+        with _agreeing_loss(model), titled_bars("evaluation", data_loader):
             metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
         if hasattr(model, "training_state"):
             text = Path(str(getattr(data_loader, "data_path", "text"))).name

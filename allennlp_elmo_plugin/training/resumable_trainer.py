@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import re
+import time
 import uuid
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
@@ -21,6 +22,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.progress import Title, titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
@@ -335,12 +337,20 @@ class ResumableTrainer(GradientDescentTrainer):
             return {}
         if self._progress.recovered:
             self._continue_epoch()
-        metrics = super()._train_epoch(epoch)
+        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}") as title:
+            self._progress.show_rate(title, self.model.n_words())
+            metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
         for name, total in self._progress.sums.items():
             metrics[name] = float(dist_reduce_sum(total) / n_batches)
         self._progress.sums = {}
         return metrics
+
+    def _validation_loss(self, epoch: int) -> Tuple[float, Optional[float], int]:
+        if self._progress is None:
+            return super()._validation_loss(epoch)
+        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}, validation"):
+            return super()._validation_loss(epoch)
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
         n_completed = self._start_after_epochs_completed
@@ -400,6 +410,11 @@ class _Progress(TrainerCallback):
         self.metrics: Dict[str, Any] = {}
         self.recovered = False
 
+    def show_rate(self, title: Title, n_words: int) -> None:
+        """Show words/s from now on, after `n_words` of the epoch, on the average of the epoch."""
+        # Not among the metrics, which don't depend on the speed of the machine.
+        self._title, self._n_words, self._start = title, n_words, time.monotonic()
+
     def on_batch(
         self,
         trainer: GradientDescentTrainer,
@@ -420,6 +435,10 @@ class _Progress(TrainerCallback):
                 total = self.sums.get(name, 0.0) + batch_metrics[f"batch_{name}"]
                 self.sums[name] = total
                 batch_metrics[name] = float(total / batch_number)
+        model: Any = trainer.model
+        n_words = model.n_words() - self._n_words
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        self._title.note = f"{n_words / seconds:,.0f} words/s"
 
     def on_epoch(
         self,

@@ -23,31 +23,26 @@ class TokenPerplexity(Metric):
     ) -> None:
         """Add the summed negative log likelihood, in nats, of so many tokens."""
         self._total += dist_reduce_sum(float(loss))
-        self._n_tokens += dist_reduce_sum(n_tokens)
+        self.n_tokens += dist_reduce_sum(n_tokens)
 
     def get_metric(self, reset: bool = False) -> float:
         """Return the perplexity; 0 if no token was seen, infinity where a float can't hold it."""
         perplexity = 0.0
-        if self._n_tokens:
-            loss = self._total / self._n_tokens
+        if self.n_tokens:
+            loss = self._total / self.n_tokens
             perplexity = math.exp(loss) if loss < 700 else math.inf
         if reset:
             self.reset()
         return perplexity
 
-    @property
-    def n_tokens(self) -> int:
-        """The number of tokens since the last `reset`."""
-        return int(self._n_tokens)
-
     def state_dict(self) -> Dict[str, float]:
         """Return the sums since the last `reset`."""
-        return {"total": self._total, "n_tokens": self._n_tokens}
+        return {"total": self._total, "n_tokens": self.n_tokens}
 
     def load_state_dict(self, state: Dict[str, float]) -> None:
         """Restore what `state_dict` returned."""
-        self._total, self._n_tokens = state["total"], state["n_tokens"]
+        self._total, self.n_tokens = state["total"], state["n_tokens"]
 
     def reset(self) -> None:
         self._total = 0.0
-        self._n_tokens = 0.0
+        self.n_tokens = 0.0

@@ -5,6 +5,7 @@ from typing import Any, Dict
 from allennlp.commands.train import TrainModel
 from allennlp.common.util import is_distributed
 
+from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.evaluation import evaluate
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
@@ -34,9 +35,9 @@ class TrainingLoop(TrainModel):
             and hasattr(self.model, "training_state")
         ):
             trainer: Any = self.trainer
-            found = evaluate(
-                self.model, self.evaluation_data_loader, trainer.cuda_device, self.batch_weight_key
-            )
+            loader = self.evaluation_data_loader
+            with titled_bars("test", loader):
+                found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics

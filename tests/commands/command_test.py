@@ -29,7 +29,7 @@ COMMANDS = [
 
 
 def arguments(**keywords: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"debug": False, "packages": [], **keywords})
+    return argparse.Namespace(**{"debug": False, "quiet": False, "packages": [], **keywords})
 
 
 def fail(error: BaseException, capsys: Any, status: Optional[int] = 2) -> str:
@@ -310,7 +310,7 @@ PROGRAM = """if True:
     "file_name, status, stdout, stderr",
     [
         ("missing", 2, "started\n", r"error: missing does not exist .*\n"),
-        ("text", 141, None, r"\rcounting words:   0%.*\rcounting words: 100%.*\n"),
+        ("text", 141, None, r"counting words: 100%.*\n"),
     ],
     ids=["a mistake", "nobody reads on"],
 )

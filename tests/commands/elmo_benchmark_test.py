@@ -9,7 +9,6 @@ from typing import Any, Dict, List
 import pytest
 import torch
 from allennlp.commands import main
-from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
 
@@ -55,7 +54,6 @@ def test_what_plugins_print_is_shown_with_debug(
     def import_with_noise() -> None:
         print("noise", file=sys.stderr)
 
-    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
     monkeypatch.setattr("allennlp.common.plugins.import_plugins", import_with_noise)
     monkeypatch.setattr(elmo_benchmark, "benchmark", lambda *args, **kwargs: "table")
     arguments = ["--tasks", "sst5", "--elmo", "e", "--data", "d", "--output", "o"]
@@ -68,13 +66,14 @@ def test_what_plugins_print_is_shown_with_debug(
 def test_command(
     elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
     arguments = ["--tasks", "sst5,ner", "--elmo", elmo, "--data", str(data), "--seeds", "2"]
     arguments += ["--output", str(tmp_path / "out"), "-o", json.dumps({"trainer.num_epochs": 2})]
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-benchmark", *arguments])
     main()
-    printed = capsys.readouterr().out
-    assert "8 of 8: ner_made baseline, seed 2" in printed and "about 0 min left" in printed
+    printed, progress = capsys.readouterr()
+    # Without a terminal, a line for each training.
+    assert len(progress.splitlines()) == 8
+    assert "8 of 8: ner_made baseline, seed 2" in progress and "about 0 min left" in progress
     assert "| sst5 | accuracy |" in printed and "| +3.30 | 2 |" in printed
     assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in printed
 

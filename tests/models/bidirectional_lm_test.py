@@ -174,7 +174,7 @@ class TestEvaluation:
         n_pairs = 455
         metrics = _run(model, batches)
         for metric in model._perplexities.values():
-            assert metric._n_tokens == 0
+            assert metric.n_tokens == 0
         totals = {"": 0, "_reverse": 0}
         for batch in batches:
             for suffix in totals:

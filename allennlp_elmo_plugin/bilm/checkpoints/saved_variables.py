@@ -40,6 +40,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     has_checkpoint,
 )
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.progress import step_bar
 
 PathLike = Union[str, "os.PathLike[str]"]
 Shapes = Mapping[str, Tuple[int, ...]]
@@ -523,26 +524,30 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], variables: SavedVaria
     """
     parameters = model.state_dict(keep_vars=True)
     loaded: Dict[int, torch.Tensor] = {}
-    for dataset in table:
-        targets = {part.parameter: parameters[part.parameter] for part in dataset.parts}
-        for name, parameter in targets.items():
-            if id(parameter) not in loaded:
-                loaded[id(parameter)] = torch.empty(
-                    parameter.shape, dtype=torch.float32, device="cpu"
-                )
-                loaded[id(parameter)][:1] = 0.0  # the row of the padding, which is in no file
-            targets[name] = loaded[id(parameter)]
-        out = next(iter(targets.values())).numpy() if dataset.is_parameter else None
-        for start, block in variables.blocks(dataset.name, out):
-            values = torch.from_numpy(block)
-            # The sum of NaN or infinity is not finite either, and takes a tenth of the time.
-            if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
-                raise ValueError(
-                    f"{variables.file_of(dataset.name)}: the variable {dataset.name!r} contains "
-                    "NaN or infinity; get the file again, or export the model again"
-                )
-            if out is None:
-                dataset.set(targets, values, start)
+    table = list(table)
+    n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
+    with step_bar(f"reading {os.path.basename(variables.source)}", n_bytes) as update:
+        for dataset in table:
+            targets = {part.parameter: parameters[part.parameter] for part in dataset.parts}
+            for name, parameter in targets.items():
+                if id(parameter) not in loaded:
+                    loaded[id(parameter)] = torch.empty(
+                        parameter.shape, dtype=torch.float32, device="cpu"
+                    )
+                    loaded[id(parameter)][:1] = 0.0  # the row of the padding, which is in no file
+                targets[name] = loaded[id(parameter)]
+            out = next(iter(targets.values())).numpy() if dataset.is_parameter else None
+            for start, block in variables.blocks(dataset.name, out):
+                values = torch.from_numpy(block)
+                # The sum of NaN or infinity is not finite either, and takes a tenth of the time.
+                if not bool(values.sum().isfinite()) and not bool(values.isfinite().all()):
+                    raise ValueError(
+                        f"{variables.file_of(dataset.name)}: the variable {dataset.name!r} "
+                        "contains NaN or infinity; get the file again, or export the model again"
+                    )
+                if out is None:
+                    dataset.set(targets, values, start)
+                update(block.nbytes)
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is None or id(parameter) not in loaded:

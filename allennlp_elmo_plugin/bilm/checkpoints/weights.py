@@ -2,6 +2,7 @@
 Read weights.hdf5 in the published layout into a model, and write it and softmax.hdf5 from one.
 """
 
+import math
 import os
 from typing import Iterable, Union
 
@@ -16,6 +17,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables,
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
+from allennlp_elmo_plugin.progress import step_bar
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -68,7 +70,10 @@ def _write(
     import h5py
 
     parameters = model.state_dict()
+    table = list(table)
+    n_numbers = sum(math.prod(dataset.shape) for dataset in table)
     with (
+        step_bar(f"writing {os.path.basename(path)}", 4 * n_numbers) as update,
         whole_file(path) as staged,
         LateErrorFile(staged) as file,
         h5py.File(file, "w") as weight_file,
@@ -80,3 +85,4 @@ def _write(
                     f"{dataset.name!r} has numbers beyond those of float16 (65,504); write float32"
                 )
             weight_file.create_dataset(dataset.name, data=values.numpy(), dtype=dtype)
+            update(4 * values.numel())

@@ -9,6 +9,7 @@ from allennlp.common.util import dump_metrics
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.training.evaluation import evaluate
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,9 @@ class InitialValidationCallback(TrainerCallback):
             return
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
-        metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
+        loader = trainer._validation_data_loader
+        with titled_bars("validation before training", loader):
+            metrics = evaluate(trainer.model, loader, trainer.cuda_device)
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():

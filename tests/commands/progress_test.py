@@ -1,0 +1,77 @@
+"""What the commands show of their progress."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from allennlp.commands import main
+from allennlp.common import logging as common_logging
+
+from allennlp_elmo_plugin import progress
+from tests.support.bilm_tf import REFERENCE
+
+COMMANDS = [
+    ("elmo-vocab text -o vocab", ["counting words", "making the vocabulary"]),
+    (
+        f"elmo-import {REFERENCE}/checkpoint imported --vocab-file {REFERENCE}/data/vocab.txt",
+        # The language model and its softmax are read one after the other.
+        ["reading model.ckpt-30"] * 2 + ["packing model.tar.gz"] + ["reading Adagrad"] * 2,
+    ),
+    (
+        "elmo-export imported/model.tar.gz exported",
+        ["unpacking model.tar.gz", "reading weights.th"]
+        + ["writing weights.hdf5", "writing softmax.hdf5"],
+    ),
+    (
+        "elmo-export imported/model.tar.gz exported.zip --zip",
+        ["unpacking model.tar.gz", "reading weights.th", "writing model.hdf5"],
+    ),
+    (
+        "elmo text 0.hdf5 --top --num-shards 2 --shard-index 0 --options-file exported.zip",
+        ["unpacking exported.zip", "reading model.hdf5", "embedding"],
+    ),
+    (
+        "elmo text 1.hdf5 --top --num-shards 2 --shard-index 1 --options-file exported",
+        ["reading weights.hdf5", "embedding"],
+    ),
+    (
+        "elmo text 1.hdf5 --top --num-shards 2 --shard-index 1 --options-file exported --resume",
+        ["reading weights.hdf5", "comparing text"],
+    ),
+    ("elmo-merge all.hdf5 0.hdf5 1.hdf5", ["merging"]),
+]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_commands(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_STEPS", 0.0)
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("the cat sees a letter\nno\n", encoding="utf-8")
+    for line, expected in COMMANDS:
+        option = ["--quiet"] if quiet else []
+        monkeypatch.setattr(sys, "argv", ["allennlp", *line.split(), *option])
+        main()
+        printed, shown = capsys.readouterr()
+        assert "ritten to" in printed
+        found: List[str] = re.findall(r"^(.+): 100%\|#+\| .+\n", shown, re.MULTILINE)
+        assert found == ([] if quiet else expected), line
+        assert shown.count("\n") == len(found)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge"]
+    + ["elmo-benchmark", "elmo-probe"],
+)
+def test_quiet_is_an_option_of_all(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["allennlp", command, "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "-q, --quiet" in capsys.readouterr().out
