@@ -53,25 +53,29 @@ def main() -> None:
         x, y = points[start : start + len(group)].T
         start += len(group)
         axes.scatter(x, y, color=color, label=sense, s=18)
-        # Towards the middle, and not over each other.
-        side = -1 if x.mean() > 0 else 1
-        lowest = -np.inf
-        for i in np.argsort(y):
-            lowest = max(y[i], lowest + 0.06 * np.ptp(points[:, 1]))
+        # The sentences in a column beside their points, from the highest point to the lowest.
+        side = 1 if x.mean() > 0 else -1
+        edge = x.max() if side > 0 else x.min()
+        for height, i in zip(np.linspace(0.9, 0.1, len(group)), np.argsort(-y)):
             axes.annotate(
                 group[i],
-                (x[i], lowest),
-                (5 * side, 0),
-                textcoords="offset points",
+                (x[i], y[i]),
+                (edge + side * 0.12 * np.ptp(points[:, 0]), height),
+                textcoords=("data", "axes fraction"),
                 color=color,
                 va="center",
-                ha="right" if side < 0 else "left",
+                ha="left" if side > 0 else "right",
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": color,
+                    "linewidth": 0.4,
+                    "relpos": ((1 - side) / 2, 0.5),
+                },
             )
     axes.set_title(f'Vectors of "{WORD}" in twelve sentences (tiny, second LSTM layer)')
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.margins(x=0.06, y=0.1)
-    axes.legend(title="meaning", loc="upper right")
+    axes.axis("off")
+    axes.margins(x=0.65, y=0.1)
+    figure.legend(loc="outside lower center", ncols=2)
     figure.savefig(sys.argv[1], metadata={"Date": None})
 
 

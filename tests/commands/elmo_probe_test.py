@@ -70,7 +70,7 @@ def test_without_matplotlib(arguments: List[str], monkeypatch: pytest.MonkeyPatc
     [
         (["--task", "ner"], "argument --task: invalid choice: 'ner'"),
         (["--elmo", "nowhere"], "--elmo nowhere: "),
-        (["--elmo", "elmo/options.json"], "--elmo elmo/options.json: "),
+        (["--elmo", "elmo/missing.json"], "--elmo elmo/missing.json: "),
         (["--train", "nowhere"], "nowhere does not exist"),
         (["--test", "elmo/weights.hdf5"], "elmo/weights.hdf5, line 1: byte 0x89 is not UTF-8"),
         (["--output", "train"], "train is a file, not a folder"),
