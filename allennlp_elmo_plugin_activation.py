@@ -180,8 +180,10 @@ def _module_of_elmo() -> str:
 
 
 def _device() -> str:
-    import torch
-
+    try:
+        import torch
+    except Exception as error:  # ImportError, or OSError where a library is missing
+        return f"unknown, because torch does not start: {error}"
     if torch.cuda.is_available():
         return ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     return f"CPU with {os.cpu_count()} cores; torch finds no GPU"

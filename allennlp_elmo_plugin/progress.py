@@ -171,9 +171,10 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
 def bar_of_allennlp(*args: Any, **settings: Any) -> Any:
     """Make a bar in place of `allennlp.common.tqdm.Tqdm.tqdm`."""
     title = _title.get() or Title("", None, True)
+    settings.update(zip(("iterable", "desc", "total", "leave"), args))
     description = ", ".join(filter(None, [title.text, settings.pop("desc", None)]))
     settings = {"total": title.total, "leave": title.leave, **settings, "desc": description}
-    return _Bar(*args, title=title, **settings)
+    return _Bar(title=title, **settings)
 
 
 @contextmanager

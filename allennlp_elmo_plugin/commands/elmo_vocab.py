@@ -138,8 +138,8 @@ def make_vocabulary(
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
     with output_folder(output, _OUTPUTS, force) as folder:
-        name = paths if isinstance(paths, (str, os.PathLike)) else ", ".join(map(str, paths))
-        check = TextCheck(os.fspath(name))
+        paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        check = TextCheck(", ".join(os.fspath(path) for path in paths))
         counts, n_sentences = count_words(find_files(paths), encoding_errors, check)
         if not counts:
             raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")

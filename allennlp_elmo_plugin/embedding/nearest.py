@@ -4,7 +4,7 @@ A word in its contexts: which of its occurrences in a text have vectors like tha
 
 import random
 from collections import Counter
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy
 from allennlp.common.checks import ConfigurationError
@@ -163,11 +163,12 @@ def _places_in_query(word: str, query: List[str]) -> List[_Place]:
 def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place]:
     """
     Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
-    with the same result each time. Of sentences that are the same, the first one counts.
+    with the same result each time. Of sentences that are the same, one counts.
     """
     if isinstance(sentences, str):
         check_sentences(sentences)
     sample: List[_Place] = []
+    keys: Set[Any] = set()  # of the sample
     generator = random.Random(0)
     n_found, n_words = 0, 0
     other_forms: Counter = Counter()
@@ -182,11 +183,15 @@ def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place
             continue
         check_sentences([sentence])
         for position in [i for i, each in enumerate(sentence) if each == word]:
-            n_found += 1
             place = _Place.of(sentence, position, number)
+            if place.key in keys:
+                continue
+            n_found += 1
             if len(sample) < size:
                 sample.append(place)
+                keys.add(place.key)
             elif (index := generator.randrange(n_found)) < size:
+                keys.symmetric_difference_update((sample[index].key, place.key))
                 sample[index] = place
     if not n_words:
         raise ConfigurationError(f"there is no text in which to look for the word {word!r}")
@@ -198,10 +203,7 @@ def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place
         raise ConfigurationError(
             f"the word {word!r} is not in the text of {n_words:,} words; {hint}"
         )
-    distinct: Dict[Any, _Place] = {}
-    for place in sorted(sample, key=lambda place: (place.number, place.position)):
-        distinct.setdefault(place.key, place)
-    return list(distinct.values())
+    return sorted(sample, key=lambda place: (place.number, place.position))
 
 
 def _vectors(embedder: Embedder, places: Sequence[_Place]) -> Array:

@@ -27,8 +27,10 @@ from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
     OPTIONS_FILE,
+    SOFTMAX_FILE,
     WEIGHT_FILE,
     find_options_file,
+    find_vocabulary_file,
     find_weight_file,
     has_checkpoint,
     has_model,
@@ -247,13 +249,21 @@ def find_model(name: str) -> Iterator[Path]:
     if path == _BUNDLED and is_short_name(path):
         yield BUNDLED_MODEL
         return
-    if is_one_of_two_files(path) and os.path.isfile(path):
+    is_file = is_one_of_two_files(path) and os.path.isfile(path)
+    if is_file and os.path.basename(path) in (OPTIONS_FILE, WEIGHT_FILE):
         yield Path(path).parent
         return
-    if is_short_name(path) or (is_one_of_two_files(path) and _is_address(path)):
+    if is_file or is_short_name(path) or (is_one_of_two_files(path) and _is_address(path)):
         with tempfile.TemporaryDirectory() as folder:
             for file, own_name in zip(ElmoFiles.find(path), (OPTIONS_FILE, WEIGHT_FILE)):
                 os.symlink(os.path.abspath(file), os.path.join(folder, own_name))
+            if is_file:  # There may be files of other models, but one softmax and vocabulary.
+                parent = Path(path).parent
+                for other in (parent / SOFTMAX_FILE, find_vocabulary_file(parent)):
+                    if other is not None and other.is_file():
+                        link = Path(folder) / other.relative_to(parent)
+                        link.parent.mkdir(exist_ok=True)
+                        os.symlink(other.resolve(), link)
             with errors_that_name(name, Path(folder)):
                 yield Path(folder)
         return
@@ -303,7 +313,11 @@ def _beside(name: str, file_name: str, argument: str) -> Optional[str]:
     by_name = name_beside(name)
     if _is_address(name) or (by_name is not None and os.path.exists(by_name)):
         return by_name
-    return _find_in(os.path.dirname(name) or os.curdir, file_name, argument)
+    found = _find_in(os.path.dirname(name) or os.curdir, file_name, argument)
+    partner = None if found is None else name_beside(found)
+    if partner is not None and os.path.exists(partner) and not os.path.samefile(partner, name):
+        return None  # It belongs to another model.
+    return found
 
 
 def _is_checkpoint(path: str) -> bool:

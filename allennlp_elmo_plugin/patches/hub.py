@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any, List, Optional, Union
 
 import huggingface_hub
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import archival
 
-from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, CARD_FILE, METRICS_FILE
+from allennlp_elmo_plugin.files.model_file_names import (
+    ARCHIVE_FILE,
+    CARD_FILE,
+    CONFIG_FILE,
+    METRICS_FILE,
+)
 from allennlp_elmo_plugin.models.model_card import Training, hub_card
 from allennlp_elmo_plugin.progress import say
 
@@ -88,16 +94,21 @@ def push_to_hf(
 
 
 def _copy_run(run: Path, folder: Path) -> None:
-    if (run / ARCHIVE_FILE).exists():
-        _copy_archive(run / ARCHIVE_FILE, folder)
+    archive, best = run / ARCHIVE_FILE, run / "best.th"
+    # After an interruption and a recovery, the weights may be newer than the archive.
+    is_older = best.exists() and archive.exists() and best.stat().st_mtime > archive.stat().st_mtime
+    if archive.exists() and not is_older:
+        _copy_archive(archive, folder)
     else:
-        if not (run / "best.th").exists():
+        if not best.exists():
             raise ConfigurationError(
                 f"{run} has neither {ARCHIVE_FILE} nor best.th: give the folder of a training run "
                 "that has finished an epoch"
             )
         with tempfile.TemporaryDirectory() as made:
-            _copy_archive(archival.archive_model(run, "best.th", made), folder)
+            config = Params.from_file(str(run / CONFIG_FILE)).as_dict(quiet=True)
+            included = config.get("include_in_archive")
+            _copy_archive(archival.archive_model(run, "best.th", made, included), folder)
     for name in (METRICS_FILE, _LOGS):
         _copy(run / name, folder / name)
 

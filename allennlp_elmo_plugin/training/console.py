@@ -3,6 +3,7 @@ What `allennlp train` of a language model prints. The log in the folder of the r
 """
 
 import functools
+import json
 import logging
 import os
 from contextlib import contextmanager
@@ -12,17 +13,13 @@ from typing import Any, Iterator, Mapping
 from allennlp.common import logging as allennlp_logging
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.files.json_file import read_json_object
-
 # AllenNLP's own, which the plugin replaces under its name.
 _prepare_global_logging = allennlp_logging.prepare_global_logging
 
 # Packages that log the config, setting by setting, and the names of the parameters.
 _NOISY = tuple(f"allennlp.{name}." for name in ("commands", "common", "data", "models", "nn"))
-_NOISY_MESSAGES = (
-    "You provided a validation dataset but patience was set to None",  # as bilm-tf trains
-    "Worker ",  # memory usage
-)
+_NO_PATIENCE = "You provided a validation dataset but patience was set to None"  # as bilm-tf trains
+_MEMORY_OF_WORKER = "Worker "
 
 
 def is_language_model(config: Mapping[str, Any]) -> bool:
@@ -36,12 +33,16 @@ def is_language_model(config: Mapping[str, Any]) -> bool:
     return is_model or type_of("dataset_reader") == "truncated_bptt_lm"
 
 
+def _trains_language_model(config: Path) -> bool:
+    # As AllenNLP wrote it, perhaps with NaN
+    return is_language_model(json.loads(config.read_text(encoding="utf-8")))
+
+
 def _is_for_console(record: logging.LogRecord) -> bool:
-    if record.levelno > logging.WARNING:
-        return True
-    if str(record.msg).startswith(_NOISY_MESSAGES):
-        return False
-    return record.levelno == logging.WARNING or not record.name.startswith(_NOISY)
+    message = str(record.msg)
+    if record.levelno >= logging.WARNING:
+        return record.levelno > logging.WARNING or not message.startswith(_NO_PATIENCE)
+    return not record.name.startswith(_NOISY) and not message.startswith(_MEMORY_OF_WORKER)
 
 
 def _is_wanted() -> bool:
@@ -65,7 +66,7 @@ def prepare_global_logging(serialization_dir: Any, *args: Any, **kwargs: Any) ->
     """
     _prepare_global_logging(serialization_dir, *args, **kwargs)
     path = Path(serialization_dir, CONFIG_NAME)
-    if path.exists() and is_language_model(read_json_object(path)):
+    if path.exists() and _trains_language_model(path):
         _make_quiet()
 
 
@@ -91,7 +92,7 @@ def make_worker_quiet() -> None:
             path = Path(handler.baseFilename)
             config = path.with_name(CONFIG_NAME)
             if path.name.startswith("out_worker") and config.exists():
-                if is_language_model(read_json_object(config)):
+                if _trains_language_model(config):
                     _make_quiet()
 
 

@@ -66,6 +66,8 @@ def _n_samples(model: Any, n_words: int) -> int:
     """Return the number of negative samples that a config says; 0 if another file says it."""
     if not isinstance(model, dict) or model.get("type") != "bidirectional_lm":
         return 0
+    if model.get("pretrained_file") and model.get("num_samples") is None:
+        return 0  # The model chooses: the full softmax where the vocabulary is small.
     options = model.get("options")
     if not isinstance(options, dict):
         n_samples = model.get("num_samples")

@@ -115,7 +115,9 @@ class LanguageModelEvaluator(SimpleEvaluator):
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         model.eval()
-        with _agreeing_loss(model), titled_bars("evaluation", data_loader):
+        # Of others, the length may be costly, or not known.
+        data = data_loader if hasattr(model, "training_state") else None
+        with _agreeing_loss(model), titled_bars("evaluation", data):
             metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
         if hasattr(model, "training_state"):
             text = Path(str(getattr(data_loader, "data_path", "text"))).name

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
@@ -526,7 +527,7 @@ def _is_whole(path: str) -> bool:
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip() is None
-    except OSError:
-        raise  # The file can't be read.
+    except (OSError, SigTermReceived):
+        raise  # The file can't be read, or the process is to end.
     except Exception:  # Of any kind: anything may stand where the table of contents should be.
         return False

@@ -4,6 +4,7 @@ is stopped or can't start.
 """
 
 import functools
+import json
 import logging
 import os
 import shlex
@@ -17,7 +18,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import SigTermReceived
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
@@ -78,7 +78,7 @@ def _print_results(folder: Path) -> None:
     path = folder / METRICS_FILE
     if not path.exists():  # on another machine than the first
         return
-    metrics = read_json_object(path)
+    metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
     columns: Dict[str, Dict[str, Any]] = {}
     for heading, prefix in (
         ("training", "training_"),
