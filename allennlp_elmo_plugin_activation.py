@@ -79,7 +79,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return report(constants)
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return _ERROR
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+    return _ERROR
 
 
 def global_file() -> Path:
@@ -99,11 +101,26 @@ def activate(file: Path) -> None:
 
 
 def plugins_in(file: Path) -> List[str]:
-    """Return the plugins that a file names, read as AllenNLP reads it. It need not exist."""
+    """
+    Return the plugins that a file names, read as AllenNLP reads it. It need not exist.
+
+    # Raises
+
+    `ValueError` for a file that AllenNLP can't read, such as one in UTF-16.
+    """
     if not file.is_file():
         return []
-    with open(file, errors="replace") as lines:
-        return [line.strip() for line in lines if line.strip()]
+    try:
+        with open(file) as lines:
+            text = lines.read()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError(
+            f"{file}: is no text that AllenNLP can read, so that its commands fail or know no "
+            "plugin; save it as UTF-8, one plugin a line"
+        )
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def report(constants: Dict[str, Any]) -> int:

@@ -126,6 +126,16 @@ def test_a_file_that_cannot_be_written(folder: Path, capsys: Any) -> None:
     assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+@pytest.mark.parametrize("arguments", [[], ["--activate-here"]])
+def test_a_file_that_is_no_text(encoding: str, arguments: Any, capsys: Any) -> None:
+    written = f"{PLUGIN}\n".encode(encoding)
+    LOCAL_FILE.write_bytes(written)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"error: {LOCAL_FILE}: is no text")
+    assert LOCAL_FILE.read_bytes() == written
+
+
 def test_starts_without_allennlp_and_torch() -> None:
     """Importing them takes seconds."""
     imported = {

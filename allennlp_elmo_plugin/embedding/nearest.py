@@ -10,6 +10,7 @@ import numpy
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder, batches_by_length
+from allennlp_elmo_plugin.files.text_lines import split_words
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 
 MAX_OCCURRENCES = 1000
@@ -115,11 +116,12 @@ def nearest(
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes."""
-    if not isinstance(word, str) or not word or word.split() != [word]:
+    if not isinstance(word, str) or split_words(word.encode(errors="replace")) != [word]:
         raise ConfigurationError(f"got {word!r}, but one word is compared: give a word as a string")
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
-        if number < 1:
-            raise ConfigurationError(f"{name} is {number}; it must be at least 1")
+        least = _N_GROUPS if name == "max_occurrences" and not queries else 1
+        if number < least:
+            raise ConfigurationError(f"{name} is {number}; it must be at least {least}")
     if queries is not None:
         check_sentences(queries)
     asked = [place for query in queries or [] for place in _places_in_query(word, query)]

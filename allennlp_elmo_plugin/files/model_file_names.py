@@ -64,14 +64,19 @@ def find_options_file(folder: Path) -> Optional[Path]:
 
 def find_weight_file(folder: Path) -> Optional[Path]:
     """
-    Return the HDF5 weights in a folder: weights.hdf5, or model.hdf5; or, with `NAME_options.json`,
-    `NAME_weights.hdf5`; or the only HDF5 file, apart from those of a softmax and of Adagrad.
+    Return the HDF5 weights in a folder: with `NAME_options.json`, `NAME_weights.hdf5`; or
+    weights.hdf5, or model.hdf5; or the only HDF5 file that belongs to no other options, apart from
+    those of a softmax and of Adagrad.
 
     # Raises
 
     `ValueError` that names the files, if there are several.
     """
-    return _find(folder, _weight_names(folder), "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
+    found = _find(folder, _weight_names(folder), "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
+    options = None if found is None else name_beside(str(found))
+    if (folder / OPTIONS_FILE).exists() and options is not None and Path(options).exists():
+        return found if Path(options).name == OPTIONS_FILE else None
+    return found
 
 
 def is_one_of_two_files(name: str) -> bool:
@@ -84,8 +89,11 @@ def is_one_of_two_files(name: str) -> bool:
 def name_beside(name: str) -> Optional[str]:
     """
     Return the path or the address of the weights that belong to options, or the reverse, if the
-    names tell: `options.json` and `weights.hdf5`, `NAME_options.json` and `NAME_weights.hdf5`.
+    names tell: `options.json` and `weights.hdf5`, `NAME_options.json` and `NAME_weights.hdf5`, or
+    from `model.hdf5` to `options.json`.
     """
+    if posixpath.basename(name) == NLPL_WEIGHT_FILE:
+        return name[: -len(NLPL_WEIGHT_FILE)] + OPTIONS_FILE
     for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
         if name.endswith(own):
             return name[: -len(own)] + other
@@ -93,11 +101,9 @@ def name_beside(name: str) -> Optional[str]:
 
 
 def _weight_names(folder: Path) -> List[str]:
-    names = [WEIGHT_FILE, NLPL_WEIGHT_FILE]
     options = _names(folder, f"*{OPTIONS_FILE}")
-    if len(options) == 1 and options != [OPTIONS_FILE]:
-        names.append(options[0][: -len(OPTIONS_FILE)] + WEIGHT_FILE)
-    return names
+    of_options = [name[: -len(OPTIONS_FILE)] + WEIGHT_FILE for name in options]
+    return [*(of_options if len(options) == 1 else []), WEIGHT_FILE, NLPL_WEIGHT_FILE]
 
 
 def find_vocabulary_file(folder: Path) -> Optional[Path]:

@@ -26,6 +26,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
+    ADAGRAD_FILE,
     OPTIONS_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
@@ -151,7 +152,13 @@ class ElmoFiles(NamedTuple):
         found = find_file(weight_file, WEIGHT_FILE, "weight_file")
         if is_archive(found):
             return cls(found, found)
-        options_file = _beside(weight_file, OPTIONS_FILE, "weight_file") or options_file
+        beside = _beside(weight_file, OPTIONS_FILE, "weight_file")
+        if beside is not None:
+            try:
+                return cls(find_file(beside, OPTIONS_FILE, "options_file"), found)
+            except ConfigurationError:
+                if options_file is None or not _is_address(beside):
+                    raise  # Otherwise it is AllenNLP's default that belongs to these weights.
         if options_file is None:
             raise ConfigurationError(
                 f"weight_file {weight_file!r} needs its options_file: there is no {OPTIONS_FILE} "
@@ -250,7 +257,7 @@ def find_model(name: str) -> Iterator[Path]:
         yield BUNDLED_MODEL
         return
     is_file = is_one_of_two_files(path) and os.path.isfile(path)
-    if is_file and os.path.basename(path) in (OPTIONS_FILE, WEIGHT_FILE):
+    if is_file and _means_its_folder(path):
         yield Path(path).parent
         return
     if is_file or is_short_name(path) or (is_one_of_two_files(path) and _is_address(path)):
@@ -313,11 +320,24 @@ def _beside(name: str, file_name: str, argument: str) -> Optional[str]:
     by_name = name_beside(name)
     if _is_address(name) or (by_name is not None and os.path.exists(by_name)):
         return by_name
-    found = _find_in(os.path.dirname(name) or os.curdir, file_name, argument)
-    partner = None if found is None else name_beside(found)
+    folder = os.path.dirname(name) or os.curdir
+    found = _find_in(folder, file_name, argument)
+    if found is None:
+        return None
+    # It may belong to another model: by its name, or as the only weights beside several options.
+    partner = name_beside(found)
+    if file_name == WEIGHT_FILE and (partner is None or not os.path.exists(partner)):
+        partner = _find_in(folder, OPTIONS_FILE, argument)
     if partner is not None and os.path.exists(partner) and not os.path.samefile(partner, name):
-        return None  # It belongs to another model.
+        return None
     return found
+
+
+def _means_its_folder(path: str) -> bool:
+    """Return whether options or weights are those of a folder that has no others."""
+    folder = Path(path).parent
+    names = {each.name for each in (*folder.glob(f"*{OPTIONS_FILE}"), *folder.glob("*.hdf5"))}
+    return names <= {OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, ADAGRAD_FILE}
 
 
 def _is_checkpoint(path: str) -> bool:

@@ -19,6 +19,7 @@ _prepare_global_logging = allennlp_logging.prepare_global_logging
 # Packages that log the config, setting by setting, and the names of the parameters.
 _NOISY = tuple(f"allennlp.{name}." for name in ("commands", "common", "data", "models", "nn"))
 _NO_PATIENCE = "You provided a validation dataset but patience was set to None"  # as bilm-tf trains
+_TRAINER = "allennlp.training.gradient_descent_trainer"
 _MEMORY_OF_WORKER = "Worker "
 
 
@@ -42,7 +43,8 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     message = str(record.msg)
     if record.levelno >= logging.WARNING:
         return record.levelno > logging.WARNING or not message.startswith(_NO_PATIENCE)
-    return not record.name.startswith(_NOISY) and not message.startswith(_MEMORY_OF_WORKER)
+    is_memory = record.name == _TRAINER and message.startswith(_MEMORY_OF_WORKER)
+    return not record.name.startswith(_NOISY) and not is_memory
 
 
 def _is_wanted() -> bool:

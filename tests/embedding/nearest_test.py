@@ -122,6 +122,7 @@ def test_as_text() -> None:
         ("bank", TEXT, ["the bank"], "is the string 'the bank'"),
         ("river bank", TEXT, None, "got 'river bank', but one word"),
         ("", TEXT, None, "got '', but one word"),
+        ("\udce9", TEXT, None, r"got '\\udce9', but one word"),
         (["bank"], TEXT, None, r"got \['bank'\], but one word"),
     ],
 )
@@ -135,4 +136,16 @@ def test_mistakes(
 @pytest.mark.parametrize("name", ["n_nearest", "max_occurrences"])
 def test_numbers(embedder: ElmoEmbedder, name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be at least 1"):
-        embedder.nearest("bank", TEXT, **{name: 0})
+        embedder.nearest("bank", TEXT, [TEXT[0]], **{name: 0})
+
+
+def test_two_groups_need_two_occurrences(embedder: ElmoEmbedder) -> None:
+    with pytest.raises(ConfigurationError, match="max_occurrences is 1; it must be at least 2"):
+        embedder.nearest("bank", TEXT, max_occurrences=1)
+    assert embedder.nearest("bank", TEXT, [["a", "bank"]], max_occurrences=1)
+
+
+def test_other_spaces_are_parts_of_words(embedder: ElmoEmbedder) -> None:
+    word = "10\u00a0000"
+    (neighbours,) = embedder.nearest(word, [["about", word], ["over", word]], [[word]])
+    assert len(neighbours.nearest) == 2

@@ -18,6 +18,7 @@ from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
     elmo_sections,
+    find_model,
     local_files,
     local_path,
 )
@@ -173,6 +174,44 @@ class TestOneOfTheTwoFiles:
         files = (str(folder / "options.json"), str(folder / "model.hdf5"))
         assert ElmoFiles.find(files[0]) == files and ElmoFiles.find(files[1]) == files
 
+    @pytest.mark.parametrize(
+        "names, given, expected",
+        [
+            ("a_options.json a_weights.hdf5 options.json", "", None),
+            ("a_options.json a_weights.hdf5 options.json", "options.json", None),
+            ("a_options.json a_weights.hdf5 weights.hdf5", "", "a_options.json a_weights.hdf5"),
+            ("a_options.json a_weights.hdf5 weights.hdf5", "weights.hdf5", None),
+            ("a_options.json b_options.json c_weights.hdf5", "a_options.json", None),
+            ("a_options.json options.json c_weights.hdf5", "a_options.json", None),
+            ("a_options.json options.json model.hdf5", "a_options.json", None),
+            ("a_options.json options.json model.hdf5", "model.hdf5", "options.json model.hdf5"),
+        ],
+    )
+    def test_never_those_of_another_model(
+        self, tmp_path: Path, folder: Path, names: str, given: str, expected: Any
+    ) -> None:
+        several = tmp_path / "several"
+        several.mkdir()
+        for name in names.split():
+            own_name = "options.json" if name.endswith("json") else "weights.hdf5"
+            shutil.copyfile(folder / own_name, several / name)
+        path = str(several / given)
+        if expected is None:
+            errors = (ConfigurationError, OSError)
+            with pytest.raises(errors, match="options.json"):
+                ElmoFiles.find(path)
+            with pytest.raises(errors, match=r"options.json|weights.hdf5"):
+                with find_model(path) as found:
+                    read_pretrained(str(found))
+            return
+        files = [several / name for name in expected.split()]
+        assert ElmoFiles.find(path) == tuple(map(str, files))
+        if given:
+            with find_model(path) as found:
+                assert [
+                    (found / each).resolve() for each in ("options.json", "weights.hdf5")
+                ] == files
+
     def test_addresses(self, downloads: List[str]) -> None:
         options, weights = addresses_of("small")
         for arguments in ((options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)):
@@ -191,6 +230,19 @@ class TestOneOfTheTwoFiles:
         # The defaults of AllenNLP's token embedder, for own weights of the published size.
         ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
         assert downloads == [DEFAULT_OPTIONS_FILE]
+
+    def test_default_options_for_an_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def cached_path(address: str) -> str:
+            if address == "https://mine.org/options.json":
+                raise FileNotFoundError(address)
+            return address
+
+        monkeypatch.setattr(elmo_files, "cached_path", cached_path)
+        weights = "https://mine.org/weights.hdf5"
+        found = ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
+        assert found == (DEFAULT_OPTIONS_FILE, weights)
+        with pytest.raises(ConfigurationError, match="mine.org/options.json"):
+            ElmoFiles.find(None, weights)
 
     def test_a_wrong_path(self, folder: Path) -> None:
         for name in ("nowhere/options.json", "nowhere/weights.hdf5"):

@@ -31,9 +31,12 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
 def log() -> None:
     logging.getLogger("allennlp.common.params").info("a setting")
     logging.getLogger("allennlp.training.gradient_descent_trainer").info("Epoch 0/1")
+    logging.getLogger("allennlp.training.gradient_descent_trainer").info(
+        "Worker 0 memory usage: 1G"
+    )
     logging.getLogger("allennlp.common.util").warning("a warning")
     logging.getLogger("allennlp.common.util").error("an error")
-    logging.getLogger("my_package").info("of the user")
+    logging.getLogger("my_package").info("Worker of the user")
 
 
 @pytest.mark.parametrize(
@@ -66,13 +69,13 @@ def test_config_is_in_the_log_alone(
         allennlp_logging.prepare_global_logging(tmp_path)
     log()
     output = capsys.readouterr()
-    shown = [] if is_quiet else ["a setting"]
-    shown += ["Epoch 0/1", "a warning", "of the user"]
+    shown = ["Epoch 0/1"] if is_quiet else ["a setting", "Epoch 0/1", "Worker 0 memory usage: 1G"]
+    shown += ["a warning", "Worker of the user"]
     assert [line.rsplit(" - ")[-1] for line in output.out.splitlines()] == shown
     assert output.err.endswith("an error\n") and output.err.count("\n") == 1
     name = "out_worker0.log" if is_worker else "out.log"
     text = (tmp_path / name).read_text(encoding="utf-8")
-    assert "a setting" in text and len(text.splitlines()) == 5
+    assert "a setting" in text and len(text.splitlines()) == 6
 
 
 def test_before_the_log_of_the_run(root: logging.Logger, capsys: Any) -> None:
@@ -84,7 +87,7 @@ def test_before_the_log_of_the_run(root: logging.Logger, capsys: Any) -> None:
         "Epoch 0/1",
         "a warning",
         "an error",
-        "of the user",
+        "Worker of the user",
     ]
     log()
     assert "a setting" in capsys.readouterr().err
