@@ -77,6 +77,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         if file is not None:
             activate(file)
         return report(constants)
+    except BrokenPipeError:  # The reader of our output has closed it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """The program `allennlp-elmo-plugin`."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict
@@ -134,6 +135,15 @@ def test_a_file_that_is_no_text(encoding: str, arguments: Any, capsys: Any) -> N
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"error: {LOCAL_FILE}: is no text")
     assert LOCAL_FILE.read_bytes() == written
+
+
+def test_a_reader_that_stops_early() -> None:
+    command = [sys.executable, activation.__file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 2
 
 
 def test_starts_without_allennlp_and_torch() -> None:
