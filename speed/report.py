@@ -27,6 +27,10 @@ class Row:
         The value to reach.
     words_per_second, baseline_words_per_second : `float`, optional
         Ours and AllenNLP's.
+    floor_words_per_second : `float`, optional
+        If the matrix products were all that takes time; see `speed.floor`.
+    share_bar : `float`, optional
+        The share of the floor to reach.
     note : `str`, optional
     """
 
@@ -36,13 +40,22 @@ class Row:
     bar: Optional[float] = None
     words_per_second: Optional[float] = None
     baseline_words_per_second: Optional[float] = None
+    floor_words_per_second: Optional[float] = None
+    share_bar: Optional[float] = None
     note: str = ""
+
+    @property
+    def share(self) -> Optional[float]:
+        """Our words a second, relative to those of the floor."""
+        if self.words_per_second is None or self.floor_words_per_second is None:
+            return None
+        return self.words_per_second / self.floor_words_per_second
 
 
 def table(rows: List[Row]) -> str:
     lines = [
-        "| workload | model | value | bar | words/s | AllenNLP's words/s | |",
-        "|---|---|---|---|---|---|---|",
+        "| workload | model | value | bar | words/s | AllenNLP's words/s | of the floor | bar | |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         speeds = [
@@ -51,7 +64,9 @@ def table(rows: List[Row]) -> str:
         ]
         value = "" if row.value is None else f"{row.value:.2f}"
         bar = "" if row.bar is None else f"{row.bar:g}"
-        cells = [row.workload, row.size, value, bar, *speeds, row.note]
+        share = "" if row.share is None else f"{row.share:.0%}"
+        share_bar = "" if row.share_bar is None else f"{row.share_bar:.0%}"
+        cells = [row.workload, row.size, value, bar, *speeds, share, share_bar, row.note]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -1,5 +1,6 @@
 """A step of training, of our modules and of AllenNLP's put together in the same way."""
 
+import functools
 import itertools
 import logging
 import os
@@ -21,6 +22,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
+from speed.floor import floor
 from speed.originals import elmo as original
 from speed.report import Row
 from speed.timing import take_turns
@@ -184,7 +186,7 @@ def measure(
             raise AssertionError(f"the losses of {size} differ by {error} of their value")
         programs = {name: training.step for name, training in ours.items()}
         seconds = take_turns({**programs, "AllenNLP": theirs.step}, batches)
-        for name in ours:
+        for name, training in ours.items():
             yield Row(
                 workload=name,
                 size=size,
@@ -192,10 +194,13 @@ def measure(
                 bar=_BARS[name].get(size),
                 words_per_second=64 * NUM_STEPS / seconds[name],
                 baseline_words_per_second=64 * NUM_STEPS / seconds["AllenNLP"],
+                floor_words_per_second=floor(
+                    64 * NUM_STEPS, functools.partial(training.step, batches[-1])
+                ),
+                share_bar=_SHARE_BAR,
                 note=f"losses differ by {error:.0e}" if name == "training step" else "",
             )
-        del theirs
-        del ours, programs
+        del ours, theirs, programs, training
     if "vocabulary of 800k" in wanted:
         yield _large_vocabulary(size, *files, rounds, 8 * n_words, n_samples)
     if "full softmax of 800k words" in wanted:
@@ -214,6 +219,7 @@ _BARS: Dict[str, Dict[str, float]] = {
     "allennlp train": {"small": 0.9},
     "peak memory": {"original": 5.2},
 }
+_SHARE_BAR = 0.75
 
 
 def _large_vocabulary(
@@ -386,4 +392,8 @@ def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
                 workload=f"bilm-tf's training, {batch_size} x {NUM_STEPS}, {precision}",
                 size=size,
                 words_per_second=batch_size * NUM_STEPS / seconds,
+                floor_words_per_second=floor(
+                    batch_size * NUM_STEPS, functools.partial(training.step, batches[-1])
+                ),
+                share_bar=_SHARE_BAR,
             )

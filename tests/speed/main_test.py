@@ -2,6 +2,7 @@ import json
 import sys
 
 import pytest
+import torch
 
 import speed.__main__ as module
 from speed.report import Row, table
@@ -18,6 +19,9 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     names = {row["workload"] for row in rows}
     assert {"random batches", "from text, words kept", "training step", "allennlp train"} <= names
     assert all(row["words_per_second"] > 0 for row in rows)
+    with_floor = {row["workload"] for row in rows if row["floor_words_per_second"]}
+    if not torch.__version__.startswith("1."):
+        assert {"random batches", "one sentence at a time, int8", "training step"} <= with_floor
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 2
 
 
@@ -37,8 +41,11 @@ def test_different_results_are_noticed(tmp_path, monkeypatch):
 
 
 def test_table():
-    rows = [Row("a", "small", 2.345, 2, 1234.5, 99.9, "x"), Row("b", "original")]
+    rows = [
+        Row("a", "small", 2.345, 2, 1234.5, 99.9, 2469.0, 0.85, "x"),
+        Row("b", "original"),
+    ]
     assert table(rows).splitlines()[2:] == [
-        "| a | small | 2.35 | 2 | 1,234 | 100 | x |",
-        "| b | original |  |  |  |  |  |",
+        "| a | small | 2.35 | 2 | 1,234 | 100 | 50% | 85% | x |",
+        "| b | original |  |  |  |  |  |  |  |",
     ]
