@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, Tuple
 
 import pytest
+import torch
 from allennlp.common import params
 from allennlp.common.tqdm import Tqdm
+from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.patches.names import REPLACED
 
-# Imported from elsewhere, except the last one, which has no signature.
+# From elsewhere, except the last one, which has no signature.
 OTHERS = {
     "torch.cuda.amp",
+    "torch.nn.utils.clip_grad.clip_grad_norm_",
     "allennlp.commands.build_vocab.make_vocab_from_params",
     "allennlp.data.vocabulary.FileLock",
     "allennlp.common.params.evaluate_file",
@@ -78,6 +81,13 @@ def test_jsonnets_function(tmp_path: Path) -> None:
     (tmp_path / "folder" / "a.libsonnet").write_text("std.extVar('B')", encoding="utf-8")
     paths = str(tmp_path / "config.jsonnet"), str(tmp_path / "folder")
     assert json.loads(params.evaluate_file(*paths, ext_vars={"B": "c"})) == "c"
+
+
+def test_torchs_function() -> None:
+    weights = torch.nn.Parameter(torch.zeros(2))
+    weights.grad = torch.tensor([3.0, 4.0])
+    norm = training_util.clip_grad_norm_([weights], 1.0, float("inf"))  # type: ignore[attr-defined]
+    assert norm == 4
 
 
 def test_tqdms_function() -> None:
