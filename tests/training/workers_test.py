@@ -87,9 +87,9 @@ def children(process: Any) -> List[int]:
 
 @pytest.fixture
 def training(data: Path, tmp_path: Path) -> Iterator[Any]:
-    """A training of two processes that has finished an epoch."""
+    """A training of two processes that has finished an epoch, and saved its weights."""
     process = start(write_config(tmp_path, data, TWO), tmp_path / "run")
-    while not list(tmp_path.glob("run/model_state_e1_*.th")):
+    while not list(tmp_path.glob("run/model_state_e1_b7.th")):
         assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
         time.sleep(0.01)
     assert len(children(process)) == 2
