@@ -4,6 +4,7 @@ and those of AllenNLP. In a terminal a bar is a line that is rewritten. In a log
 now and then, more rarely the longer the work takes.
 """
 
+import inspect
 import logging
 import os
 import re
@@ -171,7 +172,8 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
 def bar_of_allennlp(*args: Any, **settings: Any) -> Any:
     """Make a bar in place of `allennlp.common.tqdm.Tqdm.tqdm`."""
     title = _title.get() or Title("", None, True)
-    settings.update(zip(("iterable", "desc", "total", "leave"), args))
+    _, *names = inspect.signature(tqdm.__init__).parameters
+    settings.update(zip(names, args))
     description = ", ".join(filter(None, [title.text, settings.pop("desc", None)]))
     settings = {"total": title.total, "leave": title.leave, **settings, "desc": description}
     return _Bar(title=title, **settings)

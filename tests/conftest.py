@@ -9,7 +9,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, NoReturn
 
 import pytest
 from allennlp import commands
@@ -17,6 +17,9 @@ from allennlp.commands import train
 from allennlp.common import plugins
 
 import allennlp_elmo_plugin  # noqa: F401
+from allennlp_elmo_plugin import signals
+from allennlp_elmo_plugin.commands import command
+from allennlp_elmo_plugin.training import train_command
 from tests.support.pretend_gpu import gpu_for_tests
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +34,25 @@ for module in (plugins, commands, train):
 def _keep_logging() -> None:
     """AllenNLP's commands silence loggers for good; each test starts as the first did."""
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _survive_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in a child does a command end by a signal; here it exits with the status of that."""
+    tests = os.getpid()
+
+    def let_signals_kill() -> None:
+        if os.getpid() != tests:
+            signals.let_signals_kill()
+
+    def end_by_signal(number: int) -> NoReturn:
+        if os.getpid() != tests:
+            signals.end_by_signal(number)
+        raise SystemExit(128 + number)
+
+    for module in (command, train_command):
+        monkeypatch.setattr(module, "let_signals_kill", let_signals_kill)
+        monkeypatch.setattr(module, "end_by_signal", end_by_signal)
 
 
 @pytest.fixture(scope="session")

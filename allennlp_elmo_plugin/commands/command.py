@@ -1,6 +1,7 @@
 """
 What the `elmo*` commands share. A user's mistake prints one line on standard error and ends with
-exit status 2. Messages and warnings of other packages are hidden. `--debug` shows everything.
+exit status 2; Ctrl-C and SIGTERM print one line and end the program. Messages and warnings of other
+packages are hidden. `--debug` shows everything.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
 from allennlp_elmo_plugin.progress import progress_of_command
+from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -36,8 +38,8 @@ _LOWEST_LEVELS = {
     "cached_path": logging.CRITICAL,  # It logs an error before it raises one.
 }
 
-_USAGE, _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 2, 130, 141, 143
-"""Exit statuses; the last three are those that a shell reports after a signal."""
+_USAGE, _BROKEN_PIPE = 2, 141
+"""Exit statuses; the last is the one that a shell reports after the signal."""
 
 _LONGEST_MESSAGE = 2000
 
@@ -110,9 +112,10 @@ def run(
 ) -> None:
     """
     Run a command, as `Command.finish` describes it; `command` is its name with the program's. After
-    an error that a user can mend, or a signal, print a line and exit.
+    an error that a user can mend, print a line and exit; after a signal, print one and end by it.
     """
     message: Optional[str] = None
+    status = number = 0
     if args.debug:
         _run(function, args)
         return
@@ -123,10 +126,12 @@ def run(
     except BrokenPipeError:  # The reader of our output has closed it.
         status = _BROKEN_PIPE
         _drop_output()
-    except _Terminated:
-        status, message = _TERMINATED, f"terminated{_how_to_resume(args, resume, command)}"
-    except KeyboardInterrupt:
-        status, message = _INTERRUPTED, f"interrupted{_how_to_resume(args, resume, command)}"
+    except KeyboardInterrupt as error:
+        let_signals_kill()
+        is_terminated = isinstance(error, _Terminated)
+        number = signal.SIGTERM if is_terminated else signal.SIGINT
+        word = "terminated" if is_terminated else "interrupted"
+        message = f"{word}{_how_to_resume(args, resume, command)}"
     except _MISTAKES as error:
         status, message = _USAGE, f"error: {_describe(error)}"
     except _OF_LIBRARIES as error:
@@ -135,6 +140,8 @@ def run(
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     if message is not None:
         print(message, file=sys.stderr)
+    if number:
+        end_by_signal(number)
     sys.exit(status)
 
 

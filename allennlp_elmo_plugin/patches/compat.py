@@ -64,7 +64,10 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def clip_grad_norm_(
-    parameters: Union[torch.Tensor, Iterable[torch.Tensor]], max_norm: float, **kwargs: Any
+    parameters: Union[torch.Tensor, Iterable[torch.Tensor]],
+    max_norm: float,
+    *args: Any,
+    **kwargs: Any,
 ) -> torch.Tensor:
     """
     `torch.nn.utils.clip_grad_norm_` for any mixture of dense and sparse gradients. Sparse gradients
@@ -88,7 +91,7 @@ def clip_grad_norm_(
             parameter = values.detach()
             parameter.grad = values
         stand_ins.append(parameter)
-    return torch.nn.utils.clip_grad_norm_(stand_ins, max_norm, **kwargs)
+    return torch.nn.utils.clip_grad_norm_(stand_ins, max_norm, *args, **kwargs)
 
 
 _init_original_plateau_scheduler = ReduceOnPlateauLearningRateScheduler.__init__

@@ -20,7 +20,13 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.names import replace
-from allennlp_elmo_plugin.training import console, evaluation, run_folder, train_command
+from allennlp_elmo_plugin.training import (
+    console,
+    evaluation,
+    run_folder,
+    train_command,
+    workers,
+)
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 
@@ -44,6 +50,7 @@ def apply() -> None:
     replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
     replace(train.train_model, run_folder.train_model)
     replace(train.train_model_from_file, train_command.train_model_from_file)
+    replace(train._train_worker, workers.train_worker)
     replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging)
     console.make_worker_quiet()
     replace(training_util.get_metrics, evaluation.get_metrics)

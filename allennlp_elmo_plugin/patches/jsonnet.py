@@ -99,7 +99,9 @@ _original_evaluate_file = params.evaluate_file
 
 
 @functools.wraps(_original_evaluate_file)
-def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any) -> str:
+def _evaluate_file(
+    filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
+) -> str:
     variables = dict(ext_vars or {})
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
@@ -110,7 +112,7 @@ def _evaluate_file(filename: str, ext_vars: Optional[Dict[str, str]] = None, **k
     unset: List[str] = []
     while True:
         try:
-            evaluated = _original_evaluate_file(filename, ext_vars=variables, **kwargs)
+            evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
         except RuntimeError as error:
             found = _UNSET.search(str(error))
             name = found and found[1]

@@ -9,7 +9,7 @@ import re
 import shutil
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional, Set, Union
+from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -22,6 +22,7 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 from allennlp_elmo_plugin.training.console import is_language_model, quiet_console
 from allennlp_elmo_plugin.training.early_checks import check_early
+from allennlp_elmo_plugin.training.workers import workers_ended
 
 # AllenNLP's own, which the plugin replaces under their names.
 _train_model = train.train_model
@@ -90,6 +91,7 @@ def train_model(
         if recover:
             _check_config(params, folder)
             _check_vocabulary(params, folder)
+        stack.enter_context(workers_ended())  # before the lock is released
         return _train_model(
             params, serialization_dir, recover, False, node_rank, packages, *args, **kwargs
         )
@@ -99,7 +101,7 @@ def _refuse_names(folder: Path, names: Set[str]) -> NoReturn:
     """Say how to train in a folder that is not empty."""
     if CONFIG_NAME not in names:
         advice = "It is not the folder of a training run: choose another one"
-    elif any(map(_TRAINED.fullmatch, names)):
+    elif _has_weights(names):
         advice = "Specify --recover to continue its training, or --force to start anew"
     else:
         advice = "Its run has saved no checkpoint: specify --force to start anew"
@@ -118,6 +120,31 @@ def create_serialization_dir(
     folder = Path(serialization_dir)
     if recover or _names(folder) or not (folder / LOCK_NAME).exists():
         _create_serialization_dir(params, serialization_dir, recover, force)
+
+
+def is_empty(folder: Path) -> bool:
+    """Return whether a run may begin in a folder without `force`; the folder may be missing."""
+    return not _names(folder)
+
+
+def is_trained(folder: Union[str, "os.PathLike[str]"]) -> bool:
+    """Return whether the run in a folder has saved weights to go on with."""
+    return os.path.isdir(folder) and _has_weights(os.listdir(folder))
+
+
+def _has_weights(names: Iterable[str]) -> bool:
+    return any(map(_TRAINED.fullmatch, names))
+
+
+def version_of_config(folder: Path) -> Any:
+    """
+    Return what changes when a run begins in a folder, or is continued, and so writes its config.
+    """
+    try:
+        state = os.stat(folder / CONFIG_NAME)
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
 
 
 def _names(folder: Path) -> Set[str]:
@@ -180,7 +207,7 @@ def check_vocabulary_of_run(
     """
     if not _has_vocabulary(folder):
         return
-    if not before_training and not any(map(_TRAINED.fullmatch, os.listdir(folder))):
+    if not before_training and not is_trained(folder):
         return
     path = os.path.join(folder, VOCABULARY_FOLDER)
     trained = Vocabulary.from_files(path, vocab._padding_token, vocab._oov_token)

@@ -4,65 +4,63 @@ is stopped or can't start.
 """
 
 import functools
+import inspect
 import json
 import logging
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import SigTermReceived
-from allennlp.models.archival import CONFIG_NAME
 
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
+from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
+from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, version_of_config
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model_from_file = train.train_model_from_file
 
-_FAILED, _INTERRUPTED, _TERMINATED = 1, 130, 143
-"""Exit statuses; the last two are those that a shell reports after a signal."""
-
 
 @functools.wraps(_train_model_from_file)
-def train_model_from_file(
-    parameter_filename: Any,
-    serialization_dir: Any,
-    overrides: Any = "",
-    recover: bool = False,
-    force: bool = False,
-    **settings: Any,
-) -> Any:
+def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     """
     AllenNLP's function of this name. If it is called by the command `allennlp train` and trains a
-    language model, then it prints the metrics in the end. Ctrl-C and SIGTERM end the program with a
-    line that names the command to go on with, and a mistake of the user, such as a variable of the
-    config that isn't set, with a line that says what to do.
+    language model, then it prints the metrics in the end. Ctrl-C and SIGTERM end the program, after
+    a line that names the command to go on with; a mistake of the user, such as a variable of the
+    config that isn't set, ends it with a line that says what to do.
     """
     if sys.argv[1:2] != ["train"]:
-        return _train_model_from_file(
-            parameter_filename, serialization_dir, overrides, recover, force, **settings
-        )
-    status, message = _FAILED, ""
+        return _train_model_from_file(*args, **kwargs)
+    given = inspect.signature(_train_model_from_file).bind(*args, **kwargs)
+    given.apply_defaults()
+    arguments = given.arguments
+    folder = Path(arguments["serialization_dir"])
+    version = version_of_config(folder)
+    number = 0
     is_ours = True  # until the config is read
     try:
-        params = Params.from_file(parameter_filename, overrides)
+        settings = dict(arguments)
+        params = Params.from_file(settings.pop("parameter_filename"), settings.pop("overrides"))
         is_ours = is_language_model(params.params)
-        model = train.train_model(params, serialization_dir, recover, force, **settings)
-        if is_ours and not settings.get("dry_run"):
-            _print_results(Path(serialization_dir))
+        model = train.train_model(params, **settings)
+        if is_ours and not settings["dry_run"]:
+            _print_results(folder)
         return model
     except (KeyboardInterrupt, SigTermReceived) as error:
         if not is_ours:
             raise
+        let_signals_kill()
         is_terminated = isinstance(error, SigTermReceived)
-        status = _TERMINATED if is_terminated else _INTERRUPTED
-        command = _command(parameter_filename, serialization_dir, overrides, settings)
+        number = signal.SIGTERM if is_terminated else signal.SIGINT
+        command = _command(arguments, _option(arguments, version_of_config(folder) != version))
         message = f"{'terminated' if is_terminated else 'interrupted'}; to go on: {command}"
     except (ConfigurationError, FileNotFoundError) as error:
         if not is_ours or not _is_of_this_package(error):
@@ -71,7 +69,9 @@ def train_model_from_file(
         _log_to_files(error)
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     print(message, file=sys.stderr)
-    sys.exit(status)
+    if number:
+        end_by_signal(number)
+    sys.exit(1)
 
 
 def _print_results(folder: Path) -> None:
@@ -93,21 +93,37 @@ def _print_results(folder: Path) -> None:
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 
-def _command(
-    parameter_filename: Any, serialization_dir: Any, overrides: Any, settings: Dict[str, Any]
-) -> str:
-    """Return the command that recovers the run; if it has not begun, the one that begins it."""
-    words = [os.fspath(parameter_filename), "-s", os.fspath(serialization_dir)]
-    if Path(serialization_dir, CONFIG_NAME).exists():
-        words.append("--recover")
-    if overrides:
-        words += ["-o", overrides]
-    for package in settings.get("include_package") or []:
+def _option(arguments: Dict[str, Any], has_begun: bool) -> List[str]:
+    """
+    Return the option with which the run of this call goes on; none if its folder is as before, or
+    belongs to another run that this call has not been told to replace.
+
+    # Parameters
+
+    arguments : `Dict[str, Any]`
+        What `train_model_from_file` was called with.
+    has_begun : `bool`
+        Whether the run of this call has written its config to the folder.
+    """
+    folder = Path(arguments["serialization_dir"])
+    if arguments["recover"] or (has_begun and is_trained(folder)):
+        return ["--recover"]
+    is_in_the_way = not is_empty(folder) and (arguments["force"] or has_begun)
+    return ["--force"] if is_in_the_way else []
+
+
+def _command(arguments: Dict[str, Any], option: List[str]) -> str:
+    """Return the command of this call with another option."""
+    names = (arguments["parameter_filename"], "-s", arguments["serialization_dir"])
+    words = [*map(os.fspath, names), *option]
+    if arguments["overrides"]:
+        words += ["-o", arguments["overrides"]]
+    for package in arguments["include_package"] or []:
         words += ["--include-package", package]
-    if settings.get("node_rank"):
-        words += ["--node-rank", str(settings["node_rank"])]
+    if arguments["node_rank"]:
+        words += ["--node-rank", str(arguments["node_rank"])]
     for name in ("dry_run", "file_friendly_logging"):
-        if settings.get(name):
+        if arguments[name]:
             words.append(f"--{name.replace('_', '-')}")
     return f"{_program()} train {shlex.join(words)}"
 

@@ -343,12 +343,11 @@ def test_process(
 
 
 @pytest.mark.parametrize(
-    "number, status, line",
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    "number, line", [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
 )
-def test_stopped(
-    number: int, status: int, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped(number: int, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ends by the signal, so that a loop of a shell does, too."""
+
     def wait(*_: Any) -> None:
         (tmp_path / "started").touch()
         time.sleep(100)
@@ -358,9 +357,7 @@ def test_stopped(
         install_sigterm_handler()
         with open(tmp_path / "stderr", "w", encoding="utf-8") as stderr:
             sys.stderr = stderr
-            with pytest.raises(SystemExit) as raised:
-                main()
-        assert raised.value.code == status
+            main()
 
     (tmp_path / "text").write_text("a b\n", encoding="utf-8")
     monkeypatch.setattr(elmo_vocab, "count_words", wait)
@@ -372,7 +369,7 @@ def test_stopped(
         time.sleep(0.01)
     time.sleep(0.1)
     os.kill(child, number)
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(child, 0)[1] == number
     assert (tmp_path / "stderr").read_text(encoding="utf-8") == f"{line}\n"
     assert sorted(os.listdir(tmp_path)) == ["started", "stderr", "text"]
 

@@ -1,5 +1,6 @@
 """Random language models in the published layout, and accidents to processes and disks."""
 
+import atexit
 import json
 import os
 import re
@@ -188,6 +189,7 @@ def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool 
     child = os.fork()
     if child == 0:
         status = 1
+        atexit._clear()  # what pytest does at its end
         try:
             if kill_at is not None:
                 sys.addaudithook(_killer(kill_at))

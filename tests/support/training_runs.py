@@ -22,6 +22,7 @@ from allennlp.commands import train as train_command
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import install_sigterm_handler
 from allennlp.training import checkpointer
 from allennlp.training.callbacks import TrainerCallback
 
@@ -112,6 +113,7 @@ def _train(
     if full_disk_in_save:
         _fill_disk_in_save(full_disk_in_save)
     sys.argv = ["allennlp", "train", *arguments]
+    install_sigterm_handler()
     main()
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional
 
 import pytest
 from allennlp.commands import train
@@ -10,7 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import SigTermReceived
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.training import train_command
+from allennlp_elmo_plugin.training import run_folder, train_command
 from tests.support.training_runs import write_config
 
 
@@ -96,6 +96,64 @@ def test_before_the_run_has_a_config(
     command[1] = "mine.py"  # the function, in a user's own program
     with pytest.raises(error):
         train.train_model_from_file(str(config), str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "before, written, given, option",
+    [
+        ([], [], [], ""),
+        ([], [], ["force"], ""),
+        ([], ["config.json"], [], "--force "),
+        ([], ["config.json", "model_state_e0_b7.th"], [], "--recover "),
+        (["config.json", "best.th"], None, [], ""),  # It will be refused.
+        (["config.json", "best.th"], None, ["force"], "--force "),
+        (["config.json", "best.th"], None, ["recover"], "--recover "),
+        (["config.json", "best.th"], [], ["force"], ""),  # All was removed.
+        (["config.json", "best.th"], ["config.json"], ["force"], "--force "),
+        (["config.json", "best.th"], ["config.json", "best.th"], ["force"], "--recover "),
+        (["thesis.tex"], None, ["force"], "--force "),
+    ],
+)
+def test_the_advice_is_for_the_run_of_the_call(
+    before: List[str],
+    written: Optional[List[str]],
+    given: List[str],
+    option: str,
+    config: Path,
+    tmp_path: Path,
+    command: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    """It is stopped before the folder is looked at, or after its run has written some files."""
+    folder = tmp_path / "run"
+
+    def write(names: List[str]) -> None:
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).write_text("{}", encoding="utf-8")
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        write(written or [])
+        raise KeyboardInterrupt
+
+    if before:
+        write(before)
+    where, name = (train, "train_model") if written is None else (run_folder, "_train_model")
+    monkeypatch.setattr(where, name, stop)
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(str(config), str(folder), **dict.fromkeys(given, True))
+    assert raised.value.code == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{last} " == (f"interrupted; to go on: allennlp train {config} -s {folder} {option}")
+
+
+def test_positional_arguments(config: Path, tmp_path: Path, command: List[str]) -> None:
+    """All of AllenNLP's."""
+    overrides = '{"trainer.callbacks": []}'
+    settings: Any = (False, False, 0, None, True, False, False)
+    assert train.train_model_from_file(config, tmp_path / "run", overrides, *settings) is None
+    assert not (tmp_path / "run" / "metrics.json").exists()  # a dry run
 
 
 def test_mistakes_have_one_line(
