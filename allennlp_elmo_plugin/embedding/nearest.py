@@ -110,7 +110,7 @@ def nearest(
     embedder: Embedder,
     word: str,
     sentences: Iterable[List[str]],
-    queries: Optional[Sequence[List[str]]] = None,
+    queries: Optional[Iterable[List[str]]] = None,
     n_nearest: int = 5,
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
@@ -120,9 +120,14 @@ def nearest(
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
         if number < 1:
             raise ConfigurationError(f"{name} is {number}; it must be at least 1")
-    if queries is not None:
-        check_sentences(queries)
-    asked = [place for query in queries or [] for place in _places_in_query(word, query)]
+    if embedder.elmo_bilm.initial_state == "carried":
+        raise ConfigurationError(
+            'initial_state is "carried", with which the vectors of a sentence depend on those that '
+            'were embedded before: they can only be compared with "settled", the default of '
+            'ElmoEmbedder, or "zero"'
+        )
+    asked_sentences = check_sentences([] if queries is None else queries)
+    asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
     found = _sample(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
         raise ConfigurationError(
@@ -176,6 +181,7 @@ def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, (str, bytes)):
             check_sentences([sentence])
+        sentence = list(sentence)
         n_words += len(sentence)
         if word not in sentence:
             if not n_found:
