@@ -6,9 +6,9 @@ import math
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
+from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (

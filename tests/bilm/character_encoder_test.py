@@ -97,15 +97,6 @@ def test_gradient_of_one_parameter(trained):
         torch.testing.assert_close(encoder(ids).clone(), vectors.detach())
 
 
-def test_a_second_derivative_is_refused():
-    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 4)
-    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
-    weights = encoder._char_embedding_weights
-    (grad,) = torch.autograd.grad(encoder(ids).sum(), weights, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        grad.sum().backward()
-
-
 def test_equal_words_are_computed_once(monkeypatch):
     encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 4)
     counts = []
