@@ -6,10 +6,10 @@ the backward pass, have this type. All else is float32.
 from typing import Any, List, Optional, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
+    once_differentiable,
     sigmoid_backward,
     tanh_backward,
 )

@@ -69,14 +69,15 @@ class CarriedState(Guarded):
         Start rows of the next batch from zero: those in `mask`, shape `(batch_size,)`. Rows that
         the batch doesn't have stay as they are.
         """
-        with self.lock:
+        with self.lock, lasting_tensors():
             states: Dict[Hashable, LstmState] = {}
             for key, (output, memory) in self._states.items():
-                mask = mask.to(output.device)  # once: all states are on one device
-                kept = torch.ones(output.size(0), 1, dtype=torch.bool, device=output.device)
-                n_rows = min(len(kept), len(mask))
-                kept[:n_rows, 0] = ~mask[:n_rows]
-                states[key] = (output * kept, memory * kept)
+                mask = mask.to(output.device, torch.bool)  # once: all states are on one device
+                is_reset = mask.new_zeros(output.size(0), 1)
+                n_rows = min(len(is_reset), len(mask))
+                is_reset[:n_rows, 0] = mask[:n_rows]
+                # A product would keep NaN and infinity.
+                states[key] = (output.masked_fill(is_reset, 0), memory.masked_fill(is_reset, 0))
             self._states = states
 
     def state_dict(self) -> Dict[Hashable, LstmState]:

@@ -6,9 +6,9 @@ import math
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
+from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
@@ -283,7 +283,8 @@ class CharacterEncoder(torch.nn.Module):
             return self._encode_by_parts(character_ids)
         is_cached = self.max_cached_words and not needs_grad(*self.weights)
         if is_cached and character_ids.device.type == "cpu":
-            rows = character_ids.to(torch.int16).numpy()  # (n_words, max_characters_per_token)
+            # (n_words, max_characters_per_token)
+            rows = character_ids.to(torch.int16).contiguous().numpy()
             # Each row as one string of bytes.
             words = rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist()
             return self._cache().look_up(words, lambda new: self.encode(character_ids[new]))
@@ -346,6 +347,7 @@ class CharacterEncoder(torch.nn.Module):
         n_words = character_ids.size(0)
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
+        character_ids = character_ids.long()
         tables = self._character_tables()
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore

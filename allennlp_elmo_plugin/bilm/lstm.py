@@ -6,12 +6,12 @@ several layers at once, and by calls of its submodules where these have been cha
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
+    once_differentiable,
     sigmoid_backward,
     tanh_backward,
 )

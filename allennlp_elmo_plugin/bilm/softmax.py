@@ -6,8 +6,8 @@ import math
 from typing import Any, List, Optional, Sequence
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product, padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
     may_overwrite_saved,

@@ -114,7 +114,7 @@ class ElmoEmbedder:
         projection size)`, and the mask of their tokens, shape `(batch_size, timesteps)`; without
         gradients, on the embedder's device. At least one sentence is not empty.
         """
-        check_sentences(batch)
+        batch = check_sentences(batch)
         with torch.no_grad():
             output = self.elmo_bilm.run_sentences(batch)
             # (batch_size, timesteps, 2 * projection size) each
@@ -139,7 +139,7 @@ class ElmoEmbedder:
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
         `"average"`. Any sentence may be empty.
         """
-        check_sentences(batch)
+        batch = check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":
             shape = (self.elmo_bilm.num_layers, *shape)
@@ -168,7 +168,7 @@ class ElmoEmbedder:
         self,
         word: str,
         sentences: Iterable[List[str]],
-        queries: Optional[Sequence[List[str]]] = None,
+        queries: Optional[Iterable[List[str]]] = None,
         n_nearest: int = 5,
         max_occurrences: int = MAX_OCCURRENCES,
     ) -> List[Neighbours]:
@@ -189,7 +189,7 @@ class ElmoEmbedder:
             As it is written in the sentences: *Bank* is another word than *bank*.
         sentences : `Iterable[List[str]]`
             The tokenised sentences of the text, read once; only those that are compared are kept.
-        queries : `Sequence[List[str]]`, optional (default = `None`)
+        queries : `Iterable[List[str]]`, optional (default = `None`)
             Tokenised sentences that have the word. Without them, the occurrences are divided into
             two groups (k-means), and the one in the middle of each group is a query.
         n_nearest : `int`, optional (default = `5`)
@@ -207,7 +207,9 @@ class ElmoEmbedder:
         # Raises
 
         `ConfigurationError`
-            The word is not in the text, or not in a query; or it occurs once and there is no query.
+            The word is not in the text, or not in a query; or it occurs once and there is no query;
+            or this embedder's `initial_state` is `"carried"`, with which the vectors of a sentence
+            depend on those embedded before it.
         """
         return nearest(self, word, sentences, queries, n_nearest, max_occurrences)
 

@@ -111,20 +111,25 @@ def nearest(
     embedder: Embedder,
     word: str,
     sentences: Iterable[List[str]],
-    queries: Optional[Sequence[List[str]]] = None,
+    queries: Optional[Iterable[List[str]]] = None,
     n_nearest: int = 5,
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes."""
     if not isinstance(word, str) or split_words(word.encode(errors="replace")) != [word]:
         raise ConfigurationError(f"got {word!r}, but one word is compared: give a word as a string")
+    asked_sentences = check_sentences([] if queries is None else queries)
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
-        least = _N_GROUPS if name == "max_occurrences" and not queries else 1
+        least = _N_GROUPS if name == "max_occurrences" and not asked_sentences else 1
         if number < least:
             raise ConfigurationError(f"{name} is {number}; it must be at least {least}")
-    if queries is not None:
-        check_sentences(queries)
-    asked = [place for query in queries or [] for place in _places_in_query(word, query)]
+    if embedder.elmo_bilm.initial_state == "carried":
+        raise ConfigurationError(
+            'initial_state is "carried", with which the vectors of a sentence depend on those that '
+            'were embedded before: they can only be compared with "settled", the default of '
+            'ElmoEmbedder, or "zero"'
+        )
+    asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
     found = _sample(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
         raise ConfigurationError(
@@ -178,6 +183,7 @@ def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, (str, bytes)):
             check_sentences([sentence])
+        sentence = list(sentence)
         n_words += len(sentence)
         if word not in sentence:
             if not n_found:

@@ -3,8 +3,9 @@
 import logging
 import math
 import os
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -29,7 +31,7 @@ from allennlp_elmo_plugin.modules.language_model_archive import set_options
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.training.machines import is_local_primary
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
+from allennlp_elmo_plugin.training.token_perplexity import AgreeingMetrics, TokenPerplexity
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +188,7 @@ class BidirectionalLanguageModel(Model):
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
+        self._evaluation = Guarded()
 
     @model_call
     def forward(
@@ -358,6 +361,20 @@ class BidirectionalLanguageModel(Model):
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
+    @contextmanager
+    def separate_evaluation(self) -> Iterator[None]:
+        """
+        Start the metrics of an evaluation anew and, at its end, restore the metrics and LSTM states
+        of the training or evaluation that it interrupts. Evaluations in other threads wait.
+        """
+        with self._evaluation.lock:
+            state = self.training_state()
+            self.get_metrics(reset=True)
+            try:
+                yield
+            finally:
+                self.load_training_state(state)
+
     def n_words(self) -> int:
         """
         Return how many words, line ends included, all processes have read since the metrics were
@@ -368,7 +385,8 @@ class BidirectionalLanguageModel(Model):
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
-        direction, `forward_perplexity` and `backward_perplexity`.
+        direction, `forward_perplexity` and `backward_perplexity`. In evaluation, a `loss` that is
+        set in them becomes the logarithm of `perplexity`.
         """
         self.n_predicted_words = self.n_words()
         metrics = {
@@ -377,7 +395,8 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        return {"perplexity": mean, **metrics}
+        metrics = {"perplexity": mean, **metrics}
+        return metrics if self.training else AgreeingMetrics(metrics)
 
 
 def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:

@@ -209,7 +209,7 @@ class Elmo(torch.nn.Module, FromParams):
         bilm = self._elmo_lstm
         if not isinstance(bilm, ElmoBiLm):
             raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
-        check_sentences(sentences)
+        sentences = check_sentences(sentences)
         if not is_plain(bilm, ElmoBiLm):
             return self.forward(bilm.character_ids(sentences))
         representations, mask = self._mix(bilm.run_sentences(sentences))
@@ -255,29 +255,33 @@ def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
     `ConfigurationError`
         The batch is not a list of lists of words.
     """
-    check_sentences(batch)
-    return torch.as_tensor(sentences_to_character_ids(batch), dtype=torch.long)
+    return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)), dtype=torch.long)
 
 
-def check_sentences(batch: Any) -> None:
+def check_sentences(batch: Any) -> List[List[str]]:
     """
-    Raise a `ConfigurationError` unless `batch` has sentences, each with words: a string in the
-    place of a sentence would be taken for a list of one-letter words.
+    Return the sentences of a batch as lists, whatever may be iterated over for their words. Raise a
+    `ConfigurationError` for anything but sentences with words: a string in the place of a sentence
+    would be taken for a list of one-letter words.
     """
     if isinstance(batch, str):
         raise ConfigurationError(
             f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
             f"[{batch[:40].split()}]"
         )
+    sentences = []
     for number, sentence in enumerate(batch):
         if isinstance(sentence, (str, bytes)):
             raise ConfigurationError(
                 f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
                 f"words: {sentence[:40].split()}; for a single sentence, pass a list with it alone"
             )
-        for word in sentence:
+        words = list(sentence)
+        for word in words:
             if not isinstance(word, str):
                 raise ConfigurationError(
                     f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; words "
                     "are strings"
                 )
+        sentences.append(words)
+    return sentences

@@ -1,13 +1,11 @@
 """
-The metrics of a language model in validation and evaluation: a loss that agrees with the
-perplexity, and a table of them on standard output.
+The evaluation of a language model: its metrics don't mix with others, and are printed as a table.
 """
 
 import functools
-import math
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping
+from typing import Any, ContextManager, Dict, Mapping
 
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
@@ -59,54 +57,31 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-class _Metrics(Dict[str, Any]):
-    """
-    Metrics of a language model, in which a loss that is set becomes the logarithm of the
-    perplexity. AllenNLP sets the mean of the batches' losses, in which the words of a small last
-    batch weigh more.
-    """
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        perplexity = self.get("perplexity", 0.0)
-        if name == "loss" and 0 < perplexity < math.inf:
-            value = math.log(perplexity)
-        super().__setitem__(name, value)
-
-
-@contextmanager
-def _agreeing_loss(model: Any) -> Iterator[None]:
-    """Let a model return its metrics as `_Metrics` if it is a language model, not in training."""
-    if not hasattr(model, "training_state") or model.training:
-        yield
-        return
-    get_own_metrics = model.get_metrics
-    model.get_metrics = lambda reset=False: _Metrics(get_own_metrics(reset))
-    try:
-        yield
-    finally:
-        del model.get_metrics
-
-
 @functools.wraps(_get_metrics)
 def get_metrics(model: Model, *args: Any, **kwargs: Any) -> Dict[str, float]:
-    """AllenNLP's function of this name, with a loss that agrees with the perplexity."""
-    with _agreeing_loss(model):
-        return dict(_get_metrics(model, *args, **kwargs))
+    """AllenNLP's function of this name, which returns a plain dictionary of any model."""
+    return dict(_get_metrics(model, *args, **kwargs))
 
 
 @functools.wraps(_evaluate)
 def evaluate(model: Model, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-    """AllenNLP's function of this name, with a loss that agrees with the perplexity."""
-    model.eval()
-    with _agreeing_loss(model):
+    """
+    AllenNLP's function of this name. The metrics of a language model are those of this evaluation
+    alone, whatever it interrupts.
+    """
+    with _separate_evaluation(model):
         return dict(_evaluate(model, *args, **kwargs))
+
+
+def _separate_evaluation(model: Any) -> ContextManager[None]:
+    return getattr(model, "separate_evaluation", nullcontext)()
 
 
 @register_anew(Evaluator, "simple")
 class LanguageModelEvaluator(SimpleEvaluator):
     """
-    AllenNLP's evaluator, `allennlp evaluate`'s default. For a language model the loss agrees with
-    the perplexity, and the metrics and the number of predicted words are printed.
+    AllenNLP's evaluator, `allennlp evaluate`'s default. For a language model, the metrics and the
+    number of predicted words are printed.
 
     # Parameters
 
@@ -114,13 +89,14 @@ class LanguageModelEvaluator(SimpleEvaluator):
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        model.eval()
+        is_language_model = hasattr(model, "separate_evaluation")
         # Of others, the length may be costly, or not known.
-        data = data_loader if hasattr(model, "training_state") else None
-        with _agreeing_loss(model), titled_bars("evaluation", data):
-            metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
-        if hasattr(model, "training_state"):
-            text = Path(str(getattr(data_loader, "data_path", "text"))).name
-            columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
-            print(metrics_table(columns), flush=True)
+        data = data_loader if is_language_model else None
+        with _separate_evaluation(model):
+            with titled_bars("evaluation", data):
+                metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
+            if is_language_model:
+                text = Path(str(getattr(data_loader, "data_path", "text"))).name
+                columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
+                print(metrics_table(columns), flush=True)
         return metrics

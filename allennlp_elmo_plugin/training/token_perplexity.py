@@ -1,7 +1,7 @@
-"""Perplexity that counts every token once."""
+"""Perplexity that counts every token once, and a loss that agrees with it."""
 
 import math
-from typing import Dict
+from typing import Any, Dict
 
 import torch
 from allennlp.nn.util import dist_reduce_sum
@@ -46,3 +46,17 @@ class TokenPerplexity(Metric):
     def reset(self) -> None:
         self._total = 0.0
         self.n_tokens = 0.0
+
+
+class AgreeingMetrics(Dict[str, Any]):
+    """
+    Metrics of a language model, in which a loss that is set becomes the logarithm of the
+    perplexity. AllenNLP sets the mean of the batches' losses, in which the words of a small last
+    batch weigh more.
+    """
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        perplexity = self.get("perplexity", 0.0)
+        if name == "loss" and 0 < perplexity < math.inf:
+            value = math.log(perplexity)
+        super().__setitem__(name, value)

@@ -53,6 +53,50 @@ def test_values_and_gradient(activation, filters, n_highway, random_ids, monkeyp
         torch.testing.assert_close(encoder(ids), results[1][0])
 
 
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("max_cached_words", [0, 9])
+def test_ids_of_any_type_and_layout(dtype, max_cached_words):
+    encoder = CharacterEncoder(CharCnnOptions(((2, 200),), "relu", 3), 4).double()
+    encoder.max_cached_words = max_cached_words
+    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
+    expected = encode_directly(encoder, ids)
+    (expected_grad,) = torch.autograd.grad(expected.sum(), encoder._char_embedding_weights)
+    ids = ids.to(dtype)
+    layouts = [ids, ids.t().contiguous().t(), torch.cat([ids, ids], 1)[:, :50]]
+    for each in (*layouts, ids[:1].expand(5, 50)):
+        actual = encoder(each)
+        torch.testing.assert_close(
+            actual, expected[:1].expand(5, 4) if len(each) == 5 else expected
+        )
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(each), actual)
+    (grad,) = torch.autograd.grad(encoder(layouts[1]).sum(), encoder._char_embedding_weights)
+    torch.testing.assert_close(grad, expected_grad)
+
+
+@pytest.mark.parametrize("trained", range(5))
+def test_gradient_of_one_parameter(trained):
+    """Over two calls, the second of which computes its gradient twice."""
+    torch.manual_seed(trained)
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4), (3, 5)), "tanh", 3), 5).double()
+    for index, (_, parameter) in enumerate(sorted(encoder.named_parameters())):
+        parameter.requires_grad_(index == trained)
+    (parameter,) = (each for each in encoder.parameters() if each.requires_grad)
+    expected = 0
+    for words, times in ((WORDS, 1), (["the", "x"], 2)):
+        ids = torch.from_numpy(CharacterTable().lookup(words)).long()
+        with torch.autocast("cpu", torch.bfloat16):
+            vectors = encoder(ids)
+            assert vectors.dtype == torch.double
+            for retain_graph in (True, False)[-times:]:
+                vectors.square().sum().backward(retain_graph=retain_graph)
+        loss = times * encode_directly(encoder, ids).square().sum()
+        expected = expected + torch.autograd.grad(loss, parameter)[0]
+    torch.testing.assert_close(parameter.grad, expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(encoder(ids).clone(), vectors.detach())
+
+
 def test_equal_words_are_computed_once(monkeypatch):
     encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 4)
     counts = []

@@ -93,6 +93,15 @@ class TestEmbedding:
         assert mask.sum(dim=1).tolist() == lengths
         assert (activations.transpose(1, 2)[~mask] == 0).all()
 
+    def test_sentences_may_be_iterators(self, files):
+        embedder = ElmoEmbedder(*files)
+        expected = embedder.embed_batch(SENTENCES)
+        assert_all_close(embedder.embed_batch(map(iter, SENTENCES)), expected)
+        assert_all_close([embedder.embed_sentence(iter(SENTENCES[0]))], expected[:1])
+        layers, mask = embedder.batch_to_embeddings(map(iter, SENTENCES))
+        assert mask.sum(1).tolist() == list(map(len, SENTENCES))
+        assert_all_close([layers[0, :, : len(SENTENCES[0])].numpy()], expected[:1])
+
     def test_embed_sentences_is_lazy_and_keeps_the_order(self, files, embedder):
         taken = []
 

@@ -133,6 +133,25 @@ def test_mistakes(
         embedder.nearest(word, sentences, queries)
 
 
+def test_anything_to_iterate_over(embedder: ElmoEmbedder) -> None:
+    queries = [["the", "bank"], ["a", "bank"]]
+    expected = embedder.nearest("bank", TEXT, queries)
+    assert embedder.nearest("bank", map(iter, TEXT), map(iter, queries)) == expected
+
+    def same_list() -> Any:
+        words: List[str] = []
+        for words[:] in TEXT:
+            yield words
+
+    assert embedder.nearest("bank", same_list(), map(tuple, queries)) == expected
+
+
+def test_vectors_that_depend_on_the_order_are_not_compared(tmp_path: Any) -> None:
+    embedder = ElmoEmbedder(*write_random_elmo(tmp_path), initial_state="carried")
+    with pytest.raises(ConfigurationError, match='"carried".*can only be compared with "settled"'):
+        embedder.nearest("bank", TEXT)
+
+
 @pytest.mark.parametrize("name", ["n_nearest", "max_occurrences"])
 def test_numbers(embedder: ElmoEmbedder, name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be at least 1"):

@@ -45,6 +45,14 @@ class TestBatchToIds:
         assert actual.dtype == expected.dtype
         assert torch.equal(actual, expected)
 
+    def test_of_iterators_equals_the_original(self):
+        """Each is read once."""
+        sentences = ["A sentence .".split(), [], ["B"]]
+        actual, expected = (
+            module.batch_to_ids(map(iter, sentences)) for module in (ours, original)
+        )
+        assert actual.size(0) == 3 and torch.equal(actual, expected)
+
 
 class TestElmo:
     @pytest.mark.parametrize("size", SIZES)
@@ -339,7 +347,7 @@ class TestSpeed:
         elmo = Elmo(*files_of(), 2, dropout=0.0)
         expected = elmo(batch_to_ids(self.SENTENCES))
         elmo._elmo_lstm._elmo_lstm.reset_states()
-        actual = elmo.embed_sentences(self.SENTENCES)
+        actual = elmo.embed_sentences(map(iter, self.SENTENCES))
         assert torch.equal(actual["mask"], expected["mask"])
         for pair in zip(actual["elmo_representations"], expected["elmo_representations"]):
             assert_close(*pair)

@@ -1,10 +1,31 @@
 """
-Gradients of elementwise functions, each one operator of torch.
+Gradients of elementwise functions, each one operator of torch, and a decorator for functions that
+have no second derivative.
 """
 
-from typing import Optional
+import functools
+from typing import Any, Callable, Optional
 
 import torch
+from torch.autograd import function as autograd_function
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Do what torch's decorator of this name does, also where the gradient of the output is a
+    constant, such as that of a loss: torch would leave out the second derivative without an error.
+    """
+    torchs = autograd_function.once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def call(ctx: Any, *grads: Optional[torch.Tensor]) -> Any:
+        if torch.is_grad_enabled():  # with `create_graph`
+            grads = tuple(
+                None if each is None else each.detach().requires_grad_() for each in grads
+            )
+        return torchs(ctx, *grads)
+
+    return call
 
 
 def tanh_backward(

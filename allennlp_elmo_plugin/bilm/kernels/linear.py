@@ -5,8 +5,8 @@ A linear layer that uses the matrix products of this folder, with and without a 
 from typing import Any, Optional, Tuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
