@@ -162,8 +162,11 @@ class TextLines:
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Return the message of an error in line `number`, counted from 1."""
     byte = error.object[error.start]
+    is_utf16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "UTF-16" if is_utf16 else "LATIN1"
     return (
-        f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file"
+        f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file "
+        f"(such as by `iconv -f {encoding} -t UTF-8 FILE > NEW_FILE`)"
     )
 
 

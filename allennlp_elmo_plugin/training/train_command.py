@@ -51,7 +51,8 @@ def train_model_from_file(
     status, message = _FAILED, ""
     is_ours = True  # until the config is read
     try:
-        params = Params.from_file(parameter_filename, overrides)
+        _check_paths(os.fspath(parameter_filename), Path(serialization_dir))
+        params = _read_config(os.fspath(parameter_filename), overrides)
         is_ours = is_language_model(params.params)
         model = train.train_model(params, serialization_dir, recover, force, **settings)
         if is_ours and not settings.get("dry_run"):
@@ -72,6 +73,31 @@ def train_model_from_file(
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     print(message, file=sys.stderr)
     sys.exit(status)
+
+
+def _check_paths(config: str, folder: Path) -> None:
+    """Check the two arguments of the command, whichever model they are for."""
+    if os.path.isdir(config):
+        raise ConfigurationError(f"The config {config} is a folder; give a file in it")
+    if "://" not in config and not os.path.exists(config):
+        raise ConfigurationError(
+            f"There is no config {config} (looked from {os.getcwd()}); give the path of a .jsonnet "
+            "or .json file. `allennlp elmo-configs FOLDER` copies those of this package"
+        )
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(
+                f"The run can't be saved in {folder}: {path} is a file; give a new folder (-s)"
+            )
+
+
+def _read_config(config: str, overrides: Any) -> Params:
+    try:
+        return Params.from_file(config, overrides)
+    except RuntimeError as error:  # jsonnet's
+        place = config if config in str(error) else f"the overrides, -o {shlex.quote(overrides)},"
+        message = " ".join(str(error).split())
+        raise ConfigurationError(f"{place} can't be read as a config: {message}") from error
 
 
 def _print_results(folder: Path) -> None:
