@@ -23,8 +23,8 @@ _BYTES_A_WORD = 100
 def check_early(params: Params) -> None:
     """
     Check that the vocabulary and the text of a config are there, that the vocabulary has more words
-    than the model draws negative samples, that the text is UTF-8 as far as it is read here, and that
-    it fills a batch. It takes no more time for a large corpus than for a small one.
+    than the model draws negative samples, that the first 64 MiB of text are UTF-8, and that the text
+    fills a batch. It takes no more time for a large corpus than for a small one.
 
     # Raises
 
@@ -45,8 +45,8 @@ def _check_vocabulary(config: Dict[str, Any]) -> None:
     if os.path.isfile(name):
         if not (tarfile.is_tarfile(name) or zipfile.is_zipfile(name)):  # AllenNLP unpacks these
             raise ConfigurationError(
-                f"The vocabulary, {name}, is a file; give the folder that `allennlp elmo-vocab TEXT "
-                "--output FOLDER` writes"
+                f"The vocabulary, {name}, is a file; give the folder that "
+                "`allennlp elmo-vocab TEXT --output FOLDER` writes"
             )
         return
     if not os.path.isdir(name):
