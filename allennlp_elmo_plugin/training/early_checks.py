@@ -23,7 +23,7 @@ _BYTES_A_WORD = 100
 def check_early(params: Params) -> None:
     """
     Check that the vocabulary and the text of a config are there, that the vocabulary has more words
-    than the model draws negative samples, that the first 64 MiB of text are UTF-8, and that the text
+    than the model draws negative samples, that the first 64 MiB of text are UTF-8, and that it
     fills a batch. It takes no more time for a large corpus than for a small one.
 
     # Raises
