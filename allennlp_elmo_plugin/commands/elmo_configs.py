@@ -63,9 +63,13 @@ def copy_configs(folder: Path) -> List[Path]:
     # Raises
 
     `ConfigurationError`
-        A file of the folder has the name of a config and another content. Nothing was copied.
+        The folder is a file, or a file in it has the name of a config and another content. Nothing
+        was copied.
     """
     folder = folder.expanduser()
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(f"{path} is a file, not a folder; choose another folder")
     names = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.*sonnet"))
     missing = [name for name in names if not (folder / name).exists()]
     changed = [

@@ -25,6 +25,9 @@ UNSHUFFLED_BLOCK_BYTES = 2**20
 
 _READ_BYTES = 2**18
 
+# Of a corpus, and of each file at least, the bytes whose encoding is checked before training.
+_CHECKED_BYTES, _CHECKED_BYTES_OF_A_FILE = 64 * 2**20, 2**16
+
 PUT_BACK = (
     "A recovered run continues at its place in the text: put the files back as they were, or start "
     "a new run in another folder"
@@ -79,6 +82,28 @@ def find_files(paths: PathOrPaths) -> List[Path]:
         named = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
         raise ConfigurationError(f"There is no text to read: {named or 'no file'} is empty")
     return files
+
+
+def check_encoding(files: Sequence[Path]) -> None:
+    """
+    Check that the first 64 MiB of a corpus, an equal share from the start of each file, are UTF-8.
+
+    # Raises
+
+    `ConfigurationError`
+        Names the file and the line.
+    """
+    n_bytes = max(_CHECKED_BYTES_OF_A_FILE, _CHECKED_BYTES // max(1, len(files)))
+    for file in files:
+        with open_lines(file, ConfigurationError) as text:
+            number = 1
+            while text.offset < n_bytes and (lines := text.read_block(_READ_BYTES)):
+                for line in lines:
+                    try:
+                        line.decode()
+                    except UnicodeDecodeError as error:
+                        raise undecodable(file, number, error) from None
+                    number += 1
 
 
 def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> ConfigurationError:

@@ -31,6 +31,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     NLPL_WEIGHT_FILE,
     OPTIONS_FILE,
     WEIGHT_FILE,
+    WHOLE_MODELS,
     is_model_file,
     model_folders,
 )
@@ -144,6 +145,8 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
         return
     if not os.path.isfile(path):
         raise ValueError(f"{source} is not a model.tar.gz: it is a device or a pipe")
+    if not is_archive(path):
+        raise ValueError(f"{source} is not a model: expected {WHOLE_MODELS}")
     names: Set[str] = set()
 
     def is_wanted(name: str) -> bool:

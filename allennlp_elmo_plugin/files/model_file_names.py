@@ -22,6 +22,12 @@ RUN_WEIGHT_FILE = "best.th"
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
 
+WHOLE_MODELS = (
+    f"the folder or archive of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the {ARCHIVE_FILE} or "
+    f"the folder of a training run, or a checkpoint of bilm-tf with {OPTIONS_FILE}"
+)
+"""For errors about something else."""
+
 # What a model may consist of, in a folder or an archive; the names of folders don't count.
 _PATTERNS = (
     f"*{OPTIONS_FILE}",

@@ -162,8 +162,12 @@ class TextLines:
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Return the message of an error in line `number`, counted from 1."""
     byte = error.object[error.start]
+    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    is_utf16 = error.object.startswith(marks) or b"\0" in error.object
+    encoding = "UTF-16" if is_utf16 else "LATIN1"
     return (
-        f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file"
+        f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file "
+        f"(if it is a text, such as by `iconv -f {encoding} -t UTF-8 FILE > NEW_FILE`)"
     )
 
 

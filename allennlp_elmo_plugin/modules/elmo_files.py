@@ -30,6 +30,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     OPTIONS_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
+    WHOLE_MODELS,
     find_options_file,
     find_vocabulary_file,
     find_weight_file,
@@ -107,8 +108,7 @@ class ElmoFiles(NamedTuple):
         ambiguous; they name the value and the fix.
         """
         options_file, weight_file = (
-            None if name is None else os.path.expanduser(name)
-            for name in (options_file, weight_file)
+            os.path.expanduser(name) if name else None for name in (options_file, weight_file)
         )
         if options_file is not None and weight_file in (None, DEFAULT_WEIGHT_FILE, options_file):
             if _is_one_path(options_file):
@@ -129,6 +129,11 @@ class ElmoFiles(NamedTuple):
                     f"weight_file {weight_file!r}"
                 )
             return cls(found, found)
+        if not _may_be_one_of_two_files(found):
+            raise ConfigurationError(
+                f"options_file {options_file!r} is not a model: expected {WHOLE_MODELS}, or one of "
+                f"{list(SHORT_NAMES)}"
+            )
         if weight_file in (None, DEFAULT_WEIGHT_FILE):
             weight_file = _beside(options_file, WEIGHT_FILE, "options_file") or weight_file
         if weight_file is None:
@@ -253,6 +258,8 @@ def find_model(name: str) -> Iterator[Path]:
     `ConfigurationError` for what can't be downloaded.
     """
     path = os.path.expanduser(name)
+    if not path:
+        raise ConfigurationError("no model was named: its name is empty")
     if path == _BUNDLED and is_short_name(path):
         yield BUNDLED_MODEL
         return
@@ -306,6 +313,18 @@ def _is_one_path(path: str) -> bool:
     if is_training_run(folder):
         return True
     return has_checkpoint(folder) and _find_in(path, WEIGHT_FILE, "options_file") is None
+
+
+def _may_be_one_of_two_files(path: str) -> bool:
+    """
+    Return whether a file has the name or the first bytes of options (JSON) or weights (HDF5), so
+    that their readers can say what is wrong with it.
+    """
+    if path.endswith((".json", ".hdf5")):
+        return True
+    with open(path, "rb") as file:
+        start = file.read(64)
+    return start.startswith(b"\x89HDF") or start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
 def _is_address(name: str) -> bool:

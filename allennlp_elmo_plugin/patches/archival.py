@@ -73,6 +73,9 @@ def archive_model(
         target = os.path.join(target, ARCHIVE_FILE)
     logger.info("archiving weights and vocabulary to %s", target)
 
+    if include_in_archive is None:
+        # AllenNLP passes it when a training has ended, but not when it was interrupted.
+        include_in_archive = _included(config_path)
     # All nodes of a distributed training may write to the same folder.
     with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
         for path, name in (
@@ -94,6 +97,15 @@ def archive_model(
         with tempfile.TemporaryDirectory() as made:
             _add_elmo_files(archive, _find_elmo_files(config_path, Path(made)))
     return target
+
+
+def _included(config_path: str) -> Optional[List[str]]:
+    try:
+        with open(config_path, encoding="utf-8") as file:
+            return json.load(file).get("include_in_archive")
+    except Exception as error:  # no reason to lose the model
+        logger.warning("The archive is made without what the config includes: %s", error)
+        return None
 
 
 def _find_elmo_files(config_path: str, made: Path) -> Dict[str, Tuple[str, str]]:

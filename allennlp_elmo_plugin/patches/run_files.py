@@ -7,6 +7,7 @@ import errno
 import functools
 import os
 import time
+import zipfile
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -30,6 +31,7 @@ _meta_to_file = Meta.to_file
 _vocabulary_to_files = Vocabulary.save_to_files
 _vocabulary_from_files = Vocabulary.from_files.__func__  # type: ignore[attr-defined]
 _maybe_save = Checkpointer.maybe_save_checkpoint
+_save = Checkpointer.save_checkpoint
 
 
 def apply() -> None:
@@ -44,6 +46,7 @@ def apply() -> None:
     replace_attribute(Checkpointer, "_find_all_checkpoints", _find_all_checkpoints)
     replace_attribute(Checkpointer, "_remove_checkpoint", _remove_checkpoint)
     replace_attribute(Checkpointer, "maybe_save_checkpoint", _maybe_save_checkpoint)
+    replace_attribute(Checkpointer, "save_checkpoint", _save_checkpoint)
 
 
 # A recovered run writes its config, its meta data and its vocabulary again. AllenNLP writes over
@@ -137,3 +140,20 @@ def _maybe_save_checkpoint(self: Checkpointer, *args: Any, **kwargs: Any) -> boo
     """
     self._last_save_time = min(self._last_save_time, time.time())
     return _maybe_save(self, *args, **kwargs)
+
+
+def _save_checkpoint(self: Checkpointer, trainer: Any) -> None:
+    """
+    When `torch.save` is interrupted, as by Ctrl-C, it ends its file with a table of contents, so
+    that it looks complete. Remove such files: the checkpoint is that before.
+    """
+    before = set() if self._serialization_dir is None else set(os.listdir(self._serialization_dir))
+    try:
+        _save(self, trainer)
+    except BaseException:
+        for name in set(os.listdir(self._serialization_dir)) - before:
+            path = os.path.join(self._serialization_dir, name)
+            is_state = self._parse_model_state_path(name) or self._parse_training_state_path(name)
+            if is_state and zipfile.is_zipfile(path):
+                os.remove(path)
+        raise

@@ -1,6 +1,8 @@
 """What can be checked of a config of a language model before the folder of its run is made."""
 
 import os
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, Dict
 
@@ -9,7 +11,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.data.text import find_files
+from allennlp_elmo_plugin.data.text import check_encoding, find_files
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, find_vocabulary_folder
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
@@ -21,8 +23,8 @@ _BYTES_A_WORD = 100
 def check_early(params: Params) -> None:
     """
     Check that the vocabulary and the text of a config are there, that the vocabulary has more words
-    than the model draws negative samples, and that the text fills a batch. It takes no more time
-    for a large corpus than for a small one.
+    than the model draws negative samples, that the first 64 MiB of text are UTF-8, and that it
+    fills a batch. It takes no more time for a large corpus than for a small one.
 
     # Raises
 
@@ -38,7 +40,14 @@ def _check_vocabulary(config: Dict[str, Any]) -> None:
     if not isinstance(section, dict) or section.get("type") != "from_files":
         return
     name = section.get("directory")
-    if not isinstance(name, str) or "://" in name or os.path.isfile(name):  # AllenNLP unpacks it
+    if not isinstance(name, str) or "://" in name:
+        return
+    if os.path.isfile(name):
+        if not (tarfile.is_tarfile(name) or zipfile.is_zipfile(name)):  # AllenNLP unpacks these
+            raise ConfigurationError(
+                f"The vocabulary, {name}, is a file; give the folder that "
+                "`allennlp elmo-vocab TEXT --output FOLDER` writes"
+            )
         return
     if not os.path.isdir(name):
         raise ConfigurationError(
@@ -88,9 +97,12 @@ def _check_text(config: Dict[str, Any]) -> None:
         path = config.get(f"{key}_data_path")
         if not path or not isinstance(section, dict) or section.get("type") != "truncated_bptt_lm":
             continue
-        n_bytes = sum(file.stat().st_size for file in find_files(path))
+        files = find_files(path)
+        n_bytes = sum(file.stat().st_size for file in files)
         reader = DatasetReader.from_params(Params(dict(section)))
         assert isinstance(reader, TruncatedBpttLmReader)
+        if reader.encoding_errors == "strict":
+            check_encoding(files)
         if n_bytes < _BYTES_A_WORD * reader.batch_size * reader.num_steps:
             if reader.count_batches(path) == 0:
                 reader.raise_too_small(path)

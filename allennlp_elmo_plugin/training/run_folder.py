@@ -84,7 +84,12 @@ def train_model(
             stack.enter_context(quiet_console())
             if not recover:
                 check_early(params)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The folder {folder} can't be made ({error.strerror}); choose another one"
+            ) from error
         stack.enter_context(locked_folder(folder, refusal))
         if force:
             _remove_contents(folder)

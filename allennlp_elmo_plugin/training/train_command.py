@@ -48,7 +48,9 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     is_ours = True  # until the config is read
     try:
         settings = dict(arguments)
-        params = Params.from_file(settings.pop("parameter_filename"), settings.pop("overrides"))
+        config = os.fspath(settings.pop("parameter_filename"))
+        _check_paths(config, folder)
+        params = _read_config(config, settings.pop("overrides"))
         is_ours = is_language_model(params.params)
         model = train.train_model(params, **settings)
         if is_ours and not settings["dry_run"]:
@@ -72,6 +74,31 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     if number:
         end_by_signal(number)
     sys.exit(1)
+
+
+def _check_paths(config: str, folder: Path) -> None:
+    """Check the two arguments of the command, whichever model they are for."""
+    if os.path.isdir(config):
+        raise ConfigurationError(f"The config {config} is a folder; give a file in it")
+    if "://" not in config and not os.path.exists(config):
+        raise ConfigurationError(
+            f"There is no config {config} (looked from {os.getcwd()}); give the path of a .jsonnet "
+            "or .json file. `allennlp elmo-configs FOLDER` copies those of this package"
+        )
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(
+                f"The run can't be saved in {folder}: {path} is a file; give a new folder (-s)"
+            )
+
+
+def _read_config(config: str, overrides: Any) -> Params:
+    try:
+        return Params.from_file(config, overrides)
+    except RuntimeError as error:  # jsonnet's
+        place = config if config in str(error) else f"the overrides, -o {shlex.quote(overrides)},"
+        message = " ".join(str(error).split())
+        raise ConfigurationError(f"{place} can't be read as a config: {message}") from error
 
 
 def _print_results(folder: Path) -> None:

@@ -64,5 +64,6 @@ def test_changed_files_are_kept_and_nothing_is_copied(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises((FileExistsError, NotADirectoryError)):
-        copy_configs(tmp_path / "file")
+    for folder in (tmp_path / "file", tmp_path / "file" / "in" / "it"):
+        with pytest.raises(ConfigurationError, match="file is a file, not a folder; choose"):
+            copy_configs(folder)

@@ -187,9 +187,7 @@ def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
     with pytest.raises(SystemExit):
         run("--ray-workers", "1", "--num-shards", "2")
     *bar, last = capsys.readouterr().err.splitlines()
-    assert last == (
-        "error: text, line 4001: byte 0xff is not UTF-8 (invalid start byte); convert the file"
-    )
+    assert last.startswith("error: text, line 4001: byte 0xff is not UTF-8 (invalid start byte); ")
     assert not any("Traceback" in line for line in bar)
     # The other shard is complete.
     assert "layers.shards" in os.listdir()

@@ -135,6 +135,19 @@ def test_undecodable_bytes_are_named():
         list(TextLines(file, "y"))
 
 
+@pytest.mark.parametrize(
+    "data, encoding",
+    [
+        (b"na\xefve\n", "LATIN1"),
+        ("A caf\xe9 .\n".encode("utf-16"), "UTF-16"),
+        ("A caf\xe9 .\n".encode("utf-16-be"), "UTF-16"),
+    ],
+)
+def test_the_encoding_that_it_may_be(data, encoding):
+    with pytest.raises(ValueError, match=f"convert the file .*iconv -f {encoding} -t UTF-8"):
+        list(TextLines(io.BytesIO(data), "x.txt"))
+
+
 def test_the_class_of_the_errors():
     with pytest.raises(KeyError, match="x, line 1"):
         list(TextLines(io.BytesIO(b"\xff"), "x", KeyError))

@@ -248,7 +248,7 @@ class TestBadInput:
     def test_missing_and_wrong_files(self, tmp_path):
         self.fails(tmp_path / "nowhere", "nowhere")
         (tmp_path / "text").write_text("text")
-        self.fails(tmp_path / "text", "text is not a model.tar.gz")
+        self.fails(tmp_path / "text", "text is not a model: expected")
         (tmp_path / "empty").mkdir()
         self.fails(tmp_path / "empty", "empty: .*weights.hdf5")
         write_source(tmp_path, OPTIONS["characters"])

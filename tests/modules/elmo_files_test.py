@@ -260,6 +260,40 @@ def test_nothing_there(folder: Path) -> None:
         ElmoFiles.find(str(folder))
 
 
+@pytest.mark.parametrize("use", [Elmo, ElmoEmbedder])
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("text", b"A sentence .\n", "text' is not a model: expected the folder or archive of an"),
+        ("text", b"", "text' is not a model"),
+        ("text", b"\xff\xfe\x00", "text' is not a model"),
+        ("my.json", b'{"a": 1}', "my.json' needs its weight_file"),
+        ("options.json", b"", "options.json' needs its weight_file"),
+    ],
+)
+def test_files_that_are_no_models(
+    use: Any, name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        use(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+def test_options_of_any_name(folder: Path) -> None:
+    other = folder / "settings"
+    other.write_bytes(b"\xef\xbb\xbf\n" + (folder / "options.json").read_bytes())
+    with ElmoFiles.find(str(other), str(folder / "weights.hdf5")).open() as (options, _):
+        assert options
+
+
+def test_an_empty_name() -> None:
+    with pytest.raises(ConfigurationError, match="no model was named"):
+        ElmoFiles.find("")
+    with pytest.raises(ConfigurationError, match="no model was named"), find_model(""):
+        pass
+
+
 @pytest.mark.parametrize("value", ["small", BUCKET + "my_options.json"])
 def test_offline(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     def cached_path(address: str) -> str:

@@ -308,6 +308,17 @@ def test_arguments_of_archive_model(tmp_path: Path, here: Path, elmo: Path) -> N
     assert {"note.txt", "files_to_archive.json"} <= set(members(tmp_path / "model.tar.gz"))
 
 
+def test_an_interrupted_training_includes_what_the_config_says(here: Path, elmo: Path) -> None:
+    train(here, str(elmo), str(elmo))
+    (here / "model" / "note.txt").write_text("note", encoding="utf-8")
+    path = here / "model" / "config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**settings, "include_in_archive": ["note.txt"]}), encoding="utf-8")
+    # as AllenNLP calls it after Ctrl-C
+    made = archival.archive_model(here / "model", weights="best.th", include_in_archive=None)
+    assert "note.txt" in members(Path(made))
+
+
 def test_models_without_elmo(here: Path) -> None:
     model = config("", "")
     model["dataset_reader"]["token_indexers"] = {"elmo": {"type": "single_id"}}

@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, List
 
 import pytest
+import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.meta import Meta
@@ -148,3 +150,29 @@ def test_checkpoints_are_saved_after_the_clock_was_set_back(
         monkeypatch.setattr(checkpointer.time, "time", lambda now=now: now)
         saver.maybe_save_checkpoint(now, 0, 1)
     assert saved == [1060.0]
+
+
+class Interrupting:
+    """Ctrl-C while an object is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupted", ["model_state", "trainer_state"])
+def test_an_interrupted_checkpoint_is_removed(tmp_path: Path, interrupted: str) -> None:
+    def trainer(n_epochs: int, **changes: Any) -> Any:
+        point = {"epochs_completed": n_epochs, "batches_in_epoch_completed": 0}
+        state = {"model_state": {"a": torch.ones(3)}, "trainer_state": point}
+        for name, value in changes.items():
+            state[name] = {**state[name], "last": value}
+        return SimpleNamespace(get_checkpoint_state=lambda: SimpleNamespace(**state))
+
+    saver = Checkpointer(tmp_path)
+    saver.save_checkpoint(trainer(1))
+    before = read_files(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        saver.save_checkpoint(trainer(2, **{interrupted: Interrupting()}))
+    assert read_files(tmp_path) == before
+    saver.save_checkpoint(trainer(2))
+    assert saver.find_latest_checkpoint()[0].endswith("model_state_e2_b0.th")

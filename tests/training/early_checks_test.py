@@ -24,6 +24,7 @@ N_WORDS = 63
         ({"model.options.lstm.projection_dim": 1000}, "projection_dim"),
         ({"vocabulary.directory": "nowhere"}, "nowhere, does not exist.*elmo-vocab"),
         ({"vocabulary.directory": "{data}/shards"}, "lm_tokens.txt is missing.*elmo-vocab"),
+        ({"vocabulary.directory": __file__}, "early_checks_test.py, is a file.*elmo-vocab"),
         ({"dataset_reader.batch_size": 1000}, "shards is smaller than one batch"),
         ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
         ({"test_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
@@ -41,6 +42,28 @@ def test_before_the_folder_is_made(
     with pytest.raises(ConfigurationError, match=message):
         train_model(params, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "key, reader",
+    [
+        ("train_data_path", "dataset_reader"),
+        ("validation_data_path", "validation_dataset_reader"),
+    ],
+)
+@pytest.mark.parametrize("encoding, line", [("latin1", 301), ("utf-16", 1)])
+def test_text_in_other_encodings(
+    key: str, reader: str, encoding: str, line: int, data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "my text"
+    path.write_bytes(("A bar .\n" * 300 + "A caf\xe9 .\n").encode(encoding))
+    params = Params.from_file(write_config(tmp_path, data, {key: str(path)}))
+    message = f"my text, line {line}: byte 0x.. is not UTF-8.*iconv -f {encoding.upper()} "
+    with pytest.raises(ConfigurationError, match=message):
+        train_model(params, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+    changes = {key: str(path), f"{reader}.encoding_errors": "replace"}
+    check_early(Params.from_file(write_config(tmp_path, data, changes)))
 
 
 @pytest.mark.parametrize(

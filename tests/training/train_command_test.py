@@ -1,5 +1,7 @@
 """What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, List, Optional
@@ -168,6 +170,42 @@ def test_mistakes_have_one_line(
     with pytest.raises(SystemExit):
         train.train_model_from_file(str(tmp_path / "unset.jsonnet"), str(tmp_path / "run"))
     assert "export NOT_SET=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "config, folder, overrides, message",
+    [
+        ("none.jsonnet", "run", "", "There is no config none.jsonnet .*elmo-configs FOLDER"),
+        ("folder", "run", "", "The config folder is a folder; give a file in it"),
+        ("text", "run", "", "text can't be read as a config: STATIC ERROR: text:1:"),
+        ("config.json", "run", "{bad", "the overrides, -o '{bad', can't be read as a config: "),
+        ("config.json", "text", "", "can't be saved in text: text is a file; give a new folder"),
+        ("config.json", "text/run", "", "can't be saved in text/run: text is a file"),
+        ("config.json", "/proc/run", "", "The folder /proc/run can't be made"),
+    ],
+)
+def test_wrong_arguments(
+    config: str,
+    folder: str,
+    overrides: str,
+    message: str,
+    data: Path,
+    tmp_path: Path,
+    command: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    write_config(tmp_path, data, {})
+    (tmp_path / "text").write_text("A sentence .\n")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir())
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(config, folder, overrides)
+    assert raised.value.code == 1
+    error = capsys.readouterr().err
+    assert re.match(f"error: .*{message}", error) and error.count("\n") == 1
+    assert sorted(os.listdir()) == before
 
 
 def test_mistakes_in_the_run_are_in_its_log(
