@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -96,8 +97,10 @@ def _read_config(config: str, overrides: Any) -> Params:
     try:
         return Params.from_file(config, overrides)
     except RuntimeError as error:  # jsonnet's
-        place = config if config in str(error) else f"the overrides, -o {shlex.quote(overrides)},"
-        message = " ".join(str(error).split())
+        # The overrides have no file name.
+        is_override = re.match(r"STATIC ERROR: \d", str(error))
+        place = f"the overrides, -o {shlex.quote(overrides)}," if is_override else config
+        message = " ".join(" ".join(str(error).splitlines()[:2]).split())  # and not all the callers
         raise ConfigurationError(f"{place} can't be read as a config: {message}") from error
 
 

@@ -178,6 +178,7 @@ def test_mistakes_have_one_line(
         ("none.jsonnet", "run", "", "There is no config none.jsonnet .*elmo-configs FOLDER"),
         ("folder", "run", "", "The config folder is a folder; give a file in it"),
         ("text", "run", "", "text can't be read as a config: STATIC ERROR: text:1:"),
+        ("import.json", "run", "", "import.json can't be read .*: RUNTIME ERROR: no! lib:1"),
         ("config.json", "run", "{bad", "the overrides, -o '{bad', can't be read as a config: "),
         ("config.json", "text", "", "can't be saved in text: text is a file; give a new folder"),
         ("config.json", "text/run", "", "can't be saved in text/run: text is a file"),
@@ -198,6 +199,8 @@ def test_wrong_arguments(
     write_config(tmp_path, data, {})
     (tmp_path / "text").write_text("A sentence .\n")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "lib").write_text("error 'no!'")
+    (tmp_path / "import.json").write_text("import 'lib'")
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir())
     with pytest.raises(SystemExit) as raised:
