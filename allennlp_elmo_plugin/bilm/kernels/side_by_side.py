@@ -2,10 +2,10 @@
 Two independent computations at once on the CPU, in a thread each.
 
 Rule: inside its thread, a computation uses one thread of torch. An operation that two threads share
-ends when both have done their part, so another process on one of the two cores makes both wait, at
-each of the thousands of operations of a recurrence. Apart, two computations meet once, at their end.
-It is done where torch has two or three threads; with more, more than two cores can be used. Results
-don't depend on the thread, to the bit, and neither the caller's number of threads nor that of new
+ends when both have done their part, so another process on one of the two cores makes both wait at
+each of the thousands of operations of a recurrence. Apart, two computations wait for each other
+once. They run so where torch has two or three threads; more threads use more cores together. A
+result is that of one thread, to the bit. Neither the caller's number of threads nor that of new
 threads changes. Any thread may use it.
 """
 
@@ -42,10 +42,10 @@ def run_side_by_side(functions: Sequence[Callable[[], T]]) -> List[T]:
     Return what these functions return, each called in a thread of its own, as part of the caller's
     call of the model. When one raises an exception, the caller gets it after all have ended.
     """
-    futures: List["Future[T]"] = []
+    futures: List[Future[T]] = []
     try:
         for function in functions:
-            futures.append(_workers.submit(in_this_call(function)))
+            futures.append(_workers.submit(_call, in_this_call(function)))
         return [future.result() for future in futures]
     except RuntimeError:
         if len(futures) == len(functions):
@@ -66,17 +66,26 @@ def _has_threads_of_its_own() -> bool:
     return "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
 
 
-def _use_one_thread() -> None:
+def _call(function: Callable[[], T]) -> T:
     """
-    Let torch use one thread in this new thread.
+    Call a function in a worker, where torch uses one thread.
     """
     with _starting:
-        # torch gives new threads the number that was set last, in whatever thread.
         of_new_threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        restore = threading.Thread(target=torch.set_num_threads, args=(of_new_threads,))
-        restore.start()
-        restore.join()
+        if of_new_threads != 1:
+            # torch gives new threads the number that was set last, in whatever thread.
+            is_set = threading.Event()
+            restore = threading.Thread(target=_restore, args=(of_new_threads, is_set))
+            restore.start()
+            torch.set_num_threads(1)
+            is_set.set()
+            restore.join()
+    return function()
+
+
+def _restore(of_new_threads: int, is_set: threading.Event) -> None:
+    is_set.wait()
+    torch.set_num_threads(of_new_threads)
 
 
 def _start_again() -> None:
@@ -86,7 +95,7 @@ def _start_again() -> None:
     global _workers, _starting
     _starting = threading.Lock()
     # As many calls may use it at the same time as there are cores for them.
-    _workers = ThreadPoolExecutor(max(os.cpu_count() or 1, 2), "biLM", _use_one_thread)
+    _workers = ThreadPoolExecutor(max(os.cpu_count() or 1, 2), "biLM")
 
 
 _start_again()
