@@ -15,8 +15,8 @@ from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
-# Multiplications of a step of a layer from which each direction runs in a thread of its own. On a
-# quiet machine it is about as fast as both together, on a busy one two to three times.
+# Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
+# own. On a quiet machine that is about as fast as both together, on a busy one two to three times.
 _WORTH_THREADS = 2**24
 
 
@@ -193,10 +193,14 @@ class BiLstm(torch.nn.Module):
         """
         if len(inputs) < 2 or (self.dropout.training and self.dropout.p):
             return False  # random numbers must be drawn in one order
-        n_weights = sum(weight.numel() for weight in self.layer(self.directions[0], 0).weights)
+        lstm = self.layer(self.directions[0], 0)
+        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
+        if lstm.precision != "float32":
+            n_multiplications //= 2  # which take half of the time
         rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
-        device = inputs[self.directions[0]].device
-        return rows_of_a_step * n_weights >= _WORTH_THREADS and may_run_side_by_side(device)
+        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_side_by_side(
+            inputs[self.directions[0]].device
+        )
 
     def _run_in_step(
         self,
