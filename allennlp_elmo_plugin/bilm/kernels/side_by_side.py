@@ -21,7 +21,8 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import in_this_call, is_observ
 
 T = TypeVar("T")
 
-_starting = threading.Lock()
+# As many calls may use it at the same time as there are cores for them.
+_MOST_WORKERS = max(os.cpu_count() or 1, 2)
 
 
 def may_run_side_by_side(device: torch.device) -> bool:
@@ -88,16 +89,20 @@ def _restore(of_new_threads: int, is_set: threading.Event) -> None:
     torch.set_num_threads(of_new_threads)
 
 
+# It starts threads when they are needed.
+_workers = ThreadPoolExecutor(_MOST_WORKERS, "biLM")
+# Held while a worker changes its number of threads.
+_starting = threading.Lock()
+
+
 def _start_again() -> None:
     """
-    Make the pool. It has no threads until they are needed.
+    Make both again, in a child process, where their threads do not exist.
     """
     global _workers, _starting
+    _workers = ThreadPoolExecutor(_MOST_WORKERS, "biLM")
     _starting = threading.Lock()
-    # As many calls may use it at the same time as there are cores for them.
-    _workers = ThreadPoolExecutor(max(os.cpu_count() or 1, 2), "biLM")
 
 
-_start_again()
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_start_again)
