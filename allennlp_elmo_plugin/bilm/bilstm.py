@@ -3,15 +3,21 @@ The LSTM layers of both directions of the language model.
 """
 
 import copy
-from typing import Dict, List, Optional
+import functools
+from typing import Dict, List, Optional, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_in_step
+from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
+from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+
+# Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
+# own. On a quiet machine that is about as fast as both together, on a busy one two to three times.
+_WORTH_THREADS = 2**24
 
 
 class BiLstm(torch.nn.Module):
@@ -119,7 +125,7 @@ class BiLstm(torch.nn.Module):
                 and self.has_plain_parts
                 and not needs_grad(*inputs.values(), *self.weights)
             ):
-                return self._run_in_step(inputs, first, states)
+                return self._run_without_grad(inputs, first, states)
             return {
                 key: self._run(key, inputs[key], packings[key], states) for key in self.directions
             }
@@ -155,29 +161,71 @@ class BiLstm(torch.nn.Module):
             outputs.append(vectors)
         return outputs
 
-    def _run_in_step(
+    def _run_without_grad(
         self, inputs: Dict[str, torch.Tensor], packing: PackedBatch, carried: CarriedState
     ) -> Dict[str, List[torch.Tensor]]:
         """
         Run both directions at the same time, where they read the same sentences and no gradient is
         needed.
         """
+        keys = [(direction, index) for index in range(self.n_layers) for direction in inputs]
+        states = {}
+        for key in keys:
+            zero = self.layer(*key).zero_state(packing.order.size(0), inputs[key[0]])
+            states[key] = carried.read(key, packing, zero)
+        groups = [inputs]
+        if self._are_worth_threads(packing, inputs):
+            groups = [{direction: vectors} for direction, vectors in inputs.items()]
+        calls = [functools.partial(self._run_in_step, each, packing, states) for each in groups]
+        results = run_side_by_side(calls) if len(calls) > 1 else [calls[0]()]
+        outputs: Dict[str, List[torch.Tensor]] = {}
+        finals: Dict[Tuple[str, int], LstmState] = {}
+        for some_outputs, some_finals in results:
+            outputs.update(some_outputs)
+            finals.update(some_finals)
+        for key in keys:
+            carried.write(key, packing, finals[key])
+        return outputs
+
+    def _are_worth_threads(self, packing: PackedBatch, inputs: Dict[str, torch.Tensor]) -> bool:
+        """
+        Return whether each direction runs in a thread of its own.
+        """
+        if len(inputs) < 2 or (self.dropout.training and self.dropout.p):
+            return False  # random numbers must be drawn in one order
+        lstm = self.layer(self.directions[0], 0)
+        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
+        if lstm.precision != "float32":
+            n_multiplications //= 2  # which take half of the time
+        rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
+        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_side_by_side(
+            inputs[self.directions[0]].device
+        )
+
+    def _run_in_step(
+        self,
+        inputs: Dict[str, torch.Tensor],
+        packing: PackedBatch,
+        states: Dict[Tuple[str, int], LstmState],
+    ) -> Tuple[Dict[str, List[torch.Tensor]], Dict[Tuple[str, int], LstmState]]:
+        """
+        Run these directions step by step together, from the states of (direction, layer). Return
+        the outputs of each direction's layers, and the states at the end.
+        """
         vectors = list(inputs.values())
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
+        finals: Dict[Tuple[str, int], LstmState] = {}
         for index in range(self.n_layers):
             vectors = [self.drop(each, packing) for each in vectors]
             keys = [(direction, index) for direction in inputs]
             lstms = [self.layer(*key) for key in keys]
-            zeros = [
-                lstm.zero_state(packing.order.size(0), each) for lstm, each in zip(lstms, vectors)
-            ]
-            states = [carried.read(key, packing, zero) for key, zero in zip(keys, zeros)]
-            results = run_in_step(lstms, vectors, packing.batch_sizes, states)
+            befores = [states[key] for key in keys]
+            results = run_in_step(lstms, vectors, packing.batch_sizes, befores)
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
-                carried.write(key, packing, (output[packing.last], memory))
+                finals[key] = output[packing.last], memory
                 vectors[i] = self._connect(index, vectors[i], output)
                 outputs[key[0]].append(vectors[i])
-        return outputs
+        return outputs, finals
 
     def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         # The skip connection adds the input as the layer saw it, dropout included.

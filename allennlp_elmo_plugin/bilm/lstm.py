@@ -116,26 +116,31 @@ def run_in_step(
         _input_gates(rows.to(dtype), layer.input_gates, dim, batch_sizes)
         for rows, layer in zip(inputs, weights)
     ]
-    start = 0
+    start, previous_size = 0, 0
     for size, *from_inputs in zip(batch_sizes, *input_gates):
-        gates = all_gates[:, :size]  # (n_layers, size, 4 * dim)
+        if size != previous_size:
+            previous_size = size
+            previous = [output[:size] for output in previous]  # (size, projection_dim) each
+            gates = all_gates[:, :size]  # (n_layers, size, 4 * dim)
+            gates_of_layers = list(gates)
+            # (n_layers, size, dim) each
+            in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
+            memory, scratch = memories[:, :size], workspace[:, :size]  # (n_layers, size, dim) each
         for i, layer in enumerate(weights):
-            raw = layer.state.product(previous[i][:size], add=from_inputs[i])  # (size, 4 * dim)
-            torch.sigmoid(raw.to(gates.dtype), out=gates[i])
-        in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)  # (n_layers, size, dim) each
-        memory = memories[:, :size].mul_(forget_gate)  # (n_layers, size, dim)
-        memory.addcmul_(in_gate, candidate, value=2).sub_(in_gate)
+            raw = layer.state.product(previous[i], add=from_inputs[i])  # (size, 4 * dim)
+            torch.sigmoid(raw.to(gates.dtype), out=gates_of_layers[i])
+        memory.mul_(forget_gate).addcmul_(in_gate, candidate, value=2).sub_(in_gate)
         if cell_clip is not None:
             memory.clamp_(-cell_clip, cell_clip)
-        tanh_memory = _tanh(memory, out=workspace[:, :size])  # (n_layers, size, dim)
-        hidden = tanh_memory.mul_(out_gate).to(dtype)  # (n_layers, size, dim)
+        hidden = _tanh(memory, out=scratch).mul_(out_gate).to(dtype)  # (n_layers, size, dim)
         output = outputs[:, start : start + size]  # (n_layers, size, projection_dim)
-        for i, layer in enumerate(weights):
+        previous = list(output)
+        for layer, row, projected in zip(weights, hidden, previous):
             projection = layer.projection
-            output[i] = hidden[i] if projection is None else projection.product(hidden[i])
+            projected.copy_(row if projection is None else projection.product(row))
         if proj_clip is not None and weights[0].projection is not None:
             output.clamp_(-proj_clip, proj_clip)
-        previous, start = list(output), start + size
+        start += size
     return list(zip(outputs.to(memories.dtype), memories))
 
 

@@ -1,10 +1,13 @@
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 
+from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.kernels.side_by_side import run_side_by_side
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -120,3 +123,138 @@ def test_every_layers_input_is_dropped_by_rows(needs_grad, monkeypatch):
     monkeypatch.setattr(BiLstm, "drop", lambda _, vectors, rows: seen.append(rows) or vectors)
     lstm(dict.fromkeys(DIRECTIONS, torch.randn(4, 4)), dict.fromkeys(DIRECTIONS, packing))
     assert seen == [packing] * 4
+
+
+LARGE = replace(OPTIONS, lstm_dim=64, projection_dim=16, use_skip_connections=True)
+
+
+@pytest.fixture
+def threads_for_all_sizes(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def sizes(monkeypatch):
+    """How many computations ran side by side in each call."""
+    sizes = []
+
+    def run(functions):
+        sizes.append(len(functions))
+        return run_side_by_side(functions)
+
+    monkeypatch.setattr(bilstm, "run_side_by_side", run)
+    return sizes
+
+
+def run_lstm(lstm, n_threads, lengths=(9, 7, 7, 1, 4), carried=None):
+    torch.set_num_threads(n_threads)
+    packing = PackedBatch(lengths, max(lengths))
+    generator = torch.Generator().manual_seed(1)
+    inputs = {
+        key: torch.randn(packing.n_tokens, LARGE.projection_dim, generator=generator)
+        for key in DIRECTIONS
+    }
+    carried = CarriedState() if carried is None else carried
+    outputs = lstm(inputs, dict.fromkeys(DIRECTIONS, packing), carried)
+    states = carried.state_dict()
+    if not torch.is_grad_enabled():
+        assert list(states) == [(key, layer) for layer in (0, 1) for key in DIRECTIONS]
+    return [*(each for key in DIRECTIONS for each in outputs[key]), *sum(states.values(), ())]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_thread_for_each_direction_computes_the_same(
+    precision, mode, threads_for_all_sizes, sizes, monkeypatch
+):
+    torch.manual_seed(0)
+    lstm = BiLstm(LARGE)
+    for each in lstm._lstms:
+        each.precision = precision
+    with mode():
+        results = {n_threads: run_lstm(lstm, n_threads) for n_threads in (1, 2, 3, 4)}
+        assert sizes == [2, 2]
+        # Each direction alone, without a thread for it
+        monkeypatch.setattr(
+            bilstm, "run_side_by_side", lambda functions: [function() for function in functions]
+        )
+        torch.set_num_threads(2)
+        monkeypatch.setattr(bilstm, "may_run_side_by_side", lambda device: True)
+        alone = run_lstm(lstm, 1)
+    for n_threads, tensors in results.items():
+        for tensor, expected, other in zip(tensors, results[1], alone):
+            assert tensor.is_inference() == expected.is_inference() == other.is_inference()
+            assert not tensor.requires_grad
+            torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6)
+            if n_threads in (2, 3):
+                assert torch.equal(tensor, expected) and torch.equal(tensor, other)
+
+
+def test_states_are_carried_between_calls_with_and_without_threads(threads_for_all_sizes, sizes):
+    torch.manual_seed(0)
+    lstm = BiLstm(LARGE)
+    results = []
+    with torch.no_grad():
+        for n_threads in ((1, 1), (2, 2), (1, 2), (2, 1)):
+            carried = CarriedState()
+            run_lstm(lstm, n_threads[0], carried=carried)
+            results.append(run_lstm(lstm, n_threads[1], lengths=(2, 5, 3), carried=carried))
+    assert sizes == [2] * 4
+    for tensors in results:
+        for tensor, expected in zip(tensors, results[0]):
+            assert torch.equal(tensor, expected)
+
+
+def test_where_directions_have_no_threads_of_their_own(threads_for_all_sizes, sizes, monkeypatch):
+    lstm = BiLstm(replace(LARGE, dropout=0.5))
+    run_lstm(lstm, 2)  # a gradient
+    with torch.no_grad():
+        run_lstm(lstm, 2)  # random numbers
+        lstm.eval()
+        run_lstm(lstm, 1)
+        run_lstm(lstm, 4)
+        monkeypatch.setattr(bilstm, "_WORTH_THREADS", 5 * (64 * 4 * (16 + 16 + 1) + 64 * 16))
+        run_lstm(lstm, 2, [3] * 4)
+        assert sizes == []
+        run_lstm(lstm, 2, [3] * 5)
+        assert sizes == [2]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_an_error_of_one_direction_leaves_the_carried_state(direction, threads_for_all_sizes):
+    lstm = BiLstm(LARGE).requires_grad_(False)
+    carried = CarriedState()
+    before = run_lstm(lstm, 2, carried=carried)
+    layer = lstm.layer(direction, 1)
+    weight = layer.state_linearity.weight
+    layer.state_linearity.weight = torch.nn.Parameter(weight[:, :-1].clone(), requires_grad=False)
+    states = carried.state_dict()
+    with pytest.raises(RuntimeError):
+        run_lstm(lstm, 2, carried=carried)
+    for key, state in carried.state_dict().items():
+        assert all(map(torch.equal, state, states[key]))
+    layer.state_linearity.weight = torch.nn.Parameter(weight, requires_grad=False)
+    after = run_lstm(lstm, 2)
+    assert all(map(torch.equal, before, after))
+
+
+def test_callers_in_many_threads_get_the_numbers_of_one(threads_for_all_sizes, sizes):
+    lstm = BiLstm(LARGE).requires_grad_(False)
+    torch.set_num_threads(2)
+    expected = run_lstm(lstm, 2)
+
+    def call():
+        for _ in range(5):
+            results.append(all(map(torch.equal, run_lstm(lstm, 2), expected)))
+
+    results = []
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join(60)
+    assert results == [True] * 30
+    assert sizes == [2] * 31

@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def _compiler_state(*names: str) -> Callable[[], bool]:
@@ -88,6 +89,41 @@ def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any
             return function(*args, **kwargs)
     finally:
         known.thread = None
+
+
+def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
+    """
+    Return a function that another thread can call as part of the call of the model that runs in
+    this one: with its context, the checksums known by now, and its modes of gradients.
+    """
+    known = checksums_of_call()
+    context = copy_context()
+    has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def call() -> Result:
+        copied = None if known is None else _Checksums(known)
+        if copied is not None:
+            copied.thread = threading.get_ident()
+        _checksums.set(copied)
+        with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
+            return function()
+
+    return lambda: context.run(call)
+
+
+def is_observed() -> bool:
+    """
+    Return whether modes of this thread change or record each operator: `torch.autocast`, and what
+    `torch.overrides` and `torch.utils._python_dispatch` have.
+    """
+    return any(_autocast_devices()) or any(count() for count in _MODES)
+
+
+_MODES = [
+    getattr(torch._C, name)
+    for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
+    if hasattr(torch._C, name)
+]
 
 
 @contextmanager
