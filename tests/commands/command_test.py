@@ -236,9 +236,12 @@ def test_mistakes_of_a_benchmark(
     assert message in refused(capsys, "elmo-benchmark", *given, *change)
 
 
-def test_what_others_say_is_left_out(caplog: Any, capsys: Any) -> None:
+def test_what_others_say_is_left_out(
+    caplog: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    logging.getLogger().addHandler(handler)
+    # Without those that other tests may have left, with closed files.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler, handler])
     ours = logging.getLogger("allennlp_elmo_plugin.commands.elmo_vocab")
     others = logging.getLogger("allennlp.models.archival")
     like_ours = logging.getLogger("allennlp_elmo_plugins")
@@ -252,14 +255,11 @@ def test_what_others_say_is_left_out(caplog: Any, capsys: Any) -> None:
         logging.getLogger("cached_path._cached_path").error("Our error says it, too")
 
     before = list(warnings.filters)
-    try:
-        run(talk, arguments())
-        assert capsys.readouterr().err == f"{ours.name} warning\ntheir error\n"
-        with pytest.warns(UserWarning, match="their warning"):
-            run(talk, arguments(debug=True))
-        assert f"{others.name} warning" in capsys.readouterr().err
-    finally:
-        logging.getLogger().removeHandler(handler)
+    run(talk, arguments())
+    assert capsys.readouterr().err == f"{ours.name} warning\ntheir error\n"
+    with pytest.warns(UserWarning, match="their warning"):
+        run(talk, arguments(debug=True))
+    assert f"{others.name} warning" in capsys.readouterr().err
     assert warnings.filters == before and not handler.filters
 
 
