@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import functools
 import logging
+import signal
 from pathlib import Path
 from typing import Any, Dict, Iterator, NoReturn
 
@@ -21,6 +22,9 @@ from allennlp_elmo_plugin import signals
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.training import train_command
 from tests.support.pretend_gpu import gpu_for_tests
+
+# A shell starts background jobs with SIGINT ignored. Tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 

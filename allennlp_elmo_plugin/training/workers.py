@@ -67,7 +67,8 @@ def train_worker(*args: Any, **kwargs: Any) -> Any:
             raise KeyboardInterrupt
 
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, interrupt)
+        if signal.getsignal(each) != signal.SIG_IGN:  # as SIGINT in a shell's background job
+            signal.signal(each, interrupt)
     os.register_at_fork(after_in_child=let_signals_kill)  # a data loader's processes
     try:
         return _train_worker(*args, **kwargs)

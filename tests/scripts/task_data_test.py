@@ -146,7 +146,7 @@ def test_word_vectors(
 ) -> None:
     """Runs the script, with a stand-in for gensim where it isn't installed."""
     (tmp_path / "text.txt.gz").write_bytes(
-        gzip.compress(b"The film is The film\nthe the end\n" * 9)
+        gzip.compress(b"The film is The film is film\nthe the end\n" * 9)
     )
     try:
         import gensim  # noqa: F401
