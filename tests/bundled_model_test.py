@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
@@ -70,8 +71,10 @@ def test_command(tiny: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> No
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", "in.txt", "out.hdf5", "--all"])
     main()
     assert 'using "tiny"' in caplog.text
+    expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])  # (3, 2, dim)
     with h5py.File("out.hdf5") as file:
-        assert (file["0"][...] == ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])).all()
+        # The number of words at once changes the rounding of torch 1.12's small products.
+        numpy.testing.assert_allclose(file["0"][...], expected, rtol=0, atol=5e-7)
 
 
 def test_a_folder_of_this_name(tiny: Path) -> None:
