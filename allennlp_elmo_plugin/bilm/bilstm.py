@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 # Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
-# own. On a quiet machine that is about as fast as both together, on a busy one two to three times.
+# own. On a quiet machine that is about as fast as both together, beside a busy process twice.
 _WORTH_THREADS = 2**24
 
 
