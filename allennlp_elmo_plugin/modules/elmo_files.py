@@ -163,7 +163,9 @@ class ElmoFiles(NamedTuple):
                 return cls(find_file(beside, OPTIONS_FILE, "options_file"), found)
             except ConfigurationError:
                 if options_file is None or not _is_address(beside):
-                    raise  # Otherwise it is AllenNLP's default that belongs to these weights.
+                    raise
+                # AllenNLP goes by the default, whatever lies beside the weights.
+                logger.warning("%s: no such options; using %s", beside, options_file)
         if options_file is None:
             raise ConfigurationError(
                 f"weight_file {weight_file!r} needs its options_file: there is no {OPTIONS_FILE} "

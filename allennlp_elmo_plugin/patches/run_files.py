@@ -145,15 +145,17 @@ def _maybe_save_checkpoint(self: Checkpointer, *args: Any, **kwargs: Any) -> boo
 def _save_checkpoint(self: Checkpointer, trainer: Any) -> None:
     """
     When `torch.save` is interrupted, as by Ctrl-C, it ends its file with a table of contents, so
-    that it looks complete. Remove such files: the checkpoint is that before.
+    that it looks complete. Remove such files: the checkpoint is that before. One whose files were
+    both saved stays, since those before may be removed by then.
     """
     before = set() if self._serialization_dir is None else set(os.listdir(self._serialization_dir))
     try:
         _save(self, trainer)
     except BaseException:
+        saved = self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed
         for name in set(os.listdir(self._serialization_dir)) - before:
             path = os.path.join(self._serialization_dir, name)
-            is_state = self._parse_model_state_path(name) or self._parse_training_state_path(name)
-            if is_state and zipfile.is_zipfile(path):
+            point = self._parse_model_state_path(name) or self._parse_training_state_path(name)
+            if point not in (None, saved) and zipfile.is_zipfile(path):
                 os.remove(path)
         raise

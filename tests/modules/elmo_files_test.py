@@ -231,7 +231,9 @@ class TestOneOfTheTwoFiles:
         ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
         assert downloads == [DEFAULT_OPTIONS_FILE]
 
-    def test_default_options_for_an_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_options_for_an_address(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    ) -> None:
         def cached_path(address: str) -> str:
             if address == "https://mine.org/options.json":
                 raise FileNotFoundError(address)
@@ -241,6 +243,9 @@ class TestOneOfTheTwoFiles:
         weights = "https://mine.org/weights.hdf5"
         found = ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
         assert found == (DEFAULT_OPTIONS_FILE, weights)
+        assert caplog.messages == [
+            f"https://mine.org/options.json: no such options; using {DEFAULT_OPTIONS_FILE}"
+        ]
         with pytest.raises(ConfigurationError, match="mine.org/options.json"):
             ElmoFiles.find(None, weights)
 

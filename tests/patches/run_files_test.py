@@ -159,15 +159,17 @@ class Interrupting:
         raise KeyboardInterrupt
 
 
+def trainer(n_epochs: int, **changes: Any) -> Any:
+    """What the checkpointer needs of a trainer; `changes` are the last entries of its states."""
+    point = {"epochs_completed": n_epochs, "batches_in_epoch_completed": 0}
+    state = {"model_state": {"a": torch.ones(3)}, "trainer_state": point}
+    for name, value in changes.items():
+        state[name] = {**state[name], "last": value}
+    return SimpleNamespace(get_checkpoint_state=lambda: SimpleNamespace(**state))
+
+
 @pytest.mark.parametrize("interrupted", ["model_state", "trainer_state"])
 def test_an_interrupted_checkpoint_is_removed(tmp_path: Path, interrupted: str) -> None:
-    def trainer(n_epochs: int, **changes: Any) -> Any:
-        point = {"epochs_completed": n_epochs, "batches_in_epoch_completed": 0}
-        state = {"model_state": {"a": torch.ones(3)}, "trainer_state": point}
-        for name, value in changes.items():
-            state[name] = {**state[name], "last": value}
-        return SimpleNamespace(get_checkpoint_state=lambda: SimpleNamespace(**state))
-
     saver = Checkpointer(tmp_path)
     saver.save_checkpoint(trainer(1))
     before = read_files(tmp_path)
@@ -176,3 +178,24 @@ def test_an_interrupted_checkpoint_is_removed(tmp_path: Path, interrupted: str) 
     assert read_files(tmp_path) == before
     saver.save_checkpoint(trainer(2))
     assert saver.find_latest_checkpoint()[0].endswith("model_state_e2_b0.th")
+
+
+def test_a_checkpoint_stays_whose_predecessor_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes after both files were saved, while the checkpoint before is removed."""
+    saver = Checkpointer(tmp_path, keep_most_recent_by_count=1)
+    saver.save_checkpoint(trainer(1))
+    remove = os.remove
+
+    def interrupted_remove(path: str) -> None:
+        remove(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "remove", interrupted_remove)
+    with pytest.raises(KeyboardInterrupt):
+        saver.save_checkpoint(trainer(2))
+    monkeypatch.undo()
+    found = saver.find_latest_checkpoint()
+    assert found is not None and found[0].endswith("model_state_e2_b0.th")
+    assert torch.load(found[1])["epochs_completed"] == 2
