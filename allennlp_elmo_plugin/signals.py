@@ -1,10 +1,90 @@
-"""Ending a program by the signal that has stopped it, as shells expect."""
+"""Ending a program by the signal that has stopped it, as shells expect; no signal gets lost."""
 
 import atexit
+import os
 import signal
 import sys
-from contextlib import suppress
-from typing import NoReturn
+import threading
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Iterator, NoReturn, Optional
+
+from allennlp.common import util as allennlp_util
+
+_SECONDS = 0.05
+"""After which a lost signal is sent again."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """
+    In the `with` block, let SIGTERM raise `Terminated` where AllenNLP's program lets it raise an
+    exception, and let no signal get lost.
+    """
+
+    def terminate(number: int, frame: Any) -> NoReturn:
+        raise Terminated
+
+    handler = signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or handler is not allennlp_util._handle_sigterm:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        with lost_signals_sent_again(), signals_first():
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def lost_signals_sent_again(on_loss: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """
+    If in the `with` block the exception of a signal is raised where Python ignores exceptions, as
+    while the garbage collector closes a generator, send the signal again.
+
+    # Parameters
+
+    on_loss : `Callable[[], None]`, optional
+        Called before a signal is sent again.
+    """
+    before = sys.unraisablehook
+
+    def send_again(ignored: Any) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            before(ignored)
+            return
+        on_loss()
+        is_terminated = issubclass(ignored.exc_type, Terminated)
+        number = signal.SIGTERM if is_terminated else signal.SIGINT
+        threading.Timer(_SECONDS, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def signals_first() -> Iterator[None]:
+    """
+    If the exception of a signal makes another error come up in the `with` block, as when a file is
+    closed whose writing was interrupted, raise that of the signal.
+    """
+    try:
+        yield
+    except Exception as error:
+        before: Optional[BaseException] = error
+        while before is not None and not isinstance(before, KeyboardInterrupt):
+            before = before.__context__
+        if before is None:
+            raise
+        raise before from None
 
 
 def let_signals_kill() -> None:

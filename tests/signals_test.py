@@ -5,11 +5,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, List
+from unittest.mock import patch
 
 import pytest
+from allennlp.common.util import install_sigterm_handler
 
-from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
+from allennlp_elmo_plugin.signals import (
+    Terminated,
+    end_by_signal,
+    let_signals_kill,
+    lost_signals_sent_again,
+    signals_first,
+    terminable,
+)
 from tests.support.testing import fork
 
 
@@ -64,3 +73,68 @@ def test_in_a_thread() -> None:
 
     codes: Any = []
     assert fork(start) == 0
+
+
+class Signalling:
+    """An object in whose finalizer a signal arrives."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+        time.sleep(0)  # Here its exception is raised.
+
+
+@pytest.mark.parametrize(
+    "number, error", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_signal_in_a_finalizer(number: int, error: Any, capfd: Any) -> None:
+    """The exception is ignored there; it comes a moment later."""
+
+    def wait() -> None:
+        install_sigterm_handler()
+        with terminable():
+            with pytest.raises(KeyboardInterrupt) as raised:
+                Signalling(number)
+                time.sleep(20)
+            assert raised.type is error
+
+    assert fork(wait) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_other_errors_of_finalizers(capsys: Any) -> None:
+    class Bad:
+        def __del__(self) -> None:
+            raise ValueError("a mistake")
+
+    found: List[Any] = []
+    hook = sys.unraisablehook
+    with patch("sys.unraisablehook", lambda ignored: found.append(ignored.exc_type)):
+        with lost_signals_sent_again():
+            Bad()
+        Bad()
+    assert found == [ValueError, ValueError]
+    assert sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Terminated])
+def test_an_error_that_a_signal_makes(error: Any) -> None:
+    with pytest.raises(error), signals_first():
+        try:
+            try:
+                raise error
+            finally:
+                raise RuntimeError("the file is cut off")
+        except RuntimeError as of_file:
+            raise OSError("the disk is full") from of_file
+
+
+def test_an_error_after_a_signal() -> None:
+    with pytest.raises(OSError), signals_first():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+        raise OSError("the disk is full")

@@ -13,19 +13,17 @@ import shlex
 import signal
 import sys
 import tarfile
-import threading
 import warnings
 import zlib
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
 from allennlp_elmo_plugin.progress import progress_of_command
-from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
+from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -42,10 +40,6 @@ _USAGE, _BROKEN_PIPE = 2, 141
 """Exit statuses; the last is the one that a shell reports after the signal."""
 
 _LONGEST_MESSAGE = 2000
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
 
 
 Resume = Callable[[argparse.Namespace], Optional[str]]
@@ -120,7 +114,7 @@ def run(
         _run(function, args)
         return
     try:
-        with _terminable(), _only_our_messages(), _printable_output():
+        with terminable(), _only_our_messages(), _printable_output():
             _run(function, args)
         return
     except BrokenPipeError:  # The reader of our output has closed it.
@@ -128,7 +122,7 @@ def run(
         _drop_output()
     except KeyboardInterrupt as error:
         let_signals_kill()
-        is_terminated = isinstance(error, _Terminated)
+        is_terminated = isinstance(error, Terminated)
         number = signal.SIGTERM if is_terminated else signal.SIGINT
         word = "terminated" if is_terminated else "interrupted"
         message = f"{word}{_how_to_resume(args, resume, command)}"
@@ -212,25 +206,6 @@ def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
 
     subparser.error = error  # type: ignore[method-assign]
     subparser.parse_known_args = parse  # type: ignore[method-assign,assignment]
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM raise `_Terminated` where AllenNLP's program lets it raise an exception."""
-
-    def terminate(number: int, frame: Any) -> NoReturn:
-        raise _Terminated
-
-    handler = signal.getsignal(signal.SIGTERM)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or handler is not allennlp_util._handle_sigterm:
-        yield
-        return
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 @contextmanager

@@ -12,16 +12,16 @@ import re
 import shlex
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived
 
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
-from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
+from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, version_of_config
@@ -53,15 +53,16 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         _check_paths(config, folder)
         params = _read_config(config, settings.pop("overrides"))
         is_ours = is_language_model(params.params)
-        model = train.train_model(params, **settings)
+        with terminable() if is_ours else nullcontext():
+            model = train.train_model(params, **settings)
         if is_ours and not settings["dry_run"]:
             _print_results(folder)
         return model
-    except (KeyboardInterrupt, SigTermReceived) as error:
+    except KeyboardInterrupt as error:
         if not is_ours:
             raise
         let_signals_kill()
-        is_terminated = isinstance(error, SigTermReceived)
+        is_terminated = isinstance(error, Terminated)
         number = signal.SIGTERM if is_terminated else signal.SIGINT
         command = _command(arguments, _option(arguments, version_of_config(folder) != version))
         message = f"{'terminated' if is_terminated else 'interrupted'}; to go on: {command}"

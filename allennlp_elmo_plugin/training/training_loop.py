@@ -7,6 +7,7 @@ from allennlp.common.util import is_distributed
 
 from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.signals import signals_first
 from allennlp_elmo_plugin.training.evaluation import evaluate
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 
@@ -26,6 +27,7 @@ class TrainingLoop(TrainModel):
     """
 
     @lost_ranks_named()
+    @signals_first()
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (

@@ -11,7 +11,12 @@ from typing import Any, Iterator, List
 
 from allennlp.commands import train
 
-from allennlp_elmo_plugin.signals import end_by_signal, let_signals_kill
+from allennlp_elmo_plugin.signals import (
+    Terminated,
+    end_by_signal,
+    let_signals_kill,
+    lost_signals_sent_again,
+)
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_worker = train._train_worker
@@ -64,14 +69,15 @@ def train_worker(*args: Any, **kwargs: Any) -> Any:
     def interrupt(number: int, frame: Any) -> None:
         received.append(number)
         if len(received) == 1:
-            raise KeyboardInterrupt
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     for each in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(each) != signal.SIG_IGN:  # as SIGINT in a shell's background job
             signal.signal(each, interrupt)
     os.register_at_fork(after_in_child=let_signals_kill)  # a data loader's processes
     try:
-        return _train_worker(*args, **kwargs)
+        with lost_signals_sent_again(on_loss=received.clear):
+            return _train_worker(*args, **kwargs)
     except KeyboardInterrupt:
         pass
     # To torch, an end by `KeyboardInterrupt` is that of a training that is complete.

@@ -9,9 +9,9 @@ from typing import Any, List, Optional
 import pytest
 from allennlp.commands import train
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.signals import Terminated
 from allennlp_elmo_plugin.training import run_folder, train_command
 from tests.support.training_runs import write_config
 
@@ -72,7 +72,7 @@ def test_interrupted_and_recovered(
     assert lines[5].endswith(f"is in {folder}/model.tar.gz")
 
 
-@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (SigTermReceived, 143)])
+@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (Terminated, 143)])
 def test_before_the_run_has_a_config(
     error: Any,
     status: int,
