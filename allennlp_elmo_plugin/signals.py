@@ -54,14 +54,17 @@ def lost_signals_sent_again(on_loss: Callable[[], None] = lambda: None) -> Itera
     """
     before = sys.unraisablehook
 
+    def send(number: int) -> None:
+        on_loss()
+        os.kill(os.getpid(), number)
+
     def send_again(ignored: Any) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             before(ignored)
             return
-        on_loss()
         is_terminated = issubclass(ignored.exc_type, Terminated)
         number = signal.SIGTERM if is_terminated else signal.SIGINT
-        threading.Timer(_SECONDS, os.kill, (os.getpid(), number)).start()
+        threading.Timer(_SECONDS, send, (number,)).start()
 
     sys.unraisablehook = send_again
     try:
