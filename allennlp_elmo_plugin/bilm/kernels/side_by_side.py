@@ -12,17 +12,16 @@ threads changes. Any thread may use it.
 import functools
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Callable, List, Sequence, TypeVar
+from collections import deque
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from typing import Any, Callable, Deque, List, Sequence, Tuple, TypeVar
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import in_this_call, is_observed
 
 T = TypeVar("T")
-
-# As many calls may use it at the same time as there are cores for them.
-_MOST_WORKERS = max(os.cpu_count() or 1, 2)
 
 
 def may_run_side_by_side(device: torch.device) -> bool:
@@ -43,20 +42,18 @@ def run_side_by_side(functions: Sequence[Callable[[], T]]) -> List[T]:
     Return what these functions return, each called in a thread of its own, as part of the caller's
     call of the model. When one raises an exception, the caller gets it after all have ended.
     """
-    futures: List[Future[T]] = []
+    workers = _take_workers(len(functions))
+    if not workers:
+        return [function() for function in functions]
+    futures: List[Future[T]] = [Future() for _ in functions]
     try:
-        for function in functions:
-            futures.append(_workers.submit(_call, in_this_call(function)))
-        return [future.result() for future in futures]
-    except RuntimeError:
-        if len(futures) == len(functions):
-            raise
+        for i, worker in enumerate(workers):
+            worker.calls.put((futures[i], in_this_call(functions[i])))
+        return list(map(Future.result, futures))
     finally:
         # Also after an interrupt, no thread goes on with this call.
         wait([future for future in futures if not future.cancel()])
-        futures.clear()
-    # No thread can be started: there are too many, or the interpreter is shutting down.
-    return [function() for function in functions]
+        futures.clear()  # An error has this frame, which must not have the error.
 
 
 @functools.cache
@@ -67,10 +64,68 @@ def _has_threads_of_its_own() -> bool:
     return "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
 
 
-def _call(function: Callable[[], T]) -> T:
+class _Worker:
     """
-    Call a function in a worker, where torch uses one thread.
+    A thread that makes one call after another, in which torch uses one thread. It is a daemon: at
+    its end the interpreter waits for callers, which wait for their workers.
+
+    # Raises
+
+    RuntimeError
+        If no thread can be started.
     """
+
+    def __init__(self) -> None:
+        self.calls: SimpleQueue[Tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        is_ready: Future[bool] = Future()
+        threading.Thread(target=self._work, args=(is_ready,), name="biLM", daemon=True).start()
+        if not is_ready.result():
+            raise RuntimeError("can't start a thread beside a new worker")
+
+    def _work(self, is_ready: "Future[bool]") -> None:
+        try:
+            _use_one_thread()
+        except RuntimeError:
+            is_ready.set_result(False)
+            return
+        is_ready.set_result(True)
+        while True:
+            self._answer(*self.calls.get())
+
+    def _answer(self, future: "Future[Any]", function: Callable[[], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            _idle.append(self)
+            return
+        try:
+            result = function()
+        except BaseException as error:
+            _idle.append(self)
+            future.set_exception(error)
+            del future  # An error has this frame, which must not have the error.
+        else:
+            _idle.append(self)
+            future.set_result(result)
+
+
+def _take_workers(number: int) -> List[_Worker]:
+    """
+    Return idle or new workers, or none if not all can be started: there are too many threads, or
+    the interpreter is shutting down.
+    """
+    workers: List[_Worker] = []
+    while len(workers) < number:
+        try:
+            workers.append(_idle.pop())
+        except IndexError:
+            try:
+                workers.append(_Worker())
+            except RuntimeError:
+                _idle.extend(workers)
+                return []
+    return workers
+
+
+def _use_one_thread() -> None:
     with _starting:
         of_new_threads = torch.get_num_threads()
         if of_new_threads != 1:
@@ -81,7 +136,6 @@ def _call(function: Callable[[], T]) -> T:
             torch.set_num_threads(1)
             is_set.set()
             restore.join()
-    return function()
 
 
 def _restore(of_new_threads: int, is_set: threading.Event) -> None:
@@ -89,8 +143,7 @@ def _restore(of_new_threads: int, is_set: threading.Event) -> None:
     torch.set_num_threads(of_new_threads)
 
 
-# It starts threads when they are needed.
-_workers = ThreadPoolExecutor(_MOST_WORKERS, "biLM")
+_idle: Deque[_Worker] = deque()
 # Held while a worker changes its number of threads.
 _starting = threading.Lock()
 
@@ -99,8 +152,8 @@ def _start_again() -> None:
     """
     Make both again, in a child process, where their threads do not exist.
     """
-    global _workers, _starting
-    _workers = ThreadPoolExecutor(_MOST_WORKERS, "biLM")
+    global _idle, _starting
+    _idle = deque()
     _starting = threading.Lock()
 
 

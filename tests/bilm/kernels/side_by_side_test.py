@@ -1,8 +1,11 @@
+import contextlib
 import functools
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -97,16 +100,27 @@ def test_it_follows_the_number_of_threads_and_the_device(two_threads):
     assert not may_run_side_by_side(torch.device("cuda"))
 
 
-def test_not_under_modes_that_see_operators(two_threads):
-    with torch.autocast("cpu"):
-        assert not may_run_side_by_side(CPU)
-    if hasattr(torch, "set_default_device"):
-        with torch.device("cpu"):
-            assert not may_run_side_by_side(CPU)
-        from torch.utils._python_dispatch import TorchDispatchMode
+def modes_that_see_operators():
+    modes = [lambda: torch.autocast("cpu"), torch.profiler.profile]
+    if torch.__version__.startswith("1."):
+        from torch.overrides import TorchFunctionMode, push_torch_function_mode
+        from torch.utils._python_dispatch import TorchDispatchMode, push_torch_dispatch_mode
 
-        with TorchDispatchMode():
-            assert not may_run_side_by_side(CPU)
+        return [
+            *modes,
+            lambda: push_torch_function_mode(TorchFunctionMode),
+            lambda: push_torch_dispatch_mode(TorchDispatchMode),
+        ]
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return [*modes, lambda: torch.device("cpu"), TorchFunctionMode, TorchDispatchMode]
+
+
+@pytest.mark.parametrize("mode", modes_that_see_operators())
+def test_not_under_modes_that_see_operators(two_threads, mode):
+    with mode():
+        assert not may_run_side_by_side(CPU)
     assert may_run_side_by_side(CPU)
 
 
@@ -168,13 +182,72 @@ def test_many_callers_share_the_workers(two_threads):
     assert sorted(done) == list(range(16))
 
 
-def test_without_new_threads_the_caller_computes(monkeypatch):
-    class Refusing:
-        def submit(self, *_):
-            raise RuntimeError("can't start new thread")
+@pytest.mark.parametrize("n_started", range(4))
+def test_without_new_threads_the_caller_computes(two_threads, n_started, monkeypatch):
+    """A worker needs two, of which one ends."""
+    side_by_side._start_again()
+    start = threading.Thread.start
+    started = []
 
-    monkeypatch.setattr(side_by_side, "_workers", Refusing())
-    assert run_side_by_side([threading.get_ident] * 2) == [threading.get_ident()] * 2
+    def refuse(thread):
+        if len(started) == n_started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    calls = []
+
+    def call(function):
+        calls.append(threading.get_ident())
+        return function()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            argument = torch.rand(2)
+            seen = weakref.ref(argument)
+            function = functools.partial(call, argument.sum)
+            assert run_side_by_side([function] * 2) == [argument.sum()] * 2
+            del function, argument
+            assert seen() is None
+    assert calls == [threading.get_ident()] * 6
+    # Nothing was left for later.
+    assert threading.get_ident() not in run_side_by_side([threading.get_ident] * 2)
+    assert len(calls) == 6
+
+
+def wait_until_gone(references):
+    """A worker may still be at the end of its call."""
+    end = time.monotonic() + 20
+    while any(each() is not None for each in references):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_an_error_keeps_no_tensors():
+    tensors = []
+
+    def fail():
+        tensor = torch.rand(2)
+        tensors.append(weakref.ref(tensor))
+        raise ValueError("once")
+
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            run_side_by_side([fail] * 2)
+        assert tensors
+        wait_until_gone(tensors)
+    finally:
+        gc.enable()
+
+
+def test_an_idle_worker_keeps_no_tensors():
+    arguments = [torch.rand(2), torch.rand(2)]
+    results = run_side_by_side([functools.partial(torch.neg, each) for each in arguments])
+    kept = [weakref.ref(each) for each in (*arguments, *results)]
+    del arguments, results
+    wait_until_gone(kept)
 
 
 def in_child(function):
@@ -198,10 +271,29 @@ def test_a_child_process_has_workers_of_its_own():
 
 
 @needs_fork
-def test_an_interpreter_that_ends_waits_for_workers_and_computes_without_them():
+@pytest.mark.parametrize("has_workers", [False, True])
+def test_an_interpreter_that_ends_computes_with_or_without_workers(has_workers):
     def end():
-        assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
+        if has_workers:
+            assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
         threading._shutdown()  # before functions that were registered with `atexit`
-        assert run_side_by_side([threading.get_ident] * 2) == [threading.get_ident()] * 2
+        assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
 
     assert in_child(end)
+
+
+@needs_fork
+def test_an_interrupt_while_a_worker_starts_lets_the_interpreter_end():
+    def interrupted():
+        start = threading.Thread.start
+
+        def start_and_fail(thread):
+            start(thread)
+            raise KeyboardInterrupt
+
+        threading.Thread.start = start_and_fail
+        with pytest.raises(KeyboardInterrupt):
+            run_side_by_side([lambda: 1, lambda: 2])
+        threading._shutdown()
+
+    assert in_child(interrupted)
