@@ -113,15 +113,25 @@ def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
 
 def is_observed() -> bool:
     """
-    Return whether modes of this thread change or record each operator: `torch.autocast`, and what
-    `torch.overrides` and `torch.utils._python_dispatch` have.
+    Return whether modes of this thread change or record each operator: `torch.autocast`, a
+    profiler, and what `torch.overrides` and `torch.utils._python_dispatch` have.
     """
-    return any(_autocast_devices()) or any(count() for count in _MODES)
+    return (
+        any(_autocast_devices())
+        or torch.autograd._profiler_enabled()
+        or any(mode() for mode in _MODES)
+    )
 
 
 _MODES = [
     getattr(torch._C, name)
-    for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
+    for name in (
+        "_len_torch_function_stack",
+        "_len_torch_dispatch_stack",
+        # torch 1
+        "_get_torch_function_mode",
+        "_get_torch_dispatch_mode",
+    )
     if hasattr(torch._C, name)
 ]
 
