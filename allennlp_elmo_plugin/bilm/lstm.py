@@ -83,6 +83,21 @@ def _tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return torch.tanh(values, out=out)
 
 
+def _empty_apart(
+    like: torch.Tensor, dtype: torch.dtype, n_layers: int, n_rows: int, dim: int
+) -> torch.Tensor:
+    """
+    Return a tensor without values, shape `(n_layers, n_rows, dim)`, on the device of `like`. To the
+    bit, what is computed in a layer's part doesn't depend on the other parts: torch rounds a
+    sigmoid at the end of a piece of memory in another way than inside it, and MKL's products round
+    by where their rows begin.
+    """
+    n_values = n_rows * dim
+    size = (n_values // 64 + 1) * 64  # of a part: aligned, with a gap behind it
+    parts = like.new_empty(n_layers, size, dtype=dtype)
+    return parts[:, :n_values].view(n_layers, n_rows, dim)
+
+
 def run_in_step(
     lstms: Sequence["ProjectedLstm"],
     inputs: Sequence[torch.Tensor],
@@ -108,9 +123,9 @@ def run_in_step(
     dtype = weights[0].state.dtype
     memories = torch.stack([memory for _, memory in states])  # (n_layers, n_sequences, dim)
     all_gates = memories.new_empty(n_layers, memories.size(1), 4 * dim)
-    workspace = torch.empty_like(memories)
+    workspace = _empty_apart(memories, memories.dtype, n_layers, memories.size(1), dim)
     n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
-    outputs = memories.new_empty(n_layers, n_tokens, projection_dim, dtype=dtype)
+    outputs = _empty_apart(memories, dtype, n_layers, n_tokens, projection_dim)
     previous = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
     input_gates = [
         _input_gates(rows.to(dtype), layer.input_gates, dim, batch_sizes)

@@ -153,8 +153,9 @@ def run_lstm(lstm, n_threads, lengths=(9, 7, 7, 1, 4), carried=None):
     torch.set_num_threads(n_threads)
     packing = PackedBatch(lengths, max(lengths))
     generator = torch.Generator().manual_seed(1)
+    projection_dim = lstm.layer("forward", 0).projection_dim
     inputs = {
-        key: torch.randn(packing.n_tokens, LARGE.projection_dim, generator=generator)
+        key: torch.randn(packing.n_tokens, projection_dim, generator=generator)
         for key in DIRECTIONS
     }
     carried = CarriedState() if carried is None else carried
@@ -167,11 +168,12 @@ def run_lstm(lstm, n_threads, lengths=(9, 7, 7, 1, 4), carried=None):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("dims", [(64, 16), (100, 20), (101, 21), (513, 65)])
 def test_a_thread_for_each_direction_computes_the_same(
-    precision, mode, threads_for_all_sizes, sizes, monkeypatch
+    precision, mode, dims, threads_for_all_sizes, sizes, monkeypatch
 ):
     torch.manual_seed(0)
-    lstm = BiLstm(LARGE)
+    lstm = BiLstm(replace(LARGE, lstm_dim=dims[0], projection_dim=dims[1]))
     for each in lstm._lstms:
         each.precision = precision
     with mode():
