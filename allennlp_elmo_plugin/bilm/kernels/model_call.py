@@ -4,6 +4,7 @@ for gradients and hooks.
 """
 
 import functools
+import sys
 import threading
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
@@ -94,13 +95,17 @@ def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any
 def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
     """
     Return a function that another thread can call as part of the call of the model that runs in
-    this one: with its context, the checksums known by now, and its modes of gradients.
+    this one: with its context, the checksums known by now, its modes of gradients, and what
+    `torch.set_flush_denormal` set in it.
     """
     known = checksums_of_call()
     context = copy_context()
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    # torch doesn't tell. The processor flushes Python's numbers, too.
+    flushes_denormal = sys.float_info.min / 2 == 0
 
     def call() -> Result:
+        torch.set_flush_denormal(flushes_denormal)
         copied = None if known is None else _Checksums(known)
         if copied is not None:
             copied.thread = threading.get_ident()

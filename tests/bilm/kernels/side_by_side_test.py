@@ -73,6 +73,23 @@ def test_modes_are_those_of_the_caller(two_threads, mode):
     assert run_side_by_side([modes] * 2) == [(True, False, False)] * 2
 
 
+def test_small_numbers_are_flushed_as_in_the_caller():
+    small = torch.tensor([1e-40])
+
+    def half():
+        return (small / 2).view(torch.int32).item()
+
+    expected = [half()] * 2
+    assert run_side_by_side([half] * 2) == expected != [0, 0]
+    try:
+        if not torch.set_flush_denormal(True):
+            pytest.skip("not with this processor")
+        assert run_side_by_side([half] * 2) == [half()] * 2 == [0, 0]
+    finally:
+        torch.set_flush_denormal(False)
+    assert run_side_by_side([half] * 2) == expected
+
+
 def test_checksums_are_computed_once_in_a_call():
     known, new = torch.rand(3), torch.rand(3)
 
