@@ -6,7 +6,8 @@ ends when both have done their part, so another process on one of the two cores 
 each of the thousands of operations of a recurrence. Apart, two computations wait for each other
 once. They run so where torch has two or three threads; more threads use more cores together. A
 result is that of one thread, to the bit. Neither the caller's number of threads nor that of new
-threads changes. Any thread may use it.
+threads changes, except for a thread that first uses torch in the moment in which a worker starts:
+it may get one thread. Any thread may use it.
 """
 
 import functools
