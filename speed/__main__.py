@@ -16,7 +16,7 @@ from typing import Iterator, List
 
 import torch
 
-from speed import embedding, training
+from speed import bilm_tf, embedding, training
 from speed.models import write_model
 from speed.report import Row, machine, table, write_json
 
@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
     parser.add_argument("--sizes", default="small,original", help="models (default small,original)")
     parser.add_argument("--only", default="", help="regular expression: workloads to run")
+    parser.add_argument("--bilm-tf", help="bilm-tf's repository, to measure it in turns with ours")
+    parser.add_argument("--tensorflow", help="the Python with TensorFlow 2.15 and h5py for it")
     parser.add_argument("--output", help="JSON file to write")
     parser.add_argument("--rows-only", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -61,8 +63,8 @@ def measure(args: argparse.Namespace) -> Iterator[Row]:
         for size in sizes:
             yield from training.measure(size, *files[size], args.rounds, select)
         if select("bilm-tf"):
-            yield from embedding.measure_beside_bilm_tf(files, args.rounds)
-            yield from training.measure_beside_bilm_tf(files, args.rounds)
+            peer = bilm_tf.BilmTf(args.bilm_tf, args.tensorflow) if args.bilm_tf else None
+            yield from bilm_tf.measure(files, args.rounds, peer)
     if select("memory kept") and not args.rows_only:
         yield from _with_kept_memory(args)
 

@@ -157,33 +157,3 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
         share_bar=workload.share_bars.get(size),
         note=f"largest difference {largest:.0e}, relative {error:.1e}",
     )
-
-
-def measure_fixed(
-    size: str, options_file: str, weight_file: str, rounds: int, precision: str
-) -> Row:
-    """Measure 64 sentences of 25 words, the workload of the comparison with bilm-tf."""
-    corpus = Corpus()
-    elmo = Elmo(options_file, weight_file, 1, dropout=0.0, precision=precision, max_cached_words=0)
-    elmo.eval()
-    batches = [
-        batch_to_ids([[corpus.words[i] for i in corpus.word_ids(25)] for _ in range(64)])
-        for _ in range(rounds + 2)
-    ]
-    with torch.no_grad():
-        seconds = take_turns({"ours": elmo}, batches[:-1])["ours"]
-        words_of_floor = floor(64 * 25, lambda: elmo(batches[-1]))
-    return Row(
-        workload=f"bilm-tf's embedding, 64 x 25, {precision}",
-        size=size,
-        words_per_second=64 * 25 / seconds,
-        floor_words_per_second=words_of_floor,
-        share_bar=0.85 if precision == "float32" else None,
-    )
-
-
-def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
-    for size in ("small-512", "original"):
-        if size in files:
-            for precision in ("float32", "bfloat16"):
-                yield measure_fixed(size, *files[size], rounds, precision)

@@ -22,11 +22,11 @@ class Row:
     workload, size : `str`
         The measured workload and model.
     value : `float`, optional
-        The speed relative to AllenNLP's, unless the note says something else.
+        The speed relative to the peer's: AllenNLP, unless the note says something else.
     bar : `float`, optional
         The value to reach.
     words_per_second, baseline_words_per_second : `float`, optional
-        Ours and AllenNLP's.
+        Ours and the peer's.
     floor_words_per_second : `float`, optional
         If the matrix products were all that takes time; see `speed.floor`.
     share_bar : `float`, optional
@@ -54,7 +54,7 @@ class Row:
 
 def table(rows: List[Row]) -> str:
     lines = [
-        "| workload | model | value | bar | words/s | AllenNLP's words/s | of the floor | bar | |",
+        "| workload | model | value | bar | words/s | the peer's words/s | of the floor | bar | |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

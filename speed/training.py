@@ -374,26 +374,3 @@ def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
         bar=_BARS["peak memory"].get(size),
         note="GB (10^9 bytes) of the process, vocabulary of 800k; less is better",
     )
-
-
-def measure_beside_bilm_tf(files: Dict[str, Any], rounds: int) -> Iterator[Row]:
-    """Measure the workloads of the comparison with bilm-tf."""
-    for size, batch_size, n_words, n_samples in (
-        ("small-512", 64, 20_000, 2_048),
-        ("original", 32, 100_000, 8_192),
-    ):
-        if size not in files:
-            continue
-        batches = [make_batch(Corpus(), n_words, batch_size) for _ in range(rounds + 1)]
-        for precision in ("float32", "bfloat16"):
-            training = OurTraining(*files[size], n_words, n_samples, precision)
-            seconds = take_turns({"ours": training.step}, batches)["ours"]
-            yield Row(
-                workload=f"bilm-tf's training, {batch_size} x {NUM_STEPS}, {precision}",
-                size=size,
-                words_per_second=batch_size * NUM_STEPS / seconds,
-                floor_words_per_second=floor(
-                    batch_size * NUM_STEPS, functools.partial(training.step, batches[-1])
-                ),
-                share_bar=_SHARE_BAR,
-            )

@@ -11,6 +11,7 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
     sigmoid_backward,
+    tanh,
     tanh_backward,
 )
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
@@ -61,12 +62,11 @@ class Bfloat16Recurrence(torch.autograd.Function):
         rows[:, :input_dim] = inputs
         rows[: batch_sizes[0], input_dim:] = initial_output[: batch_sizes[0]]
         weight = torch.cat([weight_input, weight_state], 1)  # (4 * dim, input_dim + projection_dim)
-        # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2, so that one tanh computes all gates.
-        scales = torch.full_like(bias, 0.5)  # (4 * dim,)
-        scales[2 * dim : 3 * dim] = 1.0
+        # One sigmoid computes all gates; see `tanh`.
+        scales = torch.ones_like(bias)  # (4 * dim,)
+        scales[2 * dim : 3 * dim] = 2.0
         to_gates = PreparedMatrix((weight * scales.unsqueeze(1)).t(), "bfloat16")
         bias = (bias * scales).to(_HALF)
-        half = scales.new_full((), 0.5)
         project = None
         if weight_projection is not None:
             weight_projection = weight_projection.to(_HALF)
@@ -80,16 +80,15 @@ class Bfloat16Recurrence(torch.autograd.Function):
         start = 0
         for t, size in enumerate(batch_sizes):
             step, start = slice(start, start + size), start + size
-            gates = buffer[:size].copy_(to_gates.product(rows[step], bias)).tanh_()
+            gates = buffer[:size].copy_(to_gates.product(rows[step], bias)).sigmoid_()
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 1)  # (size, dim) each
-            for sigmoids in (gates[:, : 2 * dim], out_gate):
-                torch.add(half, sigmoids, alpha=0.5, out=sigmoids)
+            candidate.mul_(2).sub_(1)
             all_gates[step] = gates
             memory[:size].mul_(forget_gate).addcmul_(in_gate, candidate)
             if cell_clip is not None:
                 memory.clamp_(-cell_clip, cell_clip)
             memories[step] = memory[:size]
-            hidden = torch.tanh(memory[:size], out=workspace[:size]).mul_(out_gate)
+            hidden = tanh(memory[:size], out=workspace[:size]).mul_(out_gate)
             output = hidden.to(_HALF)  # (size, dim)
             if project is not None:
                 output = project.product(output)  # (size, projection_dim)
@@ -158,12 +157,12 @@ class Bfloat16Recurrence(torch.autograd.Function):
                 grad_hidden[:size] = unproject.product(grad_projected[step])
             gates = buffer[:size].copy_(all_gates[step])
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 1)  # (size, dim) each
-            tanh = torch.tanh(memory[:size], out=tanh_memory[:size])  # (size, dim)
+            activated = tanh(memory[:size], out=tanh_memory[:size])  # (size, dim)
             product = workspace[:size]  # (size, dim), of different things one after the other
-            hiddens[step] = torch.mul(tanh, out_gate, out=product)
+            hiddens[step] = torch.mul(activated, out_gate, out=product)
             # From here on, a gate is overwritten by its gradient once it is not needed.
-            torch.mul(grad_hidden[:size], tanh, out=product)
-            grad_cell = tanh_backward(grad_hidden[:size].mul_(out_gate), tanh, tanh)
+            torch.mul(grad_hidden[:size], activated, out=product)
+            grad_cell = tanh_backward(grad_hidden[:size].mul_(out_gate), activated, activated)
             sigmoid_backward(product, out_gate, out_gate)
             grad_cell.add_(grad_memory[:size])
             if ctx.cell_clip is not None:

@@ -13,6 +13,7 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
     sigmoid_backward,
+    tanh,
     tanh_backward,
 )
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
@@ -61,7 +62,7 @@ def _input_gates(
 class _InferenceWeights(NamedTuple):
     """
     The weights of a layer as `run_in_step` uses them. Those of the candidate are doubled; see
-    `_tanh`.
+    `tanh`.
     """
 
     input: PreparedMatrix
@@ -71,16 +72,6 @@ class _InferenceWeights(NamedTuple):
 
     def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
         return self.input.product(rows, self.bias)
-
-
-def _tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """
-    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster. On a GPU
-    the number of operators counts.
-    """
-    if values.device.type == "cpu":
-        return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
-    return torch.tanh(values, out=out)
 
 
 def _empty_apart(
@@ -147,7 +138,7 @@ def run_in_step(
         memory.mul_(forget_gate).addcmul_(in_gate, candidate, value=2).sub_(in_gate)
         if cell_clip is not None:
             memory.clamp_(-cell_clip, cell_clip)
-        hidden = _tanh(memory, out=scratch).mul_(out_gate).to(dtype)  # (n_layers, size, dim)
+        hidden = tanh(memory, out=scratch).mul_(out_gate).to(dtype)  # (n_layers, size, dim)
         output = outputs[:, start : start + size]  # (n_layers, size, projection_dim)
         previous = list(output)
         for layer, row, projected in zip(weights, hidden, previous):
@@ -200,13 +191,13 @@ class _Recurrence(torch.autograd.Function):
         for size, from_inputs in zip(batch_sizes, input_gates):
             step = slice(start, start + size)
             raw = from_state.product(previous_output[:size], add=from_inputs)  # (size, 4 * dim)
-            # See `_tanh`.
+            # See `tanh`.
             raw[:, 2 * dim : 3 * dim].mul_(2)
             torch.sigmoid(raw, out=gates[step])
             candidate, out_gate = gates[step].chunk(4, 1)[2:]  # (size, dim) each
             candidate.mul_(2).sub_(1)
             memory = _next_memory(gates[step], memories[:size], cell_clip, out=memories[:size])
-            tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
+            tanh_memory = tanh(memory, out=workspace[:size])  # (size, dim)
             hidden = tanh_memory.mul_(out_gate)  # (size, dim)
             if project is not None:
                 hidden = project.product(hidden)  # (size, projection_dim)
@@ -271,7 +262,7 @@ class _Recurrence(torch.autograd.Function):
             in_gate, forget_gate, candidate, out_gate = gates[step].chunk(4, 1)
             # From here on, a gate may be overwritten by its gradient once it is not needed.
             grad_in, grad_forget, grad_candidate, grad_out = grad_gates[step].chunk(4, 1)
-            tanh_memory = _tanh(memory, out=workspace[:size])  # (size, dim)
+            tanh_memory = tanh(memory, out=workspace[:size])  # (size, dim)
             grad_of_out_gate = grad_hidden * tanh_memory  # (size, dim)
             grad_cell = tanh_backward(grad_hidden.mul_(out_gate), tanh_memory)  # (size, dim)
             grad_cell.add_(grad_memory[:size])

@@ -11,6 +11,7 @@ from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
+from allennlp_elmo_plugin.bilm.kernels.memory import keep_freed_memory
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -18,6 +19,8 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
 
 Lengths = Union[Sequence[int], torch.Tensor]
+
+keep_freed_memory()
 
 
 class BiLmOutput(NamedTuple):

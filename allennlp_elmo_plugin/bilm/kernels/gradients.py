@@ -1,6 +1,6 @@
 """
-Gradients of elementwise functions, each one operator of torch, and a decorator for functions that
-have no second derivative.
+A fast tanh, gradients of elementwise functions, each one operator of torch, and a decorator for
+functions that have no second derivative.
 """
 
 import functools
@@ -26,6 +26,17 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         return torchs(ctx, *grads)
 
     return call
+
+
+def tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """
+    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster: torch calls
+    Intel's MKL for a tanh, which is slow on processors of others. On a GPU the number of operators
+    counts.
+    """
+    if values.device.type == "cpu":
+        return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
+    return torch.tanh(values, out=out)
 
 
 def tanh_backward(
