@@ -249,9 +249,12 @@ def test_callers_in_many_threads_get_the_numbers_of_one(threads_for_all_sizes, s
     expected = run_lstm(lstm, 2)
 
     def call():
+        torch.get_num_threads()
+        all_have_theirs.wait()  # before a worker starts; see the rule
         for _ in range(5):
             results.append(all(map(torch.equal, run_lstm(lstm, 2), expected)))
 
+    all_have_theirs = threading.Barrier(6)
     results = []
     callers = [threading.Thread(target=call, daemon=True) for _ in range(6)]
     for each in callers:
