@@ -11,10 +11,12 @@ from typing import Any, Iterator, List
 
 import pytest
 from allennlp.commands import train
+from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.training import workers
 from allennlp_elmo_plugin.training.workers import workers_ended
 from tests.support.training_runs import finish, start, write_config
+from tests.support.training_runs import train as run
 
 TWO = {"distributed": {"cuda_devices": [-1, -1]}, "trainer.num_epochs": 1000}
 processes = multiprocessing.get_context("fork")
@@ -122,3 +124,35 @@ def test_one_worker_stopped(training: Any, tmp_path: Path, number: signal.Signal
     os.kill(children(training)[1], number)
     printed = finish(training, tmp_path / "run", 1)
     assert "terminated with signal" in printed or "Lost the connection to rank 1" in printed
+
+
+class PressCtrlC:
+    """Interrupts the process that pickles it."""
+
+    def __reduce__(self) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+
+
+class PressCtrlCInCheckpoint(TrainerCallback):
+    """Interrupts the first process while it saves the state of the trainer, the third time."""
+
+    n_saves = 0
+
+    def state_dict(self) -> Any:
+        self.n_saves += 1
+        return {"last": PressCtrlC()} if self.n_saves == 3 else {}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        self.n_saves = 3  # not in the recovered run
+
+
+def test_interrupted_while_a_checkpoint_is_written(data: Path, tmp_path: Path) -> None:
+    callback = f"{__name__}.{PressCtrlCInCheckpoint.__name__}"
+    changes = {**TWO, "trainer.num_epochs": 1, "trainer.callbacks": [callback]}
+    process = start(write_config(tmp_path, data, changes), tmp_path / "run")
+    process.join(300)
+    assert process.exitcode not in (0, None)
+    checkpoints = sorted(path.name for path in tmp_path.glob("run/*_state_*.th"))
+    assert [name.split("_b")[1] for name in checkpoints] == ["14.th", "7.th"] * 2
+    run(tmp_path / "config.json", tmp_path / "run")
