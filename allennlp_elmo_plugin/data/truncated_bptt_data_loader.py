@@ -21,6 +21,7 @@ from allennlp_elmo_plugin.data.text import (
 )
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import TextPosition
+from allennlp_elmo_plugin.signals import let_signals_kill
 
 _BATCHES_IN_MEMORY = 8
 
@@ -162,6 +163,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     def _batch_worker(self, *args: Any) -> None:
         # AllenNLP means its workers to end when this process is killed, but they don't notice it.
         end_with_parent()
+        let_signals_kill()  # without a traceback
         super()._batch_worker(*args)
 
     def state_dict(self) -> Dict[str, Any]:

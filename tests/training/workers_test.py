@@ -126,6 +126,20 @@ def test_one_worker_stopped(training: Any, tmp_path: Path, number: signal.Signal
     assert "terminated with signal" in printed or "Lost the connection to rank 1" in printed
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> None:
+    """It gets the signal, too, and says nothing."""
+    changes = {"trainer.num_epochs": 1000, "data_loader.num_workers": 1}
+    process = start(write_config(tmp_path, data, changes), tmp_path / "run")
+    while not list(tmp_path.glob("run/model_state_e1_b7.th")):
+        assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
+        time.sleep(0.01)
+    for each in [*children(process), process.pid]:
+        os.kill(each, number)
+    printed = finish(process, tmp_path / "run", -number)
+    assert "Traceback" not in printed and "; to go on: " in printed.splitlines()[-1]
+
+
 class PressCtrlC:
     """Interrupts the process that pickles it."""
 
