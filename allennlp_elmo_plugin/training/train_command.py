@@ -85,9 +85,10 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
 
 def _check_paths(config: str, folder: Path) -> None:
     """Check the two arguments of the command, whichever model they are for."""
-    if os.path.isdir(config):
+    path_of_config = os.path.expanduser(config)  # as AllenNLP does
+    if os.path.isdir(path_of_config):
         raise ConfigurationError(f"The config {config} is a folder; give a file in it")
-    if "://" not in config and not os.path.exists(config):
+    if "://" not in config and not os.path.exists(path_of_config):
         raise ConfigurationError(
             f"There is no config {config} (looked from {os.getcwd()}); give the path of a .jsonnet "
             "or .json file. `allennlp elmo-configs FOLDER` copies those of this package"

@@ -219,6 +219,15 @@ def test_positional_arguments(config: Path, tmp_path: Path, command: List[str]) 
     assert not (tmp_path / "run" / "metrics.json").exists()  # a dry run
 
 
+def test_config_in_the_home_of_the_user(
+    config: Path, tmp_path: Path, command: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in quotes, or from a program without a shell."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    overrides = '{"trainer.callbacks": []}'
+    train.train_model_from_file("~/config.json", tmp_path / "run", overrides, dry_run=True)
+
+
 def test_mistakes_have_one_line(
     config: Path, tmp_path: Path, command: List[str], capsys: Any
 ) -> None:
