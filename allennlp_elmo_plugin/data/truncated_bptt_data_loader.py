@@ -2,6 +2,7 @@
 The data loader of the language model's training, which can continue in the middle of a pass.
 """
 
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Union
 
 import torch
@@ -165,6 +166,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         end_with_parent()
         let_signals_kill()  # without a traceback
         super()._batch_worker(*args)
+
+    def _join_workers(self, *args: Any) -> None:
+        with suppress(BrokenPipeError):  # The worker that is told to stop ended by the same signal.
+            super()._join_workers(*args)
 
     def state_dict(self) -> Dict[str, Any]:
         """

@@ -13,6 +13,7 @@ import pytest
 from allennlp.commands import train
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.training import workers
 from allennlp_elmo_plugin.training.workers import workers_ended
 from tests.support.training_runs import finish, start, write_config
@@ -134,10 +135,18 @@ def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> No
     while not list(tmp_path.glob("run/model_state_e1_b7.th")):
         assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
         time.sleep(0.01)
-    for each in [*children(process), process.pid]:
+    for each in [process.pid, *children(process)]:
         os.kill(each, number)
     printed = finish(process, tmp_path / "run", -number)
-    assert "Traceback" not in printed and "; to go on: " in printed.splitlines()[-1]
+    assert "Traceback" not in printed, printed
+    assert "; to go on: " in printed.splitlines()[-1]
+
+
+def test_data_loader_whose_process_is_gone() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    receiver.close()
+    loader: Any = object.__new__(TruncatedBpttDataLoader)
+    loader._join_workers([], None, [sender])
 
 
 class PressCtrlC:
