@@ -159,14 +159,13 @@ def report(constants: Dict[str, Any]) -> int:
         is_wrong = name.startswith("allennlp") and version != constants["ALLENNLP_VERSION"]
         needed = f" (needed: {constants['ALLENNLP_VERSION']})" if is_wrong else ""
         _print_row(name, (version or "not installed") + needed)
-    sys.stdout.flush()  # Importing torch takes seconds.
     if versions["torch"] is not None:
         _print_row("device", _device())
     return _ACTIVE if is_ours else _NOT_ACTIVE
 
 
 def _print_row(name: str, value: str) -> None:
-    print(f"{name:<16}{value}")
+    print(f"{name:<16}{value}", flush=True)  # Importing torch takes seconds.
 
 
 def _constants() -> Dict[str, Any]:

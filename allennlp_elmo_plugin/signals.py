@@ -91,10 +91,15 @@ def signals_first() -> Iterator[None]:
 
 
 def let_signals_kill() -> None:
-    """Let SIGINT and SIGTERM end this process at once, after a first one has ended its work."""
-    with suppress(ValueError):  # Only the main thread may set handlers.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """
+    Let SIGINT and SIGTERM end this process at once, after a first one has ended its work, or if it
+    is a child that has nothing to lose. One that is ignored, as SIGINT in a shell's background job,
+    stays so.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            with suppress(ValueError):  # Only the main thread may set handlers.
+                signal.signal(number, signal.SIG_DFL)
 
 
 def end_by_signal(number: int) -> NoReturn:

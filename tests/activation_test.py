@@ -146,6 +146,12 @@ def test_a_reader_that_stops_early() -> None:
     assert process.returncode == 2
 
 
+def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `>&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["--activate-here"]) == 0
+
+
 def test_starts_without_allennlp_and_torch() -> None:
     """Importing them takes seconds."""
     imported = {

@@ -38,11 +38,25 @@ def test_output_and_exit_functions_come_first(number: int, before: Any, tmp_path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_another_signal_during_the_end(number: int) -> None:
     def end() -> None:
+        signal.signal(number, signal.default_int_handler)
         atexit.register(time.sleep, 100)
         threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
         end_by_signal(signal.SIGINT)
 
     assert fork(end) == number
+
+
+def test_an_ignored_signal_is_ignored() -> None:
+    """As SIGINT in a shell's background job, and in the processes of its data loader."""
+
+    def end() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        let_signals_kill()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+
+    assert fork(end) == signal.SIGTERM
 
 
 def test_no_output() -> None:

@@ -15,7 +15,7 @@ import sys
 import tarfile
 import warnings
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
@@ -133,7 +133,8 @@ def run(
         status, message = _USAGE, f"error: {name}: {_describe(error)} (--debug shows where)"
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     if message is not None:
-        print(message, file=sys.stderr)
+        with suppress(OSError):  # Ctrl-C ended the reader of our messages, too.
+            print(message, file=sys.stderr)
     if number:
         end_by_signal(number)
     sys.exit(status)

@@ -2,6 +2,7 @@
 The data loader of the language model's training, which can continue in the middle of a pass.
 """
 
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Union
 
 import torch
@@ -21,6 +22,7 @@ from allennlp_elmo_plugin.data.text import (
 )
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import TextPosition
+from allennlp_elmo_plugin.signals import let_signals_kill
 
 _BATCHES_IN_MEMORY = 8
 
@@ -162,7 +164,12 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     def _batch_worker(self, *args: Any) -> None:
         # AllenNLP means its workers to end when this process is killed, but they don't notice it.
         end_with_parent()
+        let_signals_kill()  # without a traceback
         super()._batch_worker(*args)
+
+    def _join_workers(self, *args: Any) -> None:
+        with suppress(BrokenPipeError):  # The worker that is told to stop ended by the same signal.
+            super()._join_workers(*args)
 
     def state_dict(self) -> Dict[str, Any]:
         """

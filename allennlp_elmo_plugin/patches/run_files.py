@@ -148,7 +148,9 @@ def _save_checkpoint(self: Checkpointer, trainer: Any) -> None:
     that it looks complete. Remove such files: the checkpoint is that before. One whose files were
     both saved stays, since those before may be removed by then.
     """
-    before = set() if self._serialization_dir is None else set(os.listdir(self._serialization_dir))
+    if self._serialization_dir is None:
+        return
+    before = set(os.listdir(self._serialization_dir))
     try:
         _save(self, trainer)
     except BaseException:

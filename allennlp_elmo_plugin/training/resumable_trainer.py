@@ -192,9 +192,11 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._distributed:
                 self._progress.states = [None] * self._world_size
                 dist.all_gather_object(self._progress.states, state)
-                # AllenNLP does this in the first process only; the others would save every batch.
-                self._set_last_save(self._epochs_completed, self._batches_in_epoch_completed)
-        return super().get_checkpoint_state()
+        found = super().get_checkpoint_state()
+        if found is None and self._progress is not None:
+            # AllenNLP does this after a save; the others would save every batch.
+            self._set_last_save(self._epochs_completed, self._batches_in_epoch_completed)
+        return found
 
     def _set_last_save(self, n_epochs: int, n_batches: int) -> None:
         if self._checkpointer is not None:
@@ -325,8 +327,7 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._moving_average is not None:
             self._moving_average.assign_average_value()
         try:
-            with whole_file(self._best_model_filename) as staged:
-                self._save_model_state(staged)
+            self._save_model_state(self._best_model_filename)
         finally:
             if self._moving_average is not None:
                 self._moving_average.restore()
@@ -352,6 +353,13 @@ class ResumableTrainer(GradientDescentTrainer):
             return super()._validation_loss(epoch)
         with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}, validation"):
             return super()._validation_loss(epoch)
+
+    def _save_model_state(self, path: str) -> None:
+        if self._progress is None:
+            return super()._save_model_state(path)
+        # Ctrl-C while `torch.save` writes makes a file that looks complete, and would be archived.
+        with whole_file(path) as staged:
+            super()._save_model_state(staged)
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
         n_completed = self._start_after_epochs_completed

@@ -12,7 +12,7 @@ import re
 import shlex
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -29,6 +29,9 @@ from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, versi
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model_from_file = train.train_model_from_file
 
+_PROGRAMS = ("allennlp", "python -m allennlp", "python -m allennlp_elmo_plugin")
+"""Whose `train` is the command; that of a user's own program gets exceptions."""
+
 
 @functools.wraps(_train_model_from_file)
 def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +41,7 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     a line that names the command to go on with; a mistake of the user, such as a variable of the
     config that isn't set, ends it with a line that says what to do.
     """
-    if sys.argv[1:2] != ["train"]:
+    if sys.argv[1:2] != ["train"] or _program() not in _PROGRAMS:
         return _train_model_from_file(*args, **kwargs)
     given = inspect.signature(_train_model_from_file).bind(*args, **kwargs)
     given.apply_defaults()
@@ -51,7 +54,8 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         settings = dict(arguments)
         config = os.fspath(settings.pop("parameter_filename"))
         _check_paths(config, folder)
-        params = _read_config(config, settings.pop("overrides"))
+        with terminable():
+            params = _read_config(config, settings.pop("overrides"))
         is_ours = is_language_model(params.params)
         with terminable() if is_ours else nullcontext():
             model = train.train_model(params, **settings)
@@ -72,7 +76,8 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         message = f"error: {str(error).strip()}"
         _log_to_files(error)
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    print(message, file=sys.stderr)
+    with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
+        print(message, file=sys.stderr)
     if number:
         end_by_signal(number)
     sys.exit(1)
@@ -80,9 +85,10 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
 
 def _check_paths(config: str, folder: Path) -> None:
     """Check the two arguments of the command, whichever model they are for."""
-    if os.path.isdir(config):
+    path_of_config = os.path.expanduser(config)  # as AllenNLP does
+    if os.path.isdir(path_of_config):
         raise ConfigurationError(f"The config {config} is a folder; give a file in it")
-    if "://" not in config and not os.path.exists(config):
+    if "://" not in config and not os.path.exists(path_of_config):
         raise ConfigurationError(
             f"There is no config {config} (looked from {os.getcwd()}); give the path of a .jsonnet "
             "or .json file. `allennlp elmo-configs FOLDER` copies those of this package"

@@ -360,6 +360,32 @@ class TestTrainer:
         states = [trainer.get_checkpoint_state().trainer_state for trainer in (stock, ours)]
         assert states[0] == states[1]
 
+    def test_best_model_interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ctrl-C comes while weights are pickled, and the archive is made of those before."""
+
+        class Interrupting:
+            def __reduce__(self) -> Any:
+                raise KeyboardInterrupt
+
+        model: Any = torch.nn.Linear(1, 1)
+        model.training_state = dict
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trainer = ResumableTrainer(
+            model, optimizer, MagicMock(), serialization_dir=str(tmp_path), cuda_device=-1
+        )
+        path = str(tmp_path / "best.th")
+        trainer._save_model_state(path)
+        os.link(path, tmp_path / "model_state_e1_b0.th")
+        before = read_files(tmp_path)
+        monkeypatch.setattr(model, "state_dict", lambda: {"bias": Interrupting()})
+        with pytest.raises(KeyboardInterrupt):
+            trainer._save_model_state(path)
+        assert read_files(tmp_path) == before
+        monkeypatch.setattr(model, "state_dict", lambda: {"bias": 1.0})
+        trainer._save_model_state(path)
+        assert torch.load(path) == {"bias": 1.0}
+        assert "weight" in torch.load(tmp_path / "model_state_e1_b0.th")
+
     @pytest.mark.parametrize("is_language_model", [False, True])
     def test_is_made_by_position(self, is_language_model: bool, tmp_path: Path) -> None:
         model: Any = Tables()

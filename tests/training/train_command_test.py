@@ -1,7 +1,9 @@
 """What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
 
+import io
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any, List, Optional
@@ -9,8 +11,10 @@ from typing import Any, List, Optional
 import pytest
 from allennlp.commands import train
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import SigTermReceived, install_sigterm_handler
 from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.patches import jsonnet
 from allennlp_elmo_plugin.signals import Terminated
 from allennlp_elmo_plugin.training import run_folder, train_command
 from tests.support.training_runs import write_config
@@ -95,9 +99,66 @@ def test_before_the_run_has_a_config(
         f"{word}; to go on: python -m allennlp_elmo_plugin train {config} -s {tmp_path}/run "
         "--include-package mine\n"
     )
-    command[1] = "mine.py"  # the function, in a user's own program
-    with pytest.raises(error):
+    # The function, in a user's own programs.
+    for arguments in (["mine.py", "one"], ["mine.py", "train"]):
+        command[:] = arguments
+        with pytest.raises(error):
+            train.train_model_from_file(str(config), str(tmp_path / "run"))
+
+
+class Closed(io.StringIO):
+    """A pipe whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_ctrl_c_for_a_pipeline(
+    config: Path, tmp_path: Path, command: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `allennlp train ... 2>&1 | tee log`: the signal ends `tee`, too."""
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(sys, "stderr", Closed())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "train_model", stop)
+    with pytest.raises(SystemExit) as raised:
         train.train_model_from_file(str(config), str(tmp_path / "run"))
+    assert raised.value.code == 130
+
+
+@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (SigTermReceived, 143)])
+def test_signal_while_the_config_is_read(
+    error: Any,
+    status: int,
+    tmp_path: Path,
+    command: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    """jsonnet, which calls us to unpack or download an ELMo, makes one kind of error of all."""
+
+    def stop(name: str) -> None:
+        if error is SigTermReceived:
+            signal.raise_signal(signal.SIGTERM)
+        raise error
+
+    monkeypatch.setattr(jsonnet, "elmo_model", stop)
+    config = tmp_path / "config.jsonnet"
+    config.write_text("{ elmo: std.native('elmo_model')('tiny') }", encoding="utf-8")
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        install_sigterm_handler()
+        with pytest.raises(SystemExit) as raised:
+            train.train_model_from_file(str(config), str(tmp_path / "run"))
+        assert raised.value.code == status
+        assert f"to go on: allennlp train {config} -s" in capsys.readouterr().err
+        command[0] = "mine.py"
+        with pytest.raises(error):
+            train.train_model_from_file(str(config), str(tmp_path / "run"))
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +217,15 @@ def test_positional_arguments(config: Path, tmp_path: Path, command: List[str]) 
     settings: Any = (False, False, 0, None, True, False, False)
     assert train.train_model_from_file(config, tmp_path / "run", overrides, *settings) is None
     assert not (tmp_path / "run" / "metrics.json").exists()  # a dry run
+
+
+def test_config_in_the_home_of_the_user(
+    config: Path, tmp_path: Path, command: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in quotes, or from a program without a shell."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    overrides = '{"trainer.callbacks": []}'
+    train.train_model_from_file("~/config.json", tmp_path / "run", overrides, dry_run=True)
 
 
 def test_mistakes_have_one_line(

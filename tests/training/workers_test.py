@@ -11,10 +11,13 @@ from typing import Any, Iterator, List
 
 import pytest
 from allennlp.commands import train
+from allennlp.training.callbacks import TrainerCallback
 
+from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.training import workers
 from allennlp_elmo_plugin.training.workers import workers_ended
 from tests.support.training_runs import finish, start, write_config
+from tests.support.training_runs import train as run
 
 TWO = {"distributed": {"cuda_devices": [-1, -1]}, "trainer.num_epochs": 1000}
 processes = multiprocessing.get_context("fork")
@@ -122,3 +125,57 @@ def test_one_worker_stopped(training: Any, tmp_path: Path, number: signal.Signal
     os.kill(children(training)[1], number)
     printed = finish(training, tmp_path / "run", 1)
     assert "terminated with signal" in printed or "Lost the connection to rank 1" in printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> None:
+    """It gets the signal, too, and says nothing."""
+    changes = {"trainer.num_epochs": 1000, "data_loader.num_workers": 1}
+    process = start(write_config(tmp_path, data, changes), tmp_path / "run")
+    while not list(tmp_path.glob("run/model_state_e1_b7.th")):
+        assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
+        time.sleep(0.01)
+    for each in [process.pid, *children(process)]:
+        os.kill(each, number)
+    printed = finish(process, tmp_path / "run", -number)
+    assert "Traceback" not in printed, printed
+    assert "; to go on: " in printed.splitlines()[-1]
+
+
+def test_data_loader_whose_process_is_gone() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    receiver.close()
+    loader: Any = object.__new__(TruncatedBpttDataLoader)
+    loader._join_workers([], None, [sender])
+
+
+class PressCtrlC:
+    """Interrupts the process that pickles it."""
+
+    def __reduce__(self) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+
+
+class PressCtrlCInCheckpoint(TrainerCallback):
+    """Interrupts the first process while it saves the state of the trainer, the third time."""
+
+    n_saves = 0
+
+    def state_dict(self) -> Any:
+        self.n_saves += 1
+        return {"last": PressCtrlC()} if self.n_saves == 3 else {}
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        self.n_saves = 3  # not in the recovered run
+
+
+def test_interrupted_while_a_checkpoint_is_written(data: Path, tmp_path: Path) -> None:
+    callback = f"{__name__}.{PressCtrlCInCheckpoint.__name__}"
+    changes = {**TWO, "trainer.num_epochs": 1, "trainer.callbacks": [callback]}
+    process = start(write_config(tmp_path, data, changes), tmp_path / "run")
+    process.join(300)
+    assert process.exitcode not in (0, None)
+    checkpoints = sorted(path.name for path in tmp_path.glob("run/*_state_*.th"))
+    assert [name.split("_b")[1] for name in checkpoints] == ["14.th", "7.th"] * 2
+    run(tmp_path / "config.json", tmp_path / "run")
