@@ -21,6 +21,7 @@ from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
+from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.progress import Title, titled_bars
@@ -121,6 +122,7 @@ class ResumableTrainer(GradientDescentTrainer):
         for name, parameter in model.named_parameters():
             if any(re.search(regex, name) for regex in arguments.get("no_grad") or []):
                 parameter.requires_grad_(False)
+        keep_memory_of_training()
         with lost_ranks_named():
             if arguments.get("distributed"):
                 words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)

@@ -15,7 +15,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
 
-from allennlp_elmo_plugin.training import ResumableTrainer
+from allennlp_elmo_plugin.training import ResumableTrainer, resumable_trainer
 from tests.support.testing import read_files
 from tests.support.training_runs import (
     assert_equal_runs,
@@ -387,13 +387,18 @@ class TestTrainer:
         assert "weight" in torch.load(tmp_path / "model_state_e1_b0.th")
 
     @pytest.mark.parametrize("is_language_model", [False, True])
-    def test_is_made_by_position(self, is_language_model: bool, tmp_path: Path) -> None:
+    def test_is_made_by_position(
+        self, is_language_model: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keep = MagicMock()
+        monkeypatch.setattr(resumable_trainer, "keep_memory_of_training", keep)
         model: Any = Tables()
         if is_language_model:
             model.training_state = dict
         ResumableTrainer.from_partial_objects(model, str(tmp_path), MagicMock(), no_grad=["bias"])
         frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
         assert frozen == ["bias"]
+        assert keep.called == is_language_model
 
     def test_old_checkpoints_are_removed_alone(self, tmp_path: Path) -> None:
         saver = checkpointer.Checkpointer(tmp_path)

@@ -1,21 +1,44 @@
 """
 Memory that was freed stays with the process.
 
-Rule: glibc takes large blocks from the system and gives them back, so that every 4 KiB of the next
-ones cost a page fault, until a block of at most 32 MiB was freed: from then on it keeps blocks of
-that size, and twice as much in all (`man mallopt`, M_MMAP_THRESHOLD). So one is freed before the
-first batch. It is a setting of the process, and one that MALLOC_MMAP_THRESHOLD_ and the like
-overrule.
+glibc takes large blocks from the system and gives them back, so that every 4 KiB of the next ones
+cost a page fault. Rule: from the import of the model on, the process keeps blocks of up to 32 MiB,
+and twice as much in all; from the start of a language model's training on, blocks of up to 1 GiB,
+and 2 GiB in all. Whoever sets MALLOC_MMAP_THRESHOLD_ or the like decides instead.
 """
+
+import ctypes
+import os
+import sys
 
 import torch
 
-# 32 MiB with what malloc adds to a block.
+# The largest limit that glibc sets itself: 32 MiB, with what malloc adds to a block.
 _LARGEST_KEPT = 2**25 - 2**14
+_LARGEST_IN_TRAINING = 2**30
+
+# Of glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> None:
     """
     Let malloc keep the memory that a batch frees for the next one.
     """
+    # glibc keeps blocks of a size when the first one of this size was freed (`man mallopt`).
     torch.empty(_LARGEST_KEPT, dtype=torch.uint8, device="cpu")
+
+
+def keep_memory_of_training() -> None:
+    """
+    Let malloc keep what a step of training frees, gradients and copies of weights among it.
+    """
+    given = [*os.environ, os.environ.get("GLIBC_TUNABLES", "")]
+    if sys.platform != "linux" or any("MALLOC_" in n or "glibc.malloc" in n for n in given):
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):  # another malloc
+        return
+    # A glibc that refuses so much keeps its own rule, which ends with whatever is set.
+    if libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_TRAINING):
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_IN_TRAINING - 1)
