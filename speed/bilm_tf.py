@@ -15,6 +15,7 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
+from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from speed.floor import floor
 from speed.report import Row
 from speed.timing import take_turns
@@ -202,6 +203,7 @@ def _training(
     rounds: int,
     peer: Optional[BilmTf],
 ) -> Iterator[Row]:
+    keep_memory_of_training()  # as `allennlp train` does; AllenNLP's steps were timed without it
     batches = [make_batch(Corpus(), n_words, batch_size) for _ in range(rounds + 1)]
     trainings = {
         precision: OurTraining(options_file, weight_file, n_words, n_samples, precision)

@@ -19,7 +19,6 @@ from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
@@ -84,7 +83,6 @@ class OurTraining(torch.nn.Module):
         precision: str = "float32",
     ) -> None:
         super().__init__()
-        keep_memory_of_training()
         options = BiLmOptions.from_file(options_file)
         self.bilm = BiLm(options)
         read_weights(weight_file, self.bilm)
