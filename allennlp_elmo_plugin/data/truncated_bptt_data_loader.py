@@ -2,8 +2,10 @@
 The data loader of the language model's training, which can continue in the middle of a pass.
 """
 
+import functools
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Union
+from queue import Empty
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -25,6 +27,7 @@ from allennlp_elmo_plugin.data.windows import TextPosition
 from allennlp_elmo_plugin.signals import let_signals_kill
 
 _BATCHES_IN_MEMORY = 8
+_SECONDS_BETWEEN_LOOKS = 5.0
 
 
 @DataLoader.register("truncated_bptt")
@@ -167,6 +170,12 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         let_signals_kill()  # without a traceback
         super()._batch_worker(*args)
 
+    def _start_batch_workers(self, queue: Any, *args: Any) -> Any:
+        workers, pipes = super()._start_batch_workers(queue, *args)
+        # AllenNLP waits forever for a worker that was killed.
+        queue.get = functools.partial(_get, queue.get, workers)
+        return workers, pipes
+
     def _join_workers(self, *args: Any) -> None:
         with suppress(BrokenPipeError):  # The worker that is told to stop ended by the same signal.
             super()._join_workers(*args)
@@ -205,3 +214,26 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._position = self._start
         self._n_given = self._n_given_before = state["n_given"]
         self._n_batches = state["n_batches"]
+
+
+def _get(get: Callable[..., Any], workers: List[Any]) -> Any:
+    """
+    Return what workers have put into a queue, by its method `get`.
+
+    # Raises
+
+    `ChildProcessError`
+        A worker has ended, and the queue is empty.
+    """
+    while True:
+        # What a worker put there before it ended may still be on its way.
+        ended = [worker for worker in workers if not worker.is_alive()]
+        try:
+            return get(timeout=_SECONDS_BETWEEN_LOOKS)
+        except Empty:
+            if ended:
+                raise ChildProcessError(
+                    f"The data loader's process {ended[0].pid} has ended (exit code "
+                    f"{ended[0].exitcode}); -9 is what it has when memory is short. Continue with "
+                    '`allennlp train --recover`, without "num_workers" if it happens again'
+                ) from None

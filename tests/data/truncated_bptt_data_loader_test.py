@@ -2,6 +2,7 @@ import itertools
 import multiprocessing
 import os
 import select
+import signal
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
 
-from allennlp_elmo_plugin.data import text
+from allennlp_elmo_plugin.data import text, truncated_bptt_data_loader
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import check_window_order
@@ -140,6 +141,24 @@ def take_one_and_wait(made, connection):
     next(batches)
     connection.send("started")
     time.sleep(60)
+
+
+@pytest.mark.parametrize("n_batches", [0, 2])
+def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
+    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    made = loader(corpus, vocab, num_workers=1)
+    make = made._instances_to_batches
+
+    def killed(*args, **kwargs):
+        yield from itertools.islice(make(*args, **kwargs), n_batches)
+        time.sleep(0.5)  # The last one is sent by a thread.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(made, "_instances_to_batches", killed)
+    batches = iter(made)
+    assert len(list(itertools.islice(batches, n_batches))) == n_batches
+    with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
+        next(batches)
 
 
 def test_worker_ends_with_a_killed_process(corpus, vocab):
