@@ -67,8 +67,9 @@ def train_worker(*args: Any, **kwargs: Any) -> Any:
     received: List[int] = []
 
     def interrupt(number: int, frame: Any) -> None:
+        is_first = not received  # asked before: another may arrive in this function
         received.append(number)
-        if len(received) == 1:
+        if is_first:
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     for each in (signal.SIGINT, signal.SIGTERM):
