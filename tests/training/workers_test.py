@@ -1,9 +1,11 @@
 """The processes of distributed training, whose end is a signal."""
 
+import itertools
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ from allennlp.training.callbacks import TrainerCallback
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.training import workers
 from allennlp_elmo_plugin.training.workers import workers_ended
+from tests.support.testing import fork
 from tests.support.training_runs import finish, start, write_config
 from tests.support.training_runs import train as run
 
@@ -81,6 +84,25 @@ def test_is_allennlps_function() -> None:
     assert train._train_worker is workers.train_worker
     # Workers that are spawned import the plugin with it.
     assert pickle.loads(pickle.dumps(train._train_worker)) is workers.train_worker
+
+
+@pytest.mark.parametrize("n_line", range(3))
+def test_another_signal_in_the_handler(n_line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(world_size: int) -> None:
+        handler: Any = signal.getsignal(signal.SIGINT)
+        lines = itertools.count()
+
+        def send_another(frame: Any, event: str, _: Any) -> Any:
+            if event == "line" and next(lines) == n_line:
+                handler(signal.SIGTERM, None)
+            return send_another
+
+        sys.settrace(lambda frame, *_: send_another if frame.f_code is handler.__code__ else None)
+        handler(signal.SIGINT, None)
+        os._exit(3)  # Nothing was raised.
+
+    monkeypatch.setattr(workers, "_train_worker", train)
+    assert fork(lambda: workers.train_worker(world_size=2)) in (signal.SIGINT, signal.SIGTERM)
 
 
 def children(process: Any) -> List[int]:
