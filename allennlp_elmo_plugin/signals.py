@@ -74,10 +74,16 @@ def lost_signals_sent_again(on_loss: Callable[[], None] = lambda: None) -> Itera
 
 
 @contextmanager
-def signals_first() -> Iterator[None]:
+def signals_first(has_arrived: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """
     If the exception of a signal makes another error come up in the `with` block, as when a file is
     closed whose writing was interrupted, raise that of the signal.
+
+    # Parameters
+
+    has_arrived : `Callable[[], bool]`, optional
+        Return whether a signal has arrived, the exception of which may have been lost in an
+        `except` for all exceptions. Then any error comes from that signal.
     """
     try:
         yield
@@ -85,6 +91,8 @@ def signals_first() -> Iterator[None]:
         before: Optional[BaseException] = error
         while before is not None and not isinstance(before, KeyboardInterrupt):
             before = before.__context__
+        if before is None and has_arrived():
+            before = KeyboardInterrupt()
         if before is None:
             raise
         raise before from None

@@ -10,6 +10,7 @@ from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.signals import signals_first
 from allennlp_elmo_plugin.training.evaluation import evaluate
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
+from allennlp_elmo_plugin.training.workers import received
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -27,7 +28,7 @@ class TrainingLoop(TrainModel):
     """
 
     @lost_ranks_named()
-    @signals_first()
+    @signals_first(lambda: bool(received))
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (

@@ -24,6 +24,9 @@ _train_worker = train._train_worker
 _SECONDS = 30.0
 """The time that a worker has to archive its best epoch and end."""
 
+received: List[int] = []
+"""The signals that this process has received, if it is a worker."""
+
 
 @contextmanager
 def workers_ended() -> Iterator[None]:
@@ -64,7 +67,6 @@ def train_worker(*args: Any, **kwargs: Any) -> Any:
     arguments = inspect.signature(_train_worker).bind(*args, **kwargs).arguments
     if arguments.get("world_size", 1) == 1:
         return _train_worker(*args, **kwargs)
-    received: List[int] = []
 
     def interrupt(number: int, frame: Any) -> None:
         is_first = not received  # asked before: another may arrive in this function

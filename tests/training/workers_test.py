@@ -102,6 +102,7 @@ def test_another_signal_in_the_handler(n_line: int, monkeypatch: pytest.MonkeyPa
         os._exit(3)  # Nothing was raised.
 
     monkeypatch.setattr(workers, "_train_worker", train)
+    assert workers.received == []
     assert fork(lambda: workers.train_worker(world_size=2)) in (signal.SIGINT, signal.SIGTERM)
 
 
