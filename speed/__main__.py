@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("--output", help="JSON file to write")
     parser.add_argument("--rows-only", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if bool(args.bilm_tf) != bool(args.tensorflow):
+        parser.error("--bilm-tf and --tensorflow go together")
     warnings.simplefilter("ignore")
     torch.set_num_threads(args.threads)
     rows: List[Row] = []

@@ -51,30 +51,32 @@ class BilmTf(NamedTuple):
             path, data = os.path.join(folder, "settings.json"), os.path.join(folder, "data.npz")
             Path(path).write_text(json.dumps(settings), encoding="utf-8")
             numpy.savez(data, **{str(i): item for i, item in enumerate(items)})
-            process = subprocess.Popen(
-                [self.python, _PROCESS, self.folder, task, path, data, str(_n_threads())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-            )
+            errors = Path(folder, "errors.txt")
+            n_threads = str(torch.get_num_threads())
+            with errors.open("wb") as stderr:
+                process = subprocess.Popen(
+                    [self.python, _PROCESS, self.folder, task, path, data, n_threads],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    text=True,
+                    env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+                )
             assert process.stdin is not None and process.stdout is not None
 
             def run(number: int) -> float:
                 process.stdin.write(f"{number}\n")
                 process.stdin.flush()
-                return float(process.stdout.readline())
+                answer = process.stdout.readline()
+                if not answer:
+                    raise RuntimeError(f"bilm-tf has ended: {errors.read_text()[-1000:]}")
+                return float(answer)
 
             with process:
                 try:
                     yield run
                 finally:
                     process.kill()
-
-
-def _n_threads() -> int:
-    return torch.get_num_threads()
 
 
 class _Embedding(NamedTuple):

@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> Any:
     return {"small-512": write_model("tiny", str(tmp_path))}
 
 
-def measure(files: Any, tmp_path: Path, monkeypatch: Any, answer: float) -> Any:
+def measure(files: Any, tmp_path: Path, monkeypatch: Any, answer: Any) -> Any:
     (tmp_path / "process.py").write_text(STAND_IN.format(answer))
     monkeypatch.setattr(bilm_tf, "_PROCESS", tmp_path / "process.py")
     return list(bilm_tf.measure(files, 1, bilm_tf.BilmTf("bilm-tf", sys.executable)))
@@ -51,6 +51,11 @@ def test_rows(files: Any, tmp_path: Path, monkeypatch: Any) -> None:
 def test_other_numbers(files: Any, tmp_path: Path, monkeypatch: Any) -> None:
     with pytest.raises(AssertionError, match="bilm-tf's mean square is 123.0, ours 0."):
         measure(files, tmp_path, monkeypatch, 123.0)
+
+
+def test_bilm_tf_fails(files: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    with pytest.raises(RuntimeError, match="(?s)bilm-tf has ended: .*'no_name' is not defined"):
+        measure(files, tmp_path, monkeypatch, "no_name")
 
 
 def test_without_bilm_tf(files: Any) -> None:
