@@ -72,6 +72,15 @@ check: lint types test  ## All of lint, types and test
 speed: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 minutes, on a quiet machine)
 	$(VENV)/bin/python -m speed $(ARGS)
 
+.PHONY: browser
+browser:  ## Install Chromium, which the tests of pages need, where none is found (Debian, Ubuntu; as root)
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; }
+
+.PHONY: docs
+docs: $(INSTALLED)  ## Build the documentation as a site, into site/
+	$(VENV)/bin/mkdocs build --strict
+
 .PHONY: has-reference-python
 has-reference-python:  # for .ci/run
 	@test -n "$(PYTHON_REFERENCE)"

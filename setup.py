@@ -70,18 +70,27 @@ REFERENCE = [
 ]
 # fmt: on
 
-PLOT = ["matplotlib>=3.5"]
+PLOT = ["matplotlib>=3.5", "plotly>=5.20"]
 RAY = ["ray>=2.40"]  # allennlp elmo --ray-workers
 VECTORS = ["gensim>=4.3"]  # scripts/word_vectors.py
+DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"]  # make docs
+MODERN_DEV = [
+    "ruff>=0.5",
+    "mypy>=1.8",
+    "playwright>=1.40",  # with the Chromium of `make browser`
+    "ipykernel",
+    "nbclient>=0.10",
+    *DOCS,
+    *RAY,
+]
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",
     "conlleval>=0.2",  # a port of the script, as an oracle
     "scorch>=0.2",  # scores of coreference, as an oracle
-    'ruff>=0.5; python_version >= "3.11"',
-    'mypy>=1.8; python_version >= "3.11"',
+    "tensorboard>=2.10",  # the reader of what training logs
     *PLOT,
-    *(f'{requirement}; python_version >= "3.11"' for requirement in RAY),
+    *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN_DEV),
 ]
 
 
@@ -117,5 +126,5 @@ setup(
         *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
         *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
     ],
-    extras_require={"dev": DEV, "plot": PLOT, "ray": RAY, "vectors": VECTORS},
+    extras_require={"dev": DEV, "docs": DOCS, "plot": PLOT, "ray": RAY, "vectors": VECTORS},
 )
