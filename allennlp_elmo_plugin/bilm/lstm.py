@@ -3,7 +3,7 @@ An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradie
 several layers at once, and by calls of its submodules where these have been changed.
 """
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 
@@ -72,6 +72,14 @@ class _InferenceWeights(NamedTuple):
 
     def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
         return self.input.product(rows, self.bias)
+
+
+def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatch) -> LstmState:
+    """
+    Return the state at the end from all outputs, shape `(n_tokens, projection_dim)`, and the memory
+    at the end, `(n_sequences, dim)`.
+    """
+    return outputs.detach()[packing.last], memory
 
 
 def _empty_apart(
@@ -410,25 +418,38 @@ class ProjectedLstm(torch.nn.Module):
             outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
-            projection = self.state_projection
-            weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
-            if recurrent_dropout and self.training:
-                weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
-            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
-            outputs, memory = recurrence.apply(
-                inputs,
-                self.input_linearity.weight,
-                weight_state,
-                self._bias(),
-                None if projection is None else projection.weight,
-                state,
-                packing.batch_sizes,
-                self.cell_clip,
-                self.proj_clip,
-            )
+            function, arguments = self.recurrence(inputs, packing, state, recurrent_dropout)
+            outputs, memory = function.apply(*arguments)
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
-        return outputs, (outputs.detach()[packing.last], memory)
+        return outputs, final_state(outputs, memory, packing)
+
+    def recurrence(
+        self,
+        inputs: torch.Tensor,
+        packing: PackedBatch,
+        state: LstmState,
+        recurrent_dropout: float = 0.0,
+    ) -> Tuple[Type[torch.autograd.Function], Sequence[Any]]:
+        """
+        Return the function with a gradient that returns outputs and final memory of `forward`, and
+        its arguments.
+        """
+        projection = self.state_projection
+        weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
+        if recurrent_dropout and self.training:
+            weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
+        return Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence, [
+            inputs,
+            self.input_linearity.weight,
+            weight_state,
+            self._bias(),
+            None if projection is None else projection.weight,
+            state,
+            packing.batch_sizes,
+            self.cell_clip,
+            self.proj_clip,
+        ]
 
     @property
     def has_plain_parts(self) -> bool:
