@@ -262,7 +262,8 @@ class BiLstm(torch.nn.Module):
             keys = [(direction, index) for direction in inputs]
             lstms = [self.layer(*key) for key in keys]
             befores = [states[key] for key in keys]
-            results = run_in_step(lstms, vectors, packing.batch_sizes, befores)
+            # The first layer reads the vectors of words, which are often the same.
+            results = run_in_step(lstms, vectors, packing.batch_sizes, befores, index == 0)
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
                 finals[key] = output[packing.last], memory
                 vectors[i] = self._connect(index, vectors[i], output)

@@ -8,6 +8,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
+from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
@@ -17,7 +18,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared, hash_factors
+from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
@@ -288,7 +289,7 @@ class CharacterEncoder(torch.nn.Module):
             # Each row as one string of bytes.
             words = rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist()
             return self._cache().look_up(words, lambda new: self.encode(character_ids[new]))
-        distinct, index = _distinct_rows(character_ids)
+        distinct, index = distinct_rows(character_ids)
         return self.encode(distinct).index_select(0, index)
 
     @model_call
@@ -416,19 +417,3 @@ class CharacterEncoder(torch.nn.Module):
         if needs_grad(embeddings, *weights) or embeddings.device.type != "cpu":
             return make()
         return self._prepared_tables.get([embeddings, *weights], make)
-
-
-def _distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """
-    Return the distinct rows `(n_distinct, width)` of integers `(n, width)`, and for each row its
-    place among them `(n,)`, as `torch.unique(rows, dim=0, return_inverse=True)` does. Rows with the
-    same hash are then compared.
-    """
-    hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
-    distinct, index = hashes.unique(return_inverse=True)
-    representative = torch.empty_like(distinct)
-    representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))
-    distinct_rows = rows[representative]
-    if not torch.equal(distinct_rows[index], rows):
-        distinct_rows, index = rows.unique(dim=0, return_inverse=True)
-    return distinct_rows, index

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm import character_encoder as module
-from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder, _distinct_rows
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
@@ -105,19 +105,6 @@ def test_equal_words_are_computed_once(monkeypatch):
     ids = torch.as_tensor(sentences_to_character_ids([WORDS])[0]).long()
     encoder(ids)
     assert counts == [len(set(WORDS)) - 1 + 1]
-
-
-@pytest.mark.parametrize("collide", [False, True])
-def test_distinct_rows(collide, monkeypatch):
-    if collide:  # a hash that is the same for all rows
-        monkeypatch.setattr(torch, "randint", lambda *args, **_: torch.zeros(args[2]).long())
-        rows = torch.arange(40).view(20, 2) % 6
-        rows = torch.stack([rows[:, 0], -rows[:, 0]], 1)
-    else:
-        rows = torch.arange(40).view(20, 2) % 6
-    distinct, index = _distinct_rows(rows)
-    assert torch.equal(distinct[index], rows)
-    assert len(distinct) == len(rows.unique(dim=0))
 
 
 def test_no_words():
