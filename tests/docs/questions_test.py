@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
 from tests.support.testing import write_random_elmo
 
 PAGE = (Path(__file__).parents[2] / "docs" / "questions.md").read_text(encoding="utf-8")
-QUOTED = re.findall(r"^```text\n(.*)\n```$", PAGE, re.MULTILINE)
+QUOTED = [match[2] for match in re.finditer(r"^> (`+) ?(.*?) ?\1$", PAGE, re.MULTILINE)]
 LM = {"type": "bidirectional_lm", "num_samples": 0}
 READER = {"type": "truncated_bptt_lm", "batch_size": 128}
 
@@ -139,7 +139,7 @@ def of(start: str, table: Dict[str, Any]) -> Any:
 
 
 def test_there_is_a_cause_for_each_message() -> None:
-    assert len(QUOTED) == PAGE.count("```text") == len(CAUSES) + len(SOURCES)
+    assert len(QUOTED) == PAGE.count("\n> ") == len(CAUSES) + len(SOURCES)
     assert all(of(message, CAUSES) or of(message, SOURCES) for message in QUOTED)
 
 
