@@ -18,6 +18,7 @@ _CONFIGS = (".jsonnet", ".libsonnet")
 PAGES = (HOME, "CHANGELOG.md", "CONTRIBUTING.md")
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
+_FILE_NAME = re.compile(r"\[[\w./]+\.md\](?=\(([^)#\s]+\.md)[)#])")
 _repository_paths: Dict[str, str] = {}
 """The file of the repository of each page, by its name in the site."""
 
@@ -43,7 +44,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn the links of a page to files of the repository into links to pages."""
+    """
+    Turn the links of a page to files of the repository into links to pages, named by their titles.
+    """
     path = _repository_paths[page.file.src_uri]
     folder = posixpath.dirname(page.file.src_uri)
     targets = dict(links(path, markdown))
@@ -52,7 +55,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = targets.get(match[1])
         return match[1] if target is None else posixpath.relpath(site_name(target), folder)
 
-    return _LINK.sub(link, markdown)
+    def name(match: "re.Match[str]") -> str:
+        target = targets.get(match[1])
+        return match[0] if target is None else f"[{title(target)}]"
+
+    return _LINK.sub(link, _FILE_NAME.sub(name, markdown))
 
 
 def site_name(path: str) -> str:
@@ -79,6 +86,11 @@ def page_text(path: str) -> str:
         return text
     language = "jsonnet" if file.suffix in _CONFIGS else "text"
     return f"# {path}\n\n```{language}\n{text}```\n"
+
+
+def title(path: str) -> str:
+    """Return the first heading of a page."""
+    return page_text(path).split("# ", 1)[1].splitlines()[0]
 
 
 def links(path: str, text: str) -> Iterator[Tuple[str, str]]:

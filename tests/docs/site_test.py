@@ -36,6 +36,11 @@ def test_all_pages_are_made(site: Path) -> None:
     assert (site / "training_config/srl/srl.jsonnet.html").exists()
 
 
+def test_links_have_the_titles_of_pages(site: Path) -> None:
+    for page in site.glob("*.html"):
+        assert not re.findall(r">[\w./]+\.md</a>", page.read_text(encoding="utf-8")), page
+
+
 def test_docstrings_do_not_disturb_the_contents(site: Path) -> None:
     page = (site / "api.html").read_text(encoding="utf-8")
     headings = re.findall(r"<h\d[^>]*>(.*?)</h\d>", page, re.DOTALL)
