@@ -36,10 +36,13 @@ def with_lists(docstring: str) -> str:
             result.append(f"**{section}**")
         elif section is None or not line or line.startswith(" "):
             result.append(line)
-        elif section == "Parameters" and " : " in line:
-            names, kind = line.split(" : ", 1)
-            # Two spaces are a line break.
-            result.append(f"- **`{names}`** : {kind}  ")
         else:
-            result.append(f"- {line}  " if following.startswith(" ") else line)
+            is_parameter = section == "Parameters" and " : " in line
+            if is_parameter or following.startswith(" "):
+                names, *kind = line.split(" : ", 1)
+                name = f"**`{names}`**" if section == "Parameters" else names
+                # An empty line ends the item before; two spaces are a line break.
+                result += ["", f"- {' : '.join([name, *kind])}  "]
+            else:
+                result.append(line)
     return "\n".join(result)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,42 @@ def test_the_picture_of_the_architecture_is_that_of_its_source() -> None:
     for label in re.findall(r'\["(.*?)"\]', source):
         for word in label.replace("<br>", " ").split():
             assert word in picture
+
+
+def test_sections_of_docstrings() -> None:
+    pytest.importorskip("griffe")
+    with_lists = runpy.run_path(str(ROOT / "scripts/site/docstrings.py"))["with_lists"]
+    docstring = """\
+Do it.
+
+```
+# Parameters
+```
+
+# Parameters
+
+first : `int`, optional (default = `0`)
+second : `str`
+    What it is.
+
+    And more.
+third
+    The last.
+
+# Raises
+
+`ValueError` if it can't be done."""
+    lines = [line for line in with_lists(docstring).splitlines() if line]
+    assert lines == [
+        "Do it.",
+        *("```", "# Parameters", "```"),
+        "**Parameters**",
+        "- **`first`** : `int`, optional (default = `0`)  ",
+        "- **`second`** : `str`  ",
+        "    What it is.",
+        "    And more.",
+        "- **`third`**  ",
+        "    The last.",
+        "**Raises**",
+        "`ValueError` if it can't be done.",
+    ]
