@@ -1,4 +1,4 @@
-"""The documentation as a site builds without a warning, and links in the repository lead somewhere."""
+"""The documentation as a site builds without a warning; links in the repository lead somewhere."""
 
 import os
 import re
