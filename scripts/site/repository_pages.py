@@ -3,6 +3,7 @@ A hook of MkDocs: the README is the home page, and files outside of docs/ to whi
 pages, too. Links stay as the repository's browser needs them; here they are turned into the site's.
 """
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -72,7 +73,10 @@ def site_name(path: str) -> str:
 
 
 def page_text(path: str) -> str:
-    """Return the Markdown of a file: itself, its code in a block, or a list of a folder's files."""
+    """
+    Return the Markdown of a file: itself, the cells of a notebook, code in a block, or a list of
+    the configs in a folder.
+    """
     file = ROOT / path
     if file.is_dir():
         names = sorted(
@@ -84,8 +88,30 @@ def page_text(path: str) -> str:
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".md":
         return text
+    if file.suffix == ".ipynb":
+        return notebook_text(text)
     language = "jsonnet" if file.suffix in _CONFIGS else "text"
-    return f"# {path}\n\n```{language}\n{text}```\n"
+    return f"# {path}\n\n{code_block(text.rstrip(), language)}\n"
+
+
+def notebook_text(notebook: str) -> str:
+    """Return the cells of a notebook and their outputs as Markdown."""
+    parts = []
+    for cell in json.loads(notebook)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else code_block(source, "python"))
+        for output in cell.get("outputs", []):
+            data = output.get("data", {"text/plain": output.get("text", [])})
+            if "image/png" in data:
+                parts.append(f"![](data:image/png;base64,{''.join(data['image/png']).strip()})")
+            else:
+                parts.append(code_block("".join(data.get("text/plain", [])).rstrip()))
+    return "\n\n".join(parts)
+
+
+def code_block(code: str, language: str = "text") -> str:
+    """Return code as a block of Markdown."""
+    return f"~~~~{language}\n{code}\n~~~~"
 
 
 def title(path: str) -> str:

@@ -1,5 +1,6 @@
 """The documentation as a site builds without a warning; links in the repository lead somewhere."""
 
+import json
 import os
 import re
 import runpy
@@ -89,6 +90,30 @@ def test_the_picture_of_the_architecture_is_that_of_its_source() -> None:
     for label in re.findall(r'\["(.*?)"\]', source):
         for word in label.replace("<br>", " ").split():
             assert word in picture
+
+
+def test_a_notebook() -> None:
+    pytest.importorskip("mkdocs")
+    page = runpy.run_path(str(ROOT / "scripts/site/repository_pages.py"))["notebook_text"]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "Text."]},
+        {
+            "cell_type": "code",
+            "source": ["f()\n", "g()"],
+            "outputs": [
+                {"output_type": "stream", "text": ["printed\n"]},
+                {"output_type": "execute_result", "data": {"text/plain": ["1"]}},
+                {"output_type": "display_data", "data": {"image/png": "iVBORw0=\n"}},
+            ],
+        },
+    ]
+    assert page(json.dumps({"cells": cells})).split("\n\n") == [
+        "# Title\nText.",
+        "~~~~python\nf()\ng()\n~~~~",
+        "~~~~text\nprinted\n~~~~",
+        "~~~~text\n1\n~~~~",
+        "![](data:image/png;base64,iVBORw0=)",
+    ]
 
 
 def test_sections_of_docstrings() -> None:
