@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 import huggingface_hub
 import pytest
-from allennlp.commands import main
+from allennlp.commands import evaluate, main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -19,6 +19,10 @@ from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
+    BidirectionalLanguageModelPredictor,
+)
 from tests.support.pretraining import write_text
 
 READER = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 5}
@@ -132,13 +136,63 @@ class TestPredict:
         assert found["tokens"] == ['{"a":', "1}"]
 
     @pytest.mark.parametrize("line", ['{"sentence": 3}', "{broken", '["word0", "word1"]'])
-    def test_neither(self, line: str, run: Any) -> None:
-        with pytest.raises(ConfigurationError, match="each line is a sentence, "):
+    def test_neither(self, line: str, run: Any, capsys: Any) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
             self.predict(run, line)
+        assert "each line is a sentence, " in capsys.readouterr().err.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        "archive, text, error",
+        [
+            ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
+            ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
+            ("run/model.tar.gz", "run", "run is a folder (looked from "),
+        ],
+    )
+    def test_missing_files(
+        self, archive: str, text: str, error: str, run: Any, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
+            run("predict", archive, text)
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
 
     def test_standard_output(self, run: Any) -> None:
         Path("in.txt").write_text("naïve\n", encoding="utf-8")
         assert 'prediction:  {"tokens": ["naïve"]' in run("predict", "run/model.tar.gz", "in.txt")
+
+
+@pytest.mark.parametrize(
+    "archive, text, error",
+    [
+        ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
+        ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
+    ],
+)
+def test_evaluation_of_missing_files(
+    archive: str, text: str, error: str, run: Any, capsys: Any
+) -> None:
+    with pytest.raises(SystemExit, match="^1$"):
+        run("evaluate", archive, text)
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_ctrl_c(command: str, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def press(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BidirectionalLanguageModel, "forward", press)
+    monkeypatch.setattr(BidirectionalLanguageModelPredictor, "predict_json", press)
+    with pytest.raises(SystemExit, match="^130$"):
+        run(command, "run/model.tar.gz", "validation.txt")
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+
+
+def test_evaluation_in_a_program_of_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "argv", ["mine.py", "evaluate"])
+    with pytest.raises(FileNotFoundError):
+        evaluate.evaluate_from_archive("no.tar.gz", "validation.txt")
 
 
 def test_find_lr(run: Any, tmp_path: Path) -> None:
