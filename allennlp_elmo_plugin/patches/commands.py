@@ -1,6 +1,6 @@
 """
-AllenNLP's commands `push-to-hf` and `build-vocab`, for our models, and how `evaluate` and `predict`
-end.
+AllenNLP's commands `push-to-hf` and `build-vocab`, for our models, and how `push-to-hf`, `evaluate`
+and `predict` end.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _run = predict._PredictManager.run
 
 def apply() -> None:
     """Replace AllenNLP's functions by ours. Applying twice changes nothing."""
-    replace(push_to_hf, hub.push_to_hf)
+    replace(push_to_hf, _push)
     replace_attribute(build_vocab, "make_vocab_from_params", _make_vocabulary)
     replace_attribute(evaluate, "evaluate_from_archive", _evaluate)
     replace_attribute(predict, "_get_predictor", _load_predictor)
@@ -53,7 +53,9 @@ def _make_vocabulary(params: Params, *args: Any, **kwargs: Any) -> Vocabulary:
 
 
 def _in_one_line(
-    command: str, function: Callable[..., T], check: Callable[..., None] = lambda *args: None
+    command: str,
+    function: Callable[..., T],
+    check: Callable[..., None] = lambda *args, **kwargs: None,
 ) -> Callable[..., T]:
     """
     Return a function that does the same, but ends AllenNLP's program, if it runs this command, with
@@ -64,7 +66,7 @@ def _in_one_line(
     command : `str`
     function : `Callable[..., T]`
     check : `Callable[..., None]`, optional
-        Called before it with the same arguments, to find mistakes.
+        Called before it with the same arguments. It raises `ConfigurationError` for a mistake.
     """
 
     @functools.wraps(function)
@@ -109,6 +111,7 @@ def _check_prediction(args: argparse.Namespace) -> None:
         )
 
 
+_push = _in_one_line("push-to-hf", hub.push_to_hf)
 _evaluate = _in_one_line("evaluate", _evaluate_from_archive, _check_archive)
 _load_predictor = _in_one_line("predict", _get_predictor, _check_prediction)
 _predict = _in_one_line("predict", _run)

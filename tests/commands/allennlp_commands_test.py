@@ -314,11 +314,13 @@ class TestPushToHf:
         assert (tmp_path / "a" / "README.md").read_text(encoding="utf-8") == "mine"
 
     def test_nobody_is_logged_in(
-        self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
     ) -> None:
         monkeypatch.setattr(huggingface_hub.HfFolder, "get_token", lambda: None)
-        with pytest.raises(ConfigurationError, match="is ready, but nobody is logged in"):
+        with pytest.raises(SystemExit, match="^1$"):
             run("push-to-hf", "-n", "a", "-a", "run/model.tar.gz", "-l", str(tmp_path))
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"error: {tmp_path}/a is ready, but nobody is logged in")
         assert Hub.calls == [] and (tmp_path / "a" / "weights.th").exists()
 
     @pytest.mark.parametrize(
@@ -328,7 +330,10 @@ class TestPushToHf:
             (["-s", "vocab"], "vocab has neither model.tar.gz nor best.th"),
         ],
     )
-    def test_no_model(self, source: List[str], message: str, run: Any, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match=message):
+    def test_no_model(
+        self, source: List[str], message: str, run: Any, tmp_path: Path, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
             run("push-to-hf", "-n", "a", "-l", str(tmp_path), *source)
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
         assert not (tmp_path / "a").exists() and Hub.calls == []
