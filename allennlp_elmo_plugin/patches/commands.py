@@ -12,11 +12,13 @@ from allennlp.commands import build_vocab, evaluate, predict
 from allennlp.common import Params, push_to_hf
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
+from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.patches import hub
 from allennlp_elmo_plugin.patches.names import replace, replace_attribute
 from allennlp_elmo_plugin.signals import terminable
+from allennlp_elmo_plugin.training.console import quiet_console
 from allennlp_elmo_plugin.training.train_command import (
     after_signal,
     end_with,
@@ -111,7 +113,13 @@ def _check_prediction(args: argparse.Namespace) -> None:
         )
 
 
+@functools.wraps(_get_predictor)
+def _load_quietly(args: argparse.Namespace) -> Predictor:
+    with quiet_console():
+        return _get_predictor(args)
+
+
 _push = _in_one_line("push-to-hf", hub.push_to_hf)
 _evaluate = _in_one_line("evaluate", _evaluate_from_archive, _check_archive)
-_load_predictor = _in_one_line("predict", _get_predictor, _check_prediction)
+_load_predictor = _in_one_line("predict", _load_quietly, _check_prediction)
 _predict = _in_one_line("predict", _run)

@@ -1,5 +1,6 @@
 """AllenNLP's own commands with a language model, on a run of a few steps."""
 
+import io
 import json
 import logging
 import re
@@ -155,6 +156,17 @@ class TestPredict:
         with pytest.raises(SystemExit, match="^1$"):
             run("predict", archive, text)
         assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
+
+    def test_the_config_is_not_logged(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = io.StringIO()
+        root = logging.getLogger()
+        monkeypatch.setattr(root, "handlers", [logging.StreamHandler(log)])
+        monkeypatch.setattr(root, "level", logging.INFO)
+        for name in ("ALLENNLP_DEBUG", "ALLENNLP_LOG_LEVEL"):
+            monkeypatch.delenv(name, raising=False)
+        self.predict(run, "word0\n")
+        assert "model.tar.gz" in log.getvalue()  # It is being extracted.
+        assert "model.type" not in log.getvalue()
 
     def test_standard_output(self, run: Any) -> None:
         Path("in.txt").write_text("naïve\n", encoding="utf-8")
