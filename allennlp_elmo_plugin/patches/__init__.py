@@ -1,7 +1,7 @@
 """
 All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
 torch and Python, `run_files.py` for faults in the files of a run, `jsonnet.py` adds functions to
-configs, `progress_bars.py` is for AllenNLP's bars, `commands.py` (with `hub.py`) for two of its
+configs, `progress_bars.py` is for AllenNLP's bars, `commands.py` (with `hub.py`) for some of its
 commands, and `drop_in.py` puts our ELMo, and the archives of `archival.py`, under AllenNLP's names.
 docs/migration.md lists every name that is replaced.
 """

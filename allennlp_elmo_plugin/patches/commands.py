@@ -1,23 +1,46 @@
-"""AllenNLP's commands `push-to-hf` and `build-vocab`, for our models."""
+"""
+AllenNLP's commands `push-to-hf` and `build-vocab`, for our models, and how `push-to-hf`, `evaluate`
+and `predict` end.
+"""
 
+import argparse
 import functools
-from typing import Any
+import os
+from typing import Any, Callable, TypeVar
 
-from allennlp.commands import build_vocab
+from allennlp.commands import build_vocab, evaluate, predict
 from allennlp.common import Params, push_to_hf
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
+from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.patches import hub
 from allennlp_elmo_plugin.patches.names import replace, replace_attribute
+from allennlp_elmo_plugin.signals import terminable
+from allennlp_elmo_plugin.training.console import quiet_console
+from allennlp_elmo_plugin.training.train_command import (
+    after_signal,
+    end_with,
+    is_of_this_package,
+    is_program,
+)
+
+T = TypeVar("T")
 
 _make_vocab_from_params = build_vocab.make_vocab_from_params
+_evaluate_from_archive = evaluate.evaluate_from_archive
+_get_predictor = predict._get_predictor
+_run = predict._PredictManager.run
 
 
 def apply() -> None:
     """Replace AllenNLP's functions by ours. Applying twice changes nothing."""
-    replace(push_to_hf, hub.push_to_hf)
+    replace(push_to_hf, _push)
     replace_attribute(build_vocab, "make_vocab_from_params", _make_vocabulary)
+    replace_attribute(evaluate, "evaluate_from_archive", _evaluate)
+    replace_attribute(predict, "_get_predictor", _load_predictor)
+    replace_attribute(predict._PredictManager, "run", _predict)
 
 
 @functools.wraps(_make_vocab_from_params)
@@ -29,3 +52,74 @@ def _make_vocabulary(params: Params, *args: Any, **kwargs: Any) -> Vocabulary:
     if is_ours:
         check_vocabulary(vocab)
     return vocab
+
+
+def _in_one_line(
+    command: str,
+    function: Callable[..., T],
+    check: Callable[..., None] = lambda *args, **kwargs: None,
+) -> Callable[..., T]:
+    """
+    Return a function that does the same, but ends AllenNLP's program, if it runs this command, with
+    one line after Ctrl-C, SIGTERM or a mistake of the user that our code has found.
+
+    # Parameters
+
+    command : `str`
+    function : `Callable[..., T]`
+    check : `Callable[..., None]`, optional
+        Called before it with the same arguments. It raises `ConfigurationError` for a mistake.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        if not is_program(command):
+            return function(*args, **kwargs)
+        number = 0
+        try:
+            with terminable():
+                check(*args, **kwargs)
+                return function(*args, **kwargs)
+        except KeyboardInterrupt as error:
+            number, message = after_signal(error)
+        except (ConfigurationError, FileNotFoundError) as error:
+            if not is_of_this_package(error):
+                raise
+            message = f"error: {str(error).strip()}"
+        # Outside of the handlers, the progress bars that the error kept open are gone.
+        end_with(message, number)
+
+    return call
+
+
+def _check_archive(archive_file: str, **kwargs: Any) -> None:
+    is_address = "://" in archive_file or "!" in archive_file  # "!": a file in an archive
+    if not is_address and not os.path.exists(os.path.expanduser(archive_file)):
+        raise ConfigurationError(
+            f"There is no archive {archive_file} (looked from {os.getcwd()}); give a model.tar.gz, "
+            "or the folder of a training run"
+        )
+
+
+def _check_prediction(args: argparse.Namespace) -> None:
+    _check_archive(args.archive_file)
+    path = args.input_file
+    is_file = not args.use_dataset_reader and path != "-" and "://" not in path
+    if is_file and not os.path.isfile(os.path.expanduser(path)):
+        reason = "is a folder" if os.path.isdir(path) else "does not exist"
+        raise ConfigurationError(
+            f"{path} {reason} (looked from {os.getcwd()}); give a file with a sentence a line, or "
+            "- for standard input"
+        )
+
+
+@functools.wraps(_get_predictor)
+def _load_quietly(args: argparse.Namespace) -> Predictor:
+    with quiet_console():
+        return _get_predictor(args)
+
+
+_push = _in_one_line("push-to-hf", hub.push_to_hf)
+_evaluate = _in_one_line("evaluate", _evaluate_from_archive, _check_archive)
+_load_predictor = _in_one_line("predict", _load_quietly, _check_prediction)
+_predict = _in_one_line("predict", _run)

@@ -74,7 +74,7 @@ def prepare_global_logging(serialization_dir: Any, *args: Any, **kwargs: Any) ->
 
 @contextmanager
 def quiet_console() -> Iterator[None]:
-    """Leave the same out until AllenNLP prepares the logging of the run."""
+    """Leave the same out in the `with` block, or until AllenNLP prepares the logging of a run."""
     handlers = list(_console_handlers())
     _make_quiet()
     try:

@@ -14,7 +14,7 @@ import signal
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -41,7 +41,7 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     a line that names the command to go on with; a mistake of the user, such as a variable of the
     config that isn't set, ends it with a line that says what to do.
     """
-    if sys.argv[1:2] != ["train"] or _program() not in _PROGRAMS:
+    if not is_program("train"):
         return _train_model_from_file(*args, **kwargs)
     given = inspect.signature(_train_model_from_file).bind(*args, **kwargs)
     given.apply_defaults()
@@ -65,22 +65,50 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     except KeyboardInterrupt as error:
         if not is_ours:
             raise
-        let_signals_kill()
-        is_terminated = isinstance(error, Terminated)
-        number = signal.SIGTERM if is_terminated else signal.SIGINT
+        number, word = after_signal(error)
         command = _command(arguments, _option(arguments, version_of_config(folder) != version))
-        message = f"{'terminated' if is_terminated else 'interrupted'}; to go on: {command}"
+        message = f"{word}; to go on: {command}"
     except (ConfigurationError, FileNotFoundError) as error:
-        if not is_ours or not _is_of_this_package(error):
+        if not is_ours or not is_of_this_package(error):
             raise
         message = f"error: {str(error).strip()}"
         _log_to_files(error)
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
+    end_with(message, number)
+
+
+def is_program(command: str) -> bool:
+    """Return whether this program is AllenNLP's, with this command."""
+    return sys.argv[1:2] == [command] and _program() in _PROGRAMS
+
+
+def after_signal(error: KeyboardInterrupt) -> Tuple[int, str]:
+    """
+    Return the signal that raised an exception and what it did, and let another one kill this
+    process.
+    """
+    let_signals_kill()
+    if isinstance(error, Terminated):
+        return signal.SIGTERM, "terminated"
+    return signal.SIGINT, "interrupted"
+
+
+def end_with(message: str, number: int) -> NoReturn:
+    """End this program with a line, by a signal or, for 0, with exit status 1."""
     with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
         print(message, file=sys.stderr)
     if number:
         end_by_signal(number)
     sys.exit(1)
+
+
+def is_of_this_package(error: BaseException) -> bool:
+    """Return whether our code raised an error, whose message then says all that its user needs."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name: Optional[str] = trace and trace.tb_frame.f_globals.get("__name__")
+    return (name or "").split(".")[0] == __name__.split(".")[0]
 
 
 def _check_paths(config: str, folder: Path) -> None:
@@ -168,15 +196,6 @@ def _command(arguments: Dict[str, Any], option: List[str]) -> str:
 def _program() -> str:
     path = Path(sys.argv[0])
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
-
-
-def _is_of_this_package(error: BaseException) -> bool:
-    """Return whether our code raised an error, whose message then says all that its user needs."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name: Optional[str] = trace and trace.tb_frame.f_globals.get("__name__")
-    return (name or "").split(".")[0] == __name__.split(".")[0]
 
 
 def _log_to_files(error: BaseException) -> None:

@@ -1,5 +1,6 @@
 """AllenNLP's own commands with a language model, on a run of a few steps."""
 
+import io
 import json
 import logging
 import re
@@ -10,7 +11,7 @@ from typing import Any, Dict, List
 
 import huggingface_hub
 import pytest
-from allennlp.commands import main
+from allennlp.commands import evaluate, main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -19,6 +20,10 @@ from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
+    BidirectionalLanguageModelPredictor,
+)
 from tests.support.pretraining import write_text
 
 READER = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 5}
@@ -132,13 +137,74 @@ class TestPredict:
         assert found["tokens"] == ['{"a":', "1}"]
 
     @pytest.mark.parametrize("line", ['{"sentence": 3}', "{broken", '["word0", "word1"]'])
-    def test_neither(self, line: str, run: Any) -> None:
-        with pytest.raises(ConfigurationError, match="each line is a sentence, "):
+    def test_neither(self, line: str, run: Any, capsys: Any) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
             self.predict(run, line)
+        assert "each line is a sentence, " in capsys.readouterr().err.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        "archive, text, error",
+        [
+            ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
+            ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
+            ("run/model.tar.gz", "run", "run is a folder (looked from "),
+        ],
+    )
+    def test_missing_files(
+        self, archive: str, text: str, error: str, run: Any, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
+            run("predict", archive, text)
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
+
+    def test_the_config_is_not_logged(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = io.StringIO()
+        root = logging.getLogger()
+        monkeypatch.setattr(root, "handlers", [logging.StreamHandler(log)])
+        monkeypatch.setattr(root, "level", logging.INFO)
+        for name in ("ALLENNLP_DEBUG", "ALLENNLP_LOG_LEVEL"):
+            monkeypatch.delenv(name, raising=False)
+        self.predict(run, "word0\n")
+        assert "model.tar.gz" in log.getvalue()  # It is being extracted.
+        assert "model.type" not in log.getvalue()
 
     def test_standard_output(self, run: Any) -> None:
         Path("in.txt").write_text("naïve\n", encoding="utf-8")
         assert 'prediction:  {"tokens": ["naïve"]' in run("predict", "run/model.tar.gz", "in.txt")
+
+
+@pytest.mark.parametrize(
+    "archive, text, error",
+    [
+        ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
+        ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
+    ],
+)
+def test_evaluation_of_missing_files(
+    archive: str, text: str, error: str, run: Any, capsys: Any
+) -> None:
+    with pytest.raises(SystemExit, match="^1$"):
+        run("evaluate", archive, text)
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_ctrl_c(command: str, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def press(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BidirectionalLanguageModel, "forward", press)
+    monkeypatch.setattr(BidirectionalLanguageModelPredictor, "predict_json", press)
+    with pytest.raises(SystemExit, match="^130$"):
+        run(command, "run/model.tar.gz", "validation.txt")
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+
+
+def test_evaluation_in_a_program_of_ones_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "argv", ["mine.py", "evaluate"])
+    with pytest.raises(FileNotFoundError):
+        evaluate.evaluate_from_archive("no.tar.gz", "validation.txt")
 
 
 def test_find_lr(run: Any, tmp_path: Path) -> None:
@@ -260,11 +326,13 @@ class TestPushToHf:
         assert (tmp_path / "a" / "README.md").read_text(encoding="utf-8") == "mine"
 
     def test_nobody_is_logged_in(
-        self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
     ) -> None:
         monkeypatch.setattr(huggingface_hub.HfFolder, "get_token", lambda: None)
-        with pytest.raises(ConfigurationError, match="is ready, but nobody is logged in"):
+        with pytest.raises(SystemExit, match="^1$"):
             run("push-to-hf", "-n", "a", "-a", "run/model.tar.gz", "-l", str(tmp_path))
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"error: {tmp_path}/a is ready, but nobody is logged in")
         assert Hub.calls == [] and (tmp_path / "a" / "weights.th").exists()
 
     @pytest.mark.parametrize(
@@ -274,7 +342,10 @@ class TestPushToHf:
             (["-s", "vocab"], "vocab has neither model.tar.gz nor best.th"),
         ],
     )
-    def test_no_model(self, source: List[str], message: str, run: Any, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match=message):
+    def test_no_model(
+        self, source: List[str], message: str, run: Any, tmp_path: Path, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="^1$"):
             run("push-to-hf", "-n", "a", "-l", str(tmp_path), *source)
+        assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
         assert not (tmp_path / "a").exists() and Hub.calls == []
