@@ -1,8 +1,9 @@
 """The curves of TensorBoard and Weights & Biases, in runs that are killed and recovered."""
 
-import json
+import shutil
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -10,7 +11,14 @@ import pytest
 from allennlp.training.callbacks import TrainerCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.support.training_runs import losses, metrics, train, write_config, write_data
+from tests.support.training_runs import (
+    losses,
+    metrics,
+    train,
+    train_in_group,
+    write_config,
+    write_data,
+)
 
 LOGGED = {
     "summary_interval": 5,
@@ -106,3 +114,72 @@ def test_killed(whole: Path, tmp_path: Path) -> None:
     newest.write_bytes(newest.read_bytes()[:-3])
     train(config, tmp_path / "run")
     assert_equal_curves(tmp_path / "run", whole)
+
+
+def test_two_processes(data: Path, tmp_path: Path) -> None:
+    """Only the first process writes, and one file for each part."""
+    changes = {**TENSORBOARD, "distributed": {"cuda_devices": [-1, -1]}, "trainer.num_epochs": 1}
+    train(write_config(tmp_path, data, changes), tmp_path / "run")
+    n_batches = len(losses(tmp_path / "run"))
+    found = curves(tmp_path / "run")
+    for name in ("train/batch_perplexity", "gradient_norm", *SPEED):
+        assert [step for step, _ in found[name]] == list(range(6, n_batches + 2, 5)), name
+    for part in ("train", "validation"):
+        assert len(list((tmp_path / "run" / "log" / part).iterdir())) == 1
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for the module wandb that collects what is logged, by run and step."""
+    module: Any = types.ModuleType("wandb")
+    module.runs = {}
+
+    def init(id: str, resume: Any = None, **settings: Any) -> None:
+        assert (id in module.runs) == (resume == "auto")
+        module.run = module.runs.setdefault(id, {})
+
+    def log(values: Dict[str, Any], step: int) -> None:
+        if step >= max(module.run, default=0):  # wandb ignores earlier ones
+            module.run.setdefault(step, {}).update(values)
+
+    module.init, module.log = init, log
+    module.util = types.SimpleNamespace(generate_id=lambda: f"run {len(module.runs)}")
+    module.Histogram = lambda values: values.tolist()
+    module.save = module.watch = module.finish = lambda *args, **settings: None
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setenv("WANDB_API_KEY", "none")
+    return module
+
+
+@TrainerCallback.register("stop_after")
+class StopAfter(TrainerCallback):
+    """Raises an error after a checkpoint."""
+
+    n_batches = 0
+
+    def on_batch(self, *args: Any, is_training: bool, **kwargs: Any) -> None:
+        StopAfter.n_batches -= is_training
+        if StopAfter.n_batches == 0:
+            raise RuntimeError("stopped")
+
+
+def test_wandb(data: Path, tmp_path: Path, wandb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = [{"type": "wandb", **LOGGED}, "stop_after"]
+    config = write_config(tmp_path, data, {"trainer.callbacks": callbacks, "trainer.num_epochs": 2})
+    for name, stops in (("whole", [0]), ("run", [20, 0])):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(config, folder / "config.json")
+        for n_batches in stops:
+            monkeypatch.setattr(StopAfter, "n_batches", n_batches)
+            with pytest.raises(RuntimeError, match="stopped") if n_batches else nullcontext():
+                train_in_group(0, [config], [folder], 1)
+    expected, found = wandb.runs.values()
+    assert {"train/minutes_left", "gradient_norm", "validation/perplexity"} <= {
+        name for values in expected.values() for name in values
+    }
+    for run in (expected, found):
+        for values in run.values():
+            for name in SPEED:
+                values.pop(name, None)
+    assert found == expected
