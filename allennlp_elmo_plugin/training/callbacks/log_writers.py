@@ -5,6 +5,7 @@ recovers.
 
 import os
 import time
+import uuid
 from collections import deque
 from typing import Any, Dict, Optional
 
@@ -138,14 +139,22 @@ class ResumableTensorBoardCallback(_ResumableLogWriter, TensorBoardCallback):
 @register_anew(TrainerCallback, "wandb")
 class ResumableWandBCallback(_ResumableLogWriter, WandBCallback):
     """
-    AllenNLP's callback, which continues the run of the recovered process.
+    AllenNLP's callback. A recovered run continues under its name, without gaps in the moving
+    averages.
 
-    It replaces the callback "wandb".
+    It replaces the callback "wandb", which calls a function that today's wandb lacks.
 
     # Parameters
 
     Those of `WandBCallback`.
     """
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        if self._run_id is None:
+            self._run_id = uuid.uuid4().hex[:8]  # where AllenNLP calls `wandb.util.generate_id`
+        super().on_start(trainer, is_primary, **kwargs)
 
 
 class _EventFile:

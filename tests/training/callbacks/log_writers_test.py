@@ -143,7 +143,6 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
             module.run.setdefault(step, {}).update(values)
 
     module.init, module.log = init, log
-    module.util = types.SimpleNamespace(generate_id=lambda: f"run {len(module.runs)}")
     module.Histogram = lambda values: values.tolist()
     module.save = module.watch = module.finish = lambda *args, **settings: None
     monkeypatch.setitem(sys.modules, "wandb", module)
