@@ -81,6 +81,10 @@ browser:  ## Install Chromium, which the tests of pages need, where none is foun
 docs: $(INSTALLED)  ## Build the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
+.PHONY: notebooks
+notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes)
+	$(VENV)/bin/python scripts/run_notebooks.py notebooks/*.ipynb
+
 .PHONY: has-reference-python
 has-reference-python:  # for .ci/run
 	@test -n "$(PYTHON_REFERENCE)"

@@ -5,6 +5,7 @@ import glob
 import hashlib
 import inspect
 import logging
+import math
 import os
 import re
 import time
@@ -147,6 +148,13 @@ class ResumableTrainer(GradientDescentTrainer):
                 "reached. Make room, and continue with `allennlp train --recover`"
             ) from error
 
+    def speed(self) -> Dict[str, float]:
+        """
+        Return the words per second of this epoch, and the minutes that are left at the speed so far
+        if training doesn't stop early; nothing for other models than language models.
+        """
+        return {} if self._progress is None else self._progress.speed(self)
+
     def rescale_gradients(self) -> Optional[float]:
         # Neither the average, nor the norm, nor the optimizer has to sort and copy rows again.
         for parameter in self._sparse_gradient_parameters():
@@ -243,6 +251,7 @@ class ResumableTrainer(GradientDescentTrainer):
             "that of rank 0. Copy the folder of the run from one machine to the others",
         )
         state = self._progress.states[self._global_rank]
+        self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
         self.model.load_training_state(state["model"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
@@ -342,7 +351,7 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._progress.recovered:
             self._continue_epoch()
         with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}") as title:
-            self._progress.show_rate(title, self.model.n_words())
+            self._progress.begin_epoch(self, title)
             metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
         for name, total in self._progress.sums.items():
@@ -386,7 +395,6 @@ class ResumableTrainer(GradientDescentTrainer):
         self._progress.recovered = False
         self._progress.sums = state["sums"]
         self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
-        self._total_batches_completed = state["total_batches"]
         # AllenNLP skips nothing: the data loader starts from there.
         self._start_after_batches_in_epoch_completed = 0
         for callback in self._callbacks:
@@ -420,11 +428,35 @@ class _Progress(TrainerCallback):
         self.states: List[Any] = []
         self.metrics: Dict[str, Any] = {}
         self.recovered = False
+        # When this process began to train, and after how many batches.
+        self._start: Optional[Tuple[float, int]] = None
 
-    def show_rate(self, title: Title, n_words: int) -> None:
-        """Show words/s from now on, after `n_words` of the epoch, on the average of the epoch."""
+    def begin_epoch(self, trainer: ResumableTrainer, title: Title) -> None:
+        """Show words/s from now on, on the average of the epoch."""
         # Not among the metrics, which don't depend on the speed of the machine.
-        self._title, self._n_words, self._start = title, n_words, time.monotonic()
+        n_left = math.ceil(len(trainer.data_loader) / trainer._num_gradient_accumulation_steps)
+        self._n_batches_of_epoch = trainer._batches_in_epoch_completed + n_left
+        self._title, self._n_words = title, trainer.model.n_words()
+        self._epoch_start = time.monotonic()
+        if self._start is None:
+            self._start = self._epoch_start, trainer._total_batches_completed
+
+    def _words_per_second(self, trainer: Any) -> float:
+        n_words = trainer.model.n_words() - self._n_words
+        return n_words / max(time.monotonic() - self._epoch_start, 1e-9)
+
+    def speed(self, trainer: ResumableTrainer) -> Dict[str, float]:
+        """Return what `ResumableTrainer.speed` does, after a batch."""
+        assert self._start is not None
+        start, n_before = self._start
+        n_epochs = trainer._num_epochs - trainer._epochs_completed
+        n_left = n_epochs * self._n_batches_of_epoch - trainer._batches_in_epoch_completed
+        # With the validations so far.
+        seconds = (time.monotonic() - start) / (trainer._total_batches_completed - n_before)
+        return {
+            "words_per_second": self._words_per_second(trainer),
+            "minutes_left": n_left * seconds / 60,
+        }
 
     def on_batch(
         self,
@@ -446,10 +478,7 @@ class _Progress(TrainerCallback):
                 total = self.sums.get(name, 0.0) + batch_metrics[f"batch_{name}"]
                 self.sums[name] = total
                 batch_metrics[name] = float(total / batch_number)
-        model: Any = trainer.model
-        n_words = model.n_words() - self._n_words
-        seconds = max(time.monotonic() - self._start, 1e-9)
-        self._title.note = f"{n_words / seconds:,.0f} words/s"
+        self._title.note = f"{self._words_per_second(trainer):,.0f} words/s"
 
     def on_epoch(
         self,

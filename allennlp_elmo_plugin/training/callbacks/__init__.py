@@ -2,3 +2,7 @@
 
 from allennlp_elmo_plugin.training.callbacks.adagrad_state import AdagradStateCallback
 from allennlp_elmo_plugin.training.callbacks.initial_validation import InitialValidationCallback
+from allennlp_elmo_plugin.training.callbacks.log_writers import (
+    ResumableTensorBoardCallback,
+    ResumableWandBCallback,
+)
