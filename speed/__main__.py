@@ -16,7 +16,7 @@ from typing import Iterator, List
 
 import torch
 
-from speed import bilm_tf, embedding, training
+from speed import bilm_tf, commands, embedding, training
 from speed.models import write_model
 from speed.report import Row, machine, table, write_json
 
@@ -64,9 +64,13 @@ def measure(args: argparse.Namespace) -> Iterator[Row]:
             yield from embedding.measure(size, *files[size], args.rounds, select)
         for size in sizes:
             yield from training.measure(size, *files[size], args.rounds, select)
+        for size in sizes:
+            yield from commands.measure(size, *files[size], select)
         if select("bilm-tf"):
             peer = bilm_tf.BilmTf(args.bilm_tf, args.tensorflow) if args.bilm_tf else None
             yield from bilm_tf.measure(files, args.rounds, peer)
+    if select("start-up"):
+        yield commands.measure_start(args.rounds)
     if select("memory kept") and not args.rows_only:
         yield from _with_kept_memory(args)
 

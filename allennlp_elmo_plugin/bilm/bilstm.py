@@ -102,6 +102,7 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
         carried: Optional[CarriedState] = None,
+        n_layers: Optional[int] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         # Parameters
@@ -113,12 +114,16 @@ class BiLstm(torch.nn.Module):
             For each direction the index of its batch.
         carried : `CarriedState`, optional (default = `start()`)
             Where to start, and where to leave the state in the end.
+        n_layers : `int`, optional (default = all)
+            How many layers to run, from the first. The state of the others stays as it is.
 
         # Returns
 
         `Dict[str, List[torch.Tensor]]`
-            For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
+            For each direction the output of each layer that was run, shape `(n_tokens,
+            projection_dim)`.
         """
+        indices = range(self.n_layers if n_layers is None else n_layers)
         with (self.start() if carried is None else carried).update() as states:
             first = packings[self.directions[0]]
             if (
@@ -128,8 +133,13 @@ class BiLstm(torch.nn.Module):
                 and not (self.dropout.training and self.dropout.p)
                 and not needs_grad(*inputs.values(), *self.weights)
             ):
-                return self._run_without_grad(inputs, first, states)
-            return self._run(inputs, packings, states)
+                return self._run_without_grad(inputs, first, states, indices)
+            if self._are_trained_side_by_side(inputs, packings):
+                return self._run_side_by_side(inputs, packings, states, indices)
+            return {
+                key: self._run(key, inputs[key], packings[key], states, indices)
+                for key in self.directions
+            }
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
         """
@@ -143,80 +153,108 @@ class BiLstm(torch.nn.Module):
 
     def _run(
         self,
+        direction: str,
+        vectors: torch.Tensor,
+        packing: PackedBatch,
+        carried: CarriedState,
+        indices: range,
+    ) -> List[torch.Tensor]:
+        """
+        Run the layers of one direction.
+        """
+        if packing.n_tokens == 0:
+            return [vectors for _ in indices]
+        outputs = []
+        for index in indices:
+            vectors = self.drop(vectors, packing)  # (n_tokens, projection_dim)
+            state = self._read(carried, (direction, index), vectors, packing)
+            layer = self.layer(direction, index)
+            output, state = layer(vectors, packing, state, self.recurrent_dropout)
+            carried.write((direction, index), packing, state)
+            vectors = self._connect(index, vectors, output)
+            outputs.append(vectors)
+        return outputs
+
+    def _read(
+        self, carried: CarriedState, key: Tuple[str, int], like: torch.Tensor, packing: PackedBatch
+    ) -> LstmState:
+        """
+        Return the state that (direction, layer) starts from, of the type and device of `like`.
+        """
+        zero = self.layer(*key).zero_state(packing.order.size(0), like)
+        return carried.read(key, packing, zero)
+
+    def _are_trained_side_by_side(
+        self, inputs: Dict[str, torch.Tensor], packings: Dict[str, PackedBatch]
+    ) -> bool:
+        return (
+            all(packing.n_tokens for packing in packings.values())
+            and self.has_plain_parts
+            and all(
+                needs_grad(inputs[direction], *self.layer(direction, index).weights)
+                for direction in inputs
+                for index in range(self.n_layers)
+            )
+            and self._are_worth_threads(packings, inputs)
+        )
+
+    def _run_side_by_side(
+        self,
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
         carried: CarriedState,
+        indices: range,
     ) -> Dict[str, List[torch.Tensor]]:
         """
-        Run both directions layer by layer, each by itself.
+        Do what `_run` does, for all directions at the same time.
         """
-        vectors = dict(inputs)
+        # With the random numbers of `_run`.
+        masks: Dict[Tuple[str, int], torch.Tensor] = {}  # (n_tokens, projection_dim) each
+        weights = {}
+        for direction, vectors in inputs.items():
+            for index in indices:
+                key = direction, index
+                if self.dropout.training and self.dropout.p:
+                    masks[key] = self.drop(torch.ones_like(vectors), packings[direction])
+                weights[key] = self.layer(*key).dropped_state_weight(self.recurrent_dropout)
+        current = dict(inputs)
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
-        for index in range(self.n_layers):
-            befores = {}
+        for index in indices:
+            calls = []
             for direction, packing in packings.items():
-                if packing.n_tokens:
-                    # (n_tokens, projection_dim)
-                    vectors[direction] = self.drop(vectors[direction], packing)
-                    key = direction, index
-                    zero = self.layer(*key).zero_state(packing.order.size(0), vectors[direction])
-                    befores[direction] = carried.read(key, packing, zero)
-            for direction, (output, state) in self._run_layer(
-                index, vectors, packings, befores
-            ).items():
-                carried.write((direction, index), packings[direction], state)
-                vectors[direction] = self._connect(index, vectors[direction], output)
-            for direction, each in vectors.items():
-                outputs[direction].append(each)
+                key = direction, index
+                if key in masks:
+                    current[direction] = current[direction] * masks[key]
+                vectors = current[direction]  # (n_tokens, projection_dim)
+                state = self._read(carried, key, vectors, packing)
+                calls.append(self.layer(*key).recurrence(vectors, packing, state, weights[key]))
+            for (direction, packing), (output, memory) in zip(
+                packings.items(), apply_side_by_side(calls)
+            ):
+                carried.write((direction, index), packing, final_state(output, memory, packing))
+                current[direction] = self._connect(index, current[direction], output)
+                outputs[direction].append(current[direction])
         return outputs
 
-    def _run_layer(
-        self,
-        index: int,
-        vectors: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
-        states: Dict[str, LstmState],
-    ) -> Dict[str, Tuple[torch.Tensor, LstmState]]:
-        """
-        Return the outputs of a layer, and its state at the end, for the directions of `states`.
-        """
-        layers = {direction: self.layer(direction, index) for direction in states}
-        arguments = {
-            direction: (vectors[direction], packings[direction], state, self.recurrent_dropout)
-            for direction, state in states.items()
-        }
-        if (
-            len(layers) > 1
-            and all(
-                layer.has_plain_parts and needs_grad(vectors[direction], *layer.weights)
-                for direction, layer in layers.items()
-            )
-            and self._are_worth_threads(packings, vectors)
-        ):
-            calls = [layer.recurrence(*arguments[key]) for key, layer in layers.items()]
-            results = dict(zip(layers, apply_side_by_side(calls)))
-            return {
-                direction: (output, final_state(output, memory, packings[direction]))
-                for direction, (output, memory) in results.items()
-            }
-        return {direction: layer(*arguments[direction]) for direction, layer in layers.items()}
-
     def _run_without_grad(
-        self, inputs: Dict[str, torch.Tensor], packing: PackedBatch, carried: CarriedState
+        self,
+        inputs: Dict[str, torch.Tensor],
+        packing: PackedBatch,
+        carried: CarriedState,
+        indices: range,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         Run both directions at the same time, where they read the same sentences and no gradient is
         needed.
         """
-        keys = [(direction, index) for index in range(self.n_layers) for direction in inputs]
-        states = {}
-        for key in keys:
-            zero = self.layer(*key).zero_state(packing.order.size(0), inputs[key[0]])
-            states[key] = carried.read(key, packing, zero)
+        keys = [(direction, index) for index in indices for direction in inputs]
+        states = {key: self._read(carried, key, inputs[key[0]], packing) for key in keys}
         groups = [inputs]
         if self._are_worth_threads(dict.fromkeys(inputs, packing), inputs):
             groups = [{direction: vectors} for direction, vectors in inputs.items()]
-        calls = [functools.partial(self._run_in_step, each, packing, states) for each in groups]
+        calls = [
+            functools.partial(self._run_in_step, each, packing, states, indices) for each in groups
+        ]
         results = run_side_by_side(calls) if len(calls) > 1 else [calls[0]()]
         outputs: Dict[str, List[torch.Tensor]] = {}
         finals: Dict[Tuple[str, int], LstmState] = {}
@@ -250,6 +288,7 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packing: PackedBatch,
         states: Dict[Tuple[str, int], LstmState],
+        indices: range,
     ) -> Tuple[Dict[str, List[torch.Tensor]], Dict[Tuple[str, int], LstmState]]:
         """
         Run these directions step by step together, from the states of (direction, layer). Return
@@ -258,7 +297,7 @@ class BiLstm(torch.nn.Module):
         vectors = list(inputs.values())
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
         finals: Dict[Tuple[str, int], LstmState] = {}
-        for index in range(self.n_layers):
+        for index in indices:
             keys = [(direction, index) for direction in inputs]
             lstms = [self.layer(*key) for key in keys]
             befores = [states[key] for key in keys]

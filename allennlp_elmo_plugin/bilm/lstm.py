@@ -462,27 +462,35 @@ class ProjectedLstm(torch.nn.Module):
             outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
-            function, arguments = self.recurrence(inputs, packing, state, recurrent_dropout)
+            weight_state = self.dropped_state_weight(recurrent_dropout)
+            function, arguments = self.recurrence(inputs, packing, state, weight_state)
             outputs, memory = function.apply(*arguments)
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
         return outputs, final_state(outputs, memory, packing)
+
+    def dropped_state_weight(self, recurrent_dropout: float) -> torch.Tensor:
+        """
+        Return the weight of the state, shape `(4 * dim, projection_dim)`, after the dropout of
+        training.
+        """
+        weight = self.state_linearity.weight
+        if not (recurrent_dropout and self.training):
+            return weight
+        return torch.nn.functional.dropout(weight, recurrent_dropout)
 
     def recurrence(
         self,
         inputs: torch.Tensor,
         packing: PackedBatch,
         state: LstmState,
-        recurrent_dropout: float = 0.0,
+        weight_state: torch.Tensor,
     ) -> Tuple[Type[torch.autograd.Function], Sequence[Any]]:
         """
-        Return the function with a gradient that returns outputs and final memory of `forward`, and
-        its arguments.
+        Return the function with a gradient that returns all outputs and the final memory, and its
+        arguments, which are those of `forward` and the weight of the state.
         """
         projection = self.state_projection
-        weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
-        if recurrent_dropout and self.training:
-            weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
         return Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence, [
             inputs,
             self.input_linearity.weight,

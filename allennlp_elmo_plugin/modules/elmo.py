@@ -188,7 +188,9 @@ class Elmo(torch.nn.Module, FromParams):
         # Packed layers unless someone else is to see the padded ones.
         bilm = self._elmo_lstm
         if isinstance(bilm, ElmoBiLm) and is_plain(bilm, ElmoBiLm):
-            representations, mask = self._mix(bilm.run_ids(inputs, word_inputs))
+            representations, mask = self._mix(
+                bilm.run_ids(inputs, word_inputs, n_layers=self._n_mixed_layers(bilm))
+            )
         else:
             representations, mask = self._mix_padded(bilm(inputs, word_inputs))
         return {
@@ -212,22 +214,53 @@ class Elmo(torch.nn.Module, FromParams):
         sentences = check_sentences(sentences)
         if not is_plain(bilm, ElmoBiLm):
             return self.forward(bilm.character_ids(sentences))
-        representations, mask = self._mix(bilm.run_sentences(sentences))
+        representations, mask = self._mix(
+            bilm.run_sentences(sentences, n_layers=self._n_mixed_layers(bilm))
+        )
         return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
 
     @property
-    def _current_mixes(self) -> List[torch.nn.Module]:
+    def _current_mixes(self) -> List[Any]:
         return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
+    @property
+    def _mixes_tokens(self) -> bool:
+        """
+        Whether each vector is mixed by itself: AllenNLP's scalar mix does so unless there is a
+        layer norm; what another module or a hook does with the padded layers is not known.
+        """
+        return all(
+            is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in self._current_mixes
+        )
+
+    def _n_mixed_layers(self, bilm: ElmoBiLm) -> Optional[int]:
+        """
+        Return how many LSTM layers are needed, where the fixed weights of those above are zero in
+        every mix; `None` for all. Where states are carried, no layer may miss a sentence.
+        """
+        weights = [weight for mix in self._current_mixes for weight in mix.parameters()]
+        if (
+            bilm.initial_state == "carried"
+            or not self._mixes_tokens
+            or any(each.requires_grad or each.device.type != "cpu" for each in weights)
+        ):
+            return None
+        n_layers = 0
+        for mix in self._current_mixes:
+            shares = torch.cat(list(mix.scalar_parameters)).softmax(0)  # (num_layers,)
+            n_layers = max(n_layers, int(shares.nonzero().max()))
+        return n_layers
+
     def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
-        # AllenNLP's scalar mix treats each vector by itself, unless there is a layer norm; what
-        # another module or a hook does with the padded layers is not known.
-        if any(not is_plain(mix, ScalarMix) or mix.do_layer_norm for mix in self._current_mixes):
+        if not self._mixes_tokens:
             return self._mix_padded(padded_layers(output))
         strip = 0 if self._keep_sentence_boundaries else 1
         representations = []
         for scalar_mix in self._current_mixes:
-            mixed = [scalar_mix(layers) for layers in output.layers.values()]  # (n_tokens, dim)
+            mixed = []  # (n_tokens, projection_dim) of each direction
+            for layers in output.layers.values():
+                missing = scalar_mix.mixture_size - len(layers)  # whose weights are zero
+                mixed.append(scalar_mix([*layers, *[layers[-1]] * missing]))
             representations.append(output.packing.unpack(mixed, strip))
         return representations, output.packing.mask(strip)
 

@@ -1,0 +1,97 @@
+"""`allennlp elmo` beside the bare model, and what the package adds to the start of a command."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+from statistics import median
+from typing import Any, Callable, Iterator
+from unittest import mock
+
+import torch
+from allennlp.commands import main
+
+from allennlp_elmo_plugin import ElmoEmbedder
+from speed.report import Row
+from speed.timing import take_turns
+from speed.workload import Corpus
+
+_BATCH_SIZE = 64
+_START = """
+import time
+start = time.perf_counter()
+import allennlp.commands
+between = time.perf_counter()
+import allennlp_elmo_plugin
+print(between - start, time.perf_counter() - between)
+"""
+
+
+def measure(
+    size: str, options_file: str, weight_file: str, select: Callable[[str], bool]
+) -> Iterator[Row]:
+    """Measure the command; the arguments are those of `speed.embedding.measure`."""
+    if select("allennlp elmo") and size != "original":
+        yield _whole_file(size, options_file, weight_file, 20_000 if size == "small" else 200)
+
+
+def measure_start(rounds: int) -> Row:
+    """Measure the import of the package in new processes."""
+    times = []
+    for _ in range(rounds + 1):  # the first reads the files from the disk
+        output = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _START],
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ).stdout
+        times.append(tuple(map(float, output.split())))
+    of_allennlp, ours = (median(seconds) for seconds in zip(*times[1:]))
+    return Row(
+        workload="start-up",
+        size="",
+        value=ours,
+        bar=0.3,
+        note=f"seconds that the package adds to the {of_allennlp:.1f} s of AllenNLP's import; "
+        "less is better",
+    )
+
+
+def _whole_file(size: str, options_file: str, weight_file: str, n_lines: int) -> Row:
+    """Compare the command with the model alone, which gets the sentences sorted by length."""
+    sentences = list(Corpus(seed=1).sentences(n_lines))
+    n_words = sum(map(len, sentences))
+    by_length = sorted(sentences, key=len)
+    with tempfile.TemporaryDirectory() as folder:
+        text, layers = (os.path.join(folder, name) for name in ("text", "layers.hdf5"))
+        with open(text, "w", encoding="utf-8") as file:
+            file.writelines(" ".join(words) + "\n" for words in sentences)
+        files = ["--options-file", options_file, "--weight-file", weight_file]
+
+        def embed(_: Any) -> None:
+            arguments = ["elmo", text, layers, "--all", "--force", "--quiet", *files]
+            with mock.patch.object(sys, "argv", ["allennlp", *arguments]):
+                with contextlib.redirect_stdout(io.StringIO()):  # its summary
+                    main()
+
+        @torch.no_grad()
+        def run(_: Any) -> None:
+            bilm = ElmoEmbedder(options_file, weight_file).elmo_bilm
+            for start in range(0, n_lines, _BATCH_SIZE):
+                output = bilm.run_sentences(by_length[start : start + _BATCH_SIZE])
+                for layer in range(output.n_layers):
+                    output.unpack(layer, strip=1)
+
+        seconds = take_turns({"command": embed, "bare": run}, range(2))
+    return Row(
+        workload="allennlp elmo",
+        size=size,
+        value=seconds["bare"] / seconds["command"],
+        bar=0.85,
+        words_per_second=n_words / seconds["command"],
+        baseline_words_per_second=n_words / seconds["bare"],
+        note=f"{n_lines:,} lines to HDF5, relative to the bare model",
+    )
