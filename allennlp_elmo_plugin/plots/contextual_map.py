@@ -34,6 +34,7 @@ _NEIGHBOURHOOD = 4
 """Words on each side of an occurrence that may describe its group."""
 
 _N_DESCRIBING = 3
+_SHORTEST = 3  # Shorter words say little about a meaning.
 
 # Spreads of the vectors below this share of their length are rounding.
 _SAME = 1e-5
@@ -216,7 +217,13 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
     for place, group in zip(places, groups):
         start = max(0, place.position - _NEIGHBOURHOOD)
         near = place.sentence[start : place.position + _NEIGHBOURHOOD + 1]
-        counts[group].update({each.casefold() for each in near if each.isalpha() and each != word})
+        counts[group].update(
+            {
+                each.casefold()
+                for each in near
+                if len(each) >= _SHORTEST and each.isalpha() and each != word
+            }
+        )
     sizes = Counter(groups)
     names = []
     for group in range(n_groups):
@@ -226,7 +233,7 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
             n_near_others = sum(counts[i][near] for i in range(n_groups) if i != group)
             ratio = ((n_near + 0.5) / (sizes[group] + 1)) / ((n_near_others + 0.5) / (n_others + 1))
             # How much surer than chance the word is of this group
-            scores[near] = math.sqrt(n_near) * math.log(ratio)
+            scores[near] = math.log1p(n_near) * math.log(ratio)
         chosen = sorted(scores, key=lambda near: (-scores[near], near))[:_N_DESCRIBING]
         names.append(f"near {', '.join(chosen)}" if chosen and n_groups > 1 else "all")
     return names

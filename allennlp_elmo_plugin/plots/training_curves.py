@@ -4,7 +4,6 @@ The curves of training runs: what their folders have, and a figure of it.
 
 import json
 import math
-import os
 import re
 import struct
 from pathlib import Path
@@ -95,7 +94,7 @@ def read_run(folder: str) -> Run:
         )
     n_batches = max((point.total for point in points), default=0)
     curves.update(_read_events(path / "log" / "train", n_batches))
-    return Run(os.path.basename(os.path.abspath(folder)), curves)
+    return Run("/".join(path.parts[-2:]) or path.resolve().name, curves)
 
 
 def _read_metrics(folder: Path) -> Dict[str, Curve]:
@@ -107,7 +106,9 @@ def _read_metrics(folder: Path) -> Dict[str, Curve]:
             for perplexity in _PERPLEXITIES:
                 name = f"{part}_{perplexity}"
                 if name in metrics:
-                    curves.setdefault(name, []).append((epoch + 1, metrics[name]))
+                    # That of training is the mean of the epoch.
+                    x = epoch + (0.5 if part == "training" else 1)
+                    curves.setdefault(name, []).append((x, metrics[name]))
                 initial = metrics.get(f"initial_{name}")  # of fine-tuning
                 if epoch == 0 and initial is not None:
                     curves.setdefault(name, []).append((0, initial))
@@ -191,6 +192,7 @@ def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
         How many training has in an epoch; 0 if that is not known.
     """
     values: Dict[str, Dict[int, float]] = {"learning_rate": {}, "gradient_norm": {}}
+    estimate = 0.0
     for path in sorted(folder.glob("events.out.tfevents.*")):
         first: Optional[int] = None
         last = 0
@@ -205,8 +207,9 @@ def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
                 last = step
                 if math.isfinite(value):
                     values[name][step] = max(value, values[name].get(step, 0.0))
-            elif tag == "train/loss" and not n_batches and last:  # of an epoch, from 1
-                n_batches = last / step
+            elif tag == "train/loss":  # of an epoch, from 1; of batches not all are logged
+                estimate = last / step
+    n_batches = n_batches or estimate
     if not n_batches:
         return {}
     return {
