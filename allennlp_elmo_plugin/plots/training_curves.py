@@ -31,7 +31,24 @@ _MOST_POINTS = 200
 # Seen well on white and on black, and told apart by colour-blind people.
 _COLORS = ("#2f7fc1", "#d5601c", "#109a70", "#c4699b", "#8673c9", "#b8860b", "#35a7d6")
 _INK = "#7b8490"
-_GRID = "#7b849040"
+
+STYLE: Dict[Any, Any] = {
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.constrained_layout.h_pad": 0.1,
+    "figure.constrained_layout.w_pad": 0.1,
+    "grid.color": "#7b849040",
+    "svg.hashsalt": "elmo-plot",
+}
+"""Settings of matplotlib for figures on any background."""
 
 Curve = List[Tuple[float, float]]
 """Points: how many epochs were trained, and a value."""
@@ -241,22 +258,7 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style: Any = {
-        "font.size": 9,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _INK,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "axes.titlesize": 9.5,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "figure.constrained_layout.h_pad": 0.1,
-        "figure.constrained_layout.w_pad": 0.1,
-        "svg.hashsalt": "elmo-plot",
-    }
-    with rc_context(style):
+    with rc_context(STYLE):
         panels = [panel for panel in _PANELS if any(_has(run, panel) for run in runs)]
         n_rows = 1 + math.ceil((len(panels) - 1) / 2)
         figure = Figure(figsize=(8.5, 3.4 + 2.2 * (n_rows - 1)), layout="constrained")
@@ -373,7 +375,7 @@ def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> No
     axes.xaxis.set_major_locator(MaxNLocator(integer=end > 3))
     axes.set_xlabel("epochs")
     axes.set_title(panel.title, color=_INK)
-    axes.grid(axis="y", color=_GRID, linewidth=0.6)
+    axes.grid(axis="y", linewidth=0.6)
     axes.set_axisbelow(True)
     _label_ends(axes, labels)
 
