@@ -70,7 +70,12 @@ def draw_tasks(tasks: List[Task], output: Path) -> None:
         for number, (model, color) in enumerate(zip(models, COLORS)):
             places = [place + (number + 0.5) * width - 0.4 for place in range(len(tasks))]
             means, deviations = zip(*(task.models[model] for task in tasks))
-            error = {"ecolor": STYLE["text.color"], "elinewidth": 1}
+            error = {
+                "ecolor": STYLE["text.color"],
+                "elinewidth": 1.4,
+                "capsize": 4,
+                "capthick": 1.4,
+            }
             axes.bar(places, means, width * 0.92, color=color, yerr=deviations, error_kw=error)
             for place, mean, deviation in zip(places, means, deviations):
                 axes.annotate(
