@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_
 ROOT = Path(__file__).resolve().parent.parent
 WORD = "set"
 N_SENTENCES = 14
-COLORS = ("#9aa2ac", "#35a7d6", "#2f7fc1")
+COLORS = ("#7b8490", "#2a8fbd", "#2366a8")
 
 
 class Task(NamedTuple):
@@ -81,7 +81,7 @@ def draw_tasks(tasks: List[Task], output: Path) -> None:
                 axes.annotate(
                     f"{mean:.1f}",
                     (place, mean + deviation),
-                    (0, 2),
+                    (0, 4),
                     textcoords="offset points",
                     ha="center",
                 )
@@ -133,7 +133,7 @@ def take_pictures(demo: Path, output: Path) -> None:
             action(page)
             page.wait_for_timeout(500)
             with whole_file(output / f"{name}.png") as staged:
-                page.screenshot(path=staged)
+                page.screenshot(path=staged, full_page=True)
         browser.close()
 
 

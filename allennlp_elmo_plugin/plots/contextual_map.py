@@ -182,14 +182,15 @@ def _project(vectors: Array, method: str) -> Tuple[Array, Optional[float]]:
 
 def _group(vectors: Array) -> Tuple[List[int], Optional[float]]:
     """
-    Divide vectors into groups (k-means). Of two to eight groups, take the number with the highest
-    silhouette. Return the group of each, the largest first, and the silhouette.
+    Divide vectors into groups (k-means). Of two to eight groups, at most the root of half the
+    number of vectors, take the number with the highest silhouette. Return the group of each, the
+    largest first, and the silhouette.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
     best: Tuple[Optional[float], Array] = (None, numpy.zeros(len(vectors), dtype=int))
-    most = min(_MOST_GROUPS, len(vectors) - 1)
+    most = min(_MOST_GROUPS, len(vectors) - 1, max(2, int(math.sqrt(len(vectors) / 2))))
     with step_bar("grouping", max(0, most - 1), "numbers of groups") as update:
         for n_groups in range(2, most + 1):
             labels = KMeans(n_groups, n_init=10, random_state=0).fit(vectors).labels_

@@ -104,12 +104,13 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
     of_directions = ", ".join(
         f"{name} {value:,.1f}" for name, value in found.perplexities.items() if name != "both"
     )
-    which = f"the first {len(found.sentences):,} sentences of " if is_cut else ""
+    what = f"{text}: {len(found.sentences):,} sentences"
+    if is_cut:
+        what = f"the first {len(found.sentences):,} sentences of {text}"
     title = f"How {model} is surprised by {text}"
     data = {
         "title": f"Perplexity {overall:,.1f} ({of_directions})",
-        "source": f"{model} on {which}{text}: {len(found.sentences):,} sentences, {n_words:,} "
-        "words",
+        "source": f"{model} on {what}, {n_words:,} words",
         "note": "The stronger the colour, the more surprising the word: its perplexity is 1 over "
         "the probability that the model gives it, forward after all words before it in its "
         "sentence, backward before all words after it; the mean is the geometric one. Underlined: "

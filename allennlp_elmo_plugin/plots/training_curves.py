@@ -352,7 +352,7 @@ def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> No
                 x,
                 y,
                 color=color,
-                alpha=0.6 if kind == "thin" else 1.0,
+                alpha=0.85 if kind == "thin" else 1.0,
                 linewidth=1.0 if kind == "thin" else 1.8,
                 linestyle="--" if kind == "dashed" else "-",
                 marker="o" if has_few else None,

@@ -67,6 +67,13 @@ def test_distances_are_those_of_pca(embedder: ElmoEmbedder) -> None:
     assert points == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_layer_is_turned_to_the_one_above(embedder: ElmoEmbedder) -> None:
+    _, (_, lower, _), (_, upper, _) = make_map(embedder, "bank", TEXT).layers
+    # No other turn brings them nearer.
+    most = np.linalg.svd(lower.T @ upper, compute_uv=False).sum()
+    assert (lower * upper).sum() == pytest.approx(most)
+
+
 def test_groups_are_named_by_their_neighbours(embedder: ElmoEmbedder) -> None:
     # The same words beside the word, so that a model without training can tell them apart.
     text = [
