@@ -19,9 +19,11 @@ _PERPLEXITIES = ("perplexity", "forward_perplexity", "backward_perplexity")
 
 # A line of training's bar in out.log, such as
 #   epoch 1/3:   3%|3  | 233/7061 [03:54<1:40:53,  1.13it/s, 2,538 words/s, perplexity: 322.0, ...]
+# or, where the length of the text is not known yet,
+#   epoch 1/3: 233it [03:54,  1.13it/s, 2,538 words/s, perplexity: 322.0, ...]
 _BAR = re.compile(
-    r" - tqdm - epoch (?P<epoch>\d+)/\d+: .*?\| (?P<done>\d+)/(?P<total>\d+) "
-    r"\[(?P<elapsed>[\d:]+)<.*?, (?P<rate>[\d,]+) words/s, (?P<metrics>.*)\]"
+    r" - tqdm - epoch (?P<epoch>\d+)/\d+: (?:.*?\| )?(?P<done>\d+)(?:/(?P<total>\d+)|it) "
+    r"\[(?P<elapsed>[\d:]+)[<,].*?, (?P<rate>[\d,]+) words/s, (?P<metrics>.*)\]"
 )
 _METRIC = re.compile(r"(\w+): ([\d.]+)")
 
@@ -149,7 +151,7 @@ def _read_log(path: Path) -> List[_Point]:
             point = _Point(
                 int(found["epoch"]) - 1,
                 int(found["done"]),
-                int(found["total"]),
+                int(found["total"] or 0),
                 seconds,
                 float(found["rate"].replace(",", "")),
                 {name: metrics[name] for name in _PERPLEXITIES if metrics.get(name, 0) > 0},
@@ -157,7 +159,9 @@ def _read_log(path: Path) -> List[_Point]:
             while points and points[-1][:2] >= point[:2]:
                 points.pop()
             points.append(point)
-    return points
+    # The first epoch has as many batches as it came to, or as the others have.
+    most = max((max(point.total, point.done) for point in points), default=0)
+    return [point._replace(total=point.total or most) for point in points]
 
 
 def _curves_of_log(points: Sequence[_Point]) -> Dict[str, Curve]:

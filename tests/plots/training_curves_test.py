@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def test_what_is_read_of_a_run(folder: Path) -> None:
     assert curves["words_per_second"] == [(0.25, 1000), (0.75, 2000), (1.25, 10), (1.6, 400)]
     assert curves["validation_perplexity"] == [(0, 900.0), (1, 40.0)]
     assert "learning_rate" not in curves and "gradient_norm" not in curves
+
+
+def test_a_first_epoch_whose_length_is_not_known(folder: Path) -> None:
+    expected = read_run(str(folder)).curves
+    log = (folder / "out.log").read_text(encoding="utf-8")
+    log = re.sub(r"(epoch 1/2: ) 10%.* (\d+)/100 \[([\d:]+)<1:40", r"\1\2it [\3", log)
+    assert "epoch 1/2: 50it [00:10,  1.13it/s, 1,000 words/s" in log
+    (folder / "out.log").write_text(log, encoding="utf-8")
+    curves = read_run(str(folder)).curves
+    for name in ("training_perplexity", "words_per_second"):
+        assert curves[name] == expected[name]
 
 
 def test_without_a_log_training_has_the_mean_of_each_epoch(folder: Path) -> None:
