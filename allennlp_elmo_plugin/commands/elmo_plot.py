@@ -14,16 +14,17 @@ Pages are single files, which need no network.
 import argparse
 import importlib
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command, check_in_one_line
 from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.text_lines import open_lines, split_words
+from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
 from allennlp_elmo_plugin.plots.contextual_map import (
@@ -143,14 +144,15 @@ def map_from_args(args: argparse.Namespace) -> None:
     files = find_files(args.files)
     embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
     labels: Dict[int, str] = {}
-    found = make_map(
-        embedder,
-        args.word,
-        _labelled(files, args.word, labels) if args.labels else _sentences(files),
-        args.method,
-        args.max_occurrences,
-        labels.__getitem__ if args.labels else None,
-    )
+    with reading(files) as lines:
+        found = make_map(
+            embedder,
+            args.word,
+            _labelled(lines, args.word, labels) if args.labels else (x.words for _, x in lines),
+            args.method,
+            args.max_occurrences,
+            labels.__getitem__ if args.labels else None,
+        )
     write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
     how_many = f"{len(found.places):,}"
     if found.n_found > len(found.places):
@@ -164,7 +166,8 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     """Make the page of the command's arguments."""
     check_output(args.output)
     check_device(args.cuda_device)
-    sentences = first_sentences(_sentences(find_files(args.files)))
+    with reading(find_files(args.files)) as lines:
+        sentences = first_sentences(line.words for _, line in lines)
     is_cut = len(sentences) > MAX_SENTENCES
     model = read_pretrained(args.model)
     device = int_to_device(args.cuda_device)
@@ -190,27 +193,18 @@ def _shown(files: List[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _sentences(files: List[Path]) -> Iterator[List[str]]:
-    for file in files:
-        with open_lines(file, ConfigurationError) as lines:
-            for line in lines:
-                yield line.words
-
-
-def _labelled(files: List[Path], word: str, labels: Dict[int, str]) -> Iterator[List[str]]:
+def _labelled(
+    lines: Iterator[Tuple[Path, SentenceLine]], word: str, labels: Dict[int, str]
+) -> Iterator[List[str]]:
     """Yield the words of each line, and put the labels of those that have the word in `labels`."""
-    number = 0
-    for file in files:
-        with open_lines(file, ConfigurationError) as lines:
-            for line in lines:
-                label, tab, sentence = line.sentence.partition("\t")
-                if not tab and line.words:
-                    raise ConfigurationError(
-                        f"{file}, line {line.number + 1}: has no tab; with --labels, each line is "
-                        "LABEL, a tab and the sentence"
-                    )
-                words = split_words(sentence.encode())
-                if word in words:
-                    labels[number] = label.strip() or "no label"
-                number += 1
-                yield words
+    for number, (file, line) in enumerate(lines):
+        label, tab, sentence = line.sentence.partition("\t")
+        if not tab and line.words:
+            raise ConfigurationError(
+                f"{file}, line {line.number + 1}: has no tab; with --labels, each line is LABEL, a "
+                "tab and the sentence"
+            )
+        words = split_words(sentence.encode())
+        if word in words:
+            labels[number] = label.strip() or "no label"
+        yield words

@@ -1,13 +1,18 @@
 """The command. tests/plots has what it draws."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from allennlp.commands import main
+from allennlp.models import archive_model
 
+from allennlp_elmo_plugin.commands import elmo_plot
+from tests.models.bidirectional_lm_predictor_test import OPTIONS, make
 from tests.plots.contextual_map_test import TEXT
 from tests.support.testing import refused, write_random_elmo
 
@@ -51,6 +56,29 @@ def test_curves(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     printed = run(monkeypatch, capsys, "curves", "run", "run/", "--output", "curves.svg", "-q")
     assert printed == "2 runs. Written to curves.svg\n"
     assert Path("curves.svg").stat().st_size > 1000
+
+
+def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    _, model = make(OPTIONS["characters"], folder)
+    model.vocab.save_to_files("run/vocabulary")
+    config = {
+        "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
+        "model": {"type": "bidirectional_lm", "options": OPTIONS["characters"]},
+    }
+    Path("run/config.json").write_text(json.dumps(config), encoding="utf-8")
+    torch.save(model.state_dict(), "run/best.th")
+    archive_model("run")
+    monkeypatch.setattr(elmo_plot, "MAX_SENTENCES", 4)
+    for source in ("run", "run/model.tar.gz"):
+        given = ["surprise", source, "text.txt", "-o", "surprise.html", "-q"]
+        printed = run(monkeypatch, capsys, *given)
+        assert re.fullmatch(
+            r"the first 4 sentences, perplexity: forward [\d.]+, backward [\d.]+, both [\d.]+. "
+            r"Written to surprise.html\n",
+            printed,
+        )
+    page = Path("surprise.html").read_text(encoding="utf-8")
+    assert "the first 4 sentences of text.txt" in page
 
 
 def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
