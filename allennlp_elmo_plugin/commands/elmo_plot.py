@@ -166,10 +166,13 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     """Make the page of the command's arguments."""
     check_output(args.output)
     check_device(args.cuda_device)
-    with reading(find_files(args.files)) as lines:
-        sentences = first_sentences(line.words for _, line in lines)
-    is_cut = len(sentences) > MAX_SENTENCES
+    files = find_files(args.files)
     model = read_pretrained(args.model)
+    with reading(files) as lines:
+        sentences = first_sentences(line.words for _, line in lines)
+    if not sentences:
+        raise ConfigurationError(f"{', '.join(args.files)}: has no words; give a tokenised text")
+    is_cut = len(sentences) > MAX_SENTENCES
     device = int_to_device(args.cuda_device)
     found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
     write_surprise(found, args.output, _shown(args.files), args.model, is_cut)

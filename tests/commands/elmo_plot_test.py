@@ -77,6 +77,9 @@ def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
             r"Written to surprise.html\n",
             printed,
         )
+    Path("blank.txt").write_text("\n \n", encoding="utf-8")
+    message = refused(capsys, "elmo-plot", "surprise", "run", "blank.txt", "-o", "a.html", "-q")
+    assert "blank.txt: has no words" in message
     page = Path("surprise.html").read_text(encoding="utf-8")
     assert "the first 4 sentences of text.txt" in page
 
