@@ -154,12 +154,11 @@ def map_from_args(args: argparse.Namespace) -> None:
             labels.__getitem__ if args.labels else None,
         )
     write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
-    how_many = f"{len(found.places):,}"
+    how_many = f"{len(found.places):,} occurrences"
     if found.n_found > len(found.places):
-        how_many += f" of {found.n_found:,}, drawn at random"
-    print(
-        f"{args.word}: {how_many} occurrences, {len(found.names)} groups. Written to {args.output}"
-    )
+        how_many = f"{len(found.places):,} of {found.n_found:,} occurrences, drawn at random"
+    n_groups = f"{len(found.names)} group{'' if len(found.names) == 1 else 's'}"
+    print(f"{args.word}: {how_many}; {n_groups}. Written to {args.output}")
 
 
 def surprise_from_args(args: argparse.Namespace) -> None:

@@ -42,11 +42,11 @@ def test_map(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pytest.importorskip("plotly")
     given = ["map", "bank", "text.txt", "--options-file", "elmo", "--max-occurrences", "8"]
     printed = run(monkeypatch, capsys, *given, "-o", "map.html", "--quiet")
-    assert printed.startswith("bank: 8 of 10, drawn at random occurrences, ")
+    assert printed.startswith("bank: 8 of 10 occurrences, drawn at random; ")
     assert printed.endswith(" groups. Written to map.html\n")
     given = ["map", "bank", "labels.tsv", "--labels", "--options-file", "elmo", "-o", "map.html"]
     printed = run(monkeypatch, capsys, *given, "--method", "tsne", "-q")
-    assert printed == "bank: 10 occurrences, 2 groups. Written to map.html\n"
+    assert printed == "bank: 10 occurrences; 2 groups. Written to map.html\n"
     page = Path("map.html").read_text(encoding="utf-8")
     assert '"name": "sense 0"' in page and "placed by their vectors in elmo (t-SNE)" in page
 
