@@ -86,7 +86,7 @@ browser:  ## Install Chromium, which the tests of pages need, where none is foun
 
 .PHONY: docs
 docs: $(INSTALLED)  ## Build the documentation as a site, into site/
-	$(VENV)/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 .PHONY: has-reference-python
 has-reference-python:  # for .ci/run

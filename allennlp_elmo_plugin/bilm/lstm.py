@@ -3,12 +3,13 @@ An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradie
 several layers at once, and by calls of its submodules where these have been changed.
 """
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
+from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
@@ -34,6 +35,11 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size. Memory of
 # this size is used again rather than returned to the system.
 _CHUNK_BYTES = 8 * 2**20
+# Where inputs are repeated, for as many as would fit into this size. In chunks of fewer rows, or
+# with a larger share of distinct ones, it is not worth the search.
+_REPEATED_BYTES = 256 * 2**20
+_REPEATED_ROWS = 256
+_LARGEST_SHARE = 0.75
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
 
@@ -49,13 +55,45 @@ def _input_gates(
     inputs `(n_tokens, input_dim)`, computed for some steps ahead.
     """
     chunk_size = _CHUNK_BYTES // (4 * dim * inputs.element_size())
+    for rows, sizes in _chunks(inputs, batch_sizes, chunk_size):
+        yield from product(padded_rows(rows))[: rows.size(0)].split(sizes)
+
+
+def _repeated_input_gates(
+    inputs: torch.Tensor,
+    product: Callable[[torch.Tensor], torch.Tensor],
+    dim: int,
+    batch_sizes: List[int],
+) -> Iterator[torch.Tensor]:
+    """
+    Yield what `_input_gates` yields, with one product for equal inputs, such as those of a word.
+    """
+    chunk_size = _REPEATED_BYTES // (4 * dim * inputs.element_size())
+    for rows, sizes in _chunks(inputs, batch_sizes, chunk_size):
+        if rows.size(0) >= _REPEATED_ROWS:
+            distinct, index = distinct_rows(rows)  # (n_distinct, input_dim), (n_rows,)
+            if distinct.size(0) <= _LARGEST_SHARE * rows.size(0):
+                gates = product(padded_rows(distinct))  # (at least n_distinct, 4 * dim)
+                for places in index.split(sizes):
+                    yield gates.index_select(0, places)
+                continue
+        yield from _input_gates(rows, product, dim, sizes)
+
+
+def _chunks(
+    inputs: torch.Tensor, batch_sizes: List[int], chunk_size: int
+) -> Iterator[Tuple[torch.Tensor, List[int]]]:
+    """
+    Yield the rows of as many steps as have at most `chunk_size` of them, of one step at least, and
+    the sizes of these steps.
+    """
     start = 0
     sizes: List[int] = []
     for t, size in enumerate(batch_sizes):
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            yield from product(padded_rows(inputs[start:end]))[: end - start].split(sizes)
+            yield inputs[start:end], sizes
             start, sizes = end, []
 
 
@@ -72,6 +110,14 @@ class _InferenceWeights(NamedTuple):
 
     def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
         return self.input.product(rows, self.bias)
+
+
+def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatch) -> LstmState:
+    """
+    Return the state at the end from all outputs, shape `(n_tokens, projection_dim)`, and the memory
+    at the end, `(n_sequences, dim)`.
+    """
+    return outputs.detach()[packing.last], memory
 
 
 def _empty_apart(
@@ -94,6 +140,7 @@ def run_in_step(
     inputs: Sequence[torch.Tensor],
     batch_sizes: List[int],
     states: Sequence[LstmState],
+    are_repeated: bool = False,
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
     Run layers of one shape, such as those of two directions, step by step together, without a
@@ -102,7 +149,7 @@ def run_in_step(
 
     For each layer the inputs are packed, shape `(n_tokens, input_dim)`, and the states are output
     and memory before the first token, shapes `(n_sequences, projection_dim)` and `(n_sequences,
-    dim)`.
+    dim)`. `are_repeated` says that many inputs are equal to others.
 
     # Returns
 
@@ -118,8 +165,13 @@ def run_in_step(
     n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
     outputs = _empty_apart(memories, dtype, n_layers, n_tokens, projection_dim)
     previous = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
+    gates_of = _input_gates
+    if (
+        are_repeated and memories.device.type == "cpu"
+    ):  # from a GPU, numbers would have to be copied
+        gates_of = _repeated_input_gates
     input_gates = [
-        _input_gates(rows.to(dtype), layer.input_gates, dim, batch_sizes)
+        gates_of(rows.to(dtype), layer.input_gates, dim, batch_sizes)
         for rows, layer in zip(inputs, weights)
     ]
     start, previous_size = 0, 0
@@ -410,25 +462,38 @@ class ProjectedLstm(torch.nn.Module):
             outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
-            projection = self.state_projection
-            weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
-            if recurrent_dropout and self.training:
-                weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
-            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
-            outputs, memory = recurrence.apply(
-                inputs,
-                self.input_linearity.weight,
-                weight_state,
-                self._bias(),
-                None if projection is None else projection.weight,
-                state,
-                packing.batch_sizes,
-                self.cell_clip,
-                self.proj_clip,
-            )
+            function, arguments = self.recurrence(inputs, packing, state, recurrent_dropout)
+            outputs, memory = function.apply(*arguments)
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
-        return outputs, (outputs.detach()[packing.last], memory)
+        return outputs, final_state(outputs, memory, packing)
+
+    def recurrence(
+        self,
+        inputs: torch.Tensor,
+        packing: PackedBatch,
+        state: LstmState,
+        recurrent_dropout: float = 0.0,
+    ) -> Tuple[Type[torch.autograd.Function], Sequence[Any]]:
+        """
+        Return the function with a gradient that returns outputs and final memory of `forward`, and
+        its arguments.
+        """
+        projection = self.state_projection
+        weight_state = self.state_linearity.weight  # (4 * dim, projection_dim)
+        if recurrent_dropout and self.training:
+            weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
+        return Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence, [
+            inputs,
+            self.input_linearity.weight,
+            weight_state,
+            self._bias(),
+            None if projection is None else projection.weight,
+            state,
+            packing.batch_sizes,
+            self.cell_clip,
+            self.proj_clip,
+        ]
 
     @property
     def has_plain_parts(self) -> bool:

@@ -42,8 +42,10 @@ class ElmoEmbedder:
     """
     Embed sentences with a pretrained bidirectional language model.
 
-        embedder = ElmoEmbedder("options.json", "weights.hdf5")
-        layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 2 * projection size)
+    ```python
+    embedder = ElmoEmbedder("tiny")  # or ElmoEmbedder("options.json", "weights.hdf5")
+    layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 256): layers, words, numbers
+    ```
 
     The API is that of the class of the same name in AllenNLP 0.9. There, the states of the language
     model were carried from batch to batch, so that the layers of a sentence depended somewhat on

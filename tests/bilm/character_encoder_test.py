@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm import character_encoder as module
-from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder, _distinct_rows
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
@@ -107,17 +106,47 @@ def test_equal_words_are_computed_once(monkeypatch):
     assert counts == [len(set(WORDS)) - 1 + 1]
 
 
-@pytest.mark.parametrize("collide", [False, True])
-def test_distinct_rows(collide, monkeypatch):
-    if collide:  # a hash that is the same for all rows
-        monkeypatch.setattr(torch, "randint", lambda *args, **_: torch.zeros(args[2]).long())
-        rows = torch.arange(40).view(20, 2) % 6
-        rows = torch.stack([rows[:, 0], -rows[:, 0]], 1)
-    else:
-        rows = torch.arange(40).view(20, 2) % 6
-    distinct, index = _distinct_rows(rows)
-    assert torch.equal(distinct[index], rows)
-    assert len(distinct) == len(rows.unique(dim=0))
+@pytest.fixture
+def two_threads(monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(module, "_WORTH_THREADS", 0)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not has_onednn(torch.float32), reason="torch.mm promises nothing of the kind")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("n_words", [1, 2, 9, 300])
+def test_halves_in_threads_are_the_same_to_the_bit(precision, n_words, two_threads):
+    encoder = CharacterEncoder(CharCnnOptions(((1, 20), (3, 44)), "relu", 16, 2), 16)
+    encoder.precision = precision
+    for layer in (*encoder.highway_layers, encoder.projection):
+        layer.precision = precision
+    words = [f"word{i}" + "s" * (i % 30) for i in range(n_words)]
+    ids = torch.from_numpy(CharacterTable().lookup(words)).long()
+    with torch.inference_mode():
+        both = encoder.encode(ids)
+        torch.set_num_threads(1)
+        assert torch.equal(both, encoder.encode(ids)) and both.shape == (n_words, 16)
+
+
+def test_where_halves_have_no_threads(two_threads, monkeypatch):
+    monkeypatch.setattr(module, "run_side_by_side", None)
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 16, 1), 5)
+    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
+    encoder.encode(ids).sum().backward()
+    with torch.no_grad():
+        encoder.precision = "int8"
+        encoder.encode(ids)
+        encoder.precision = "float32"
+        encoder.double().encode(ids)
+        monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5) + 1)
+        encoder.float().encode(ids)
+        if has_onednn(torch.float32):
+            monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5))
+            with pytest.raises(TypeError):
+                encoder.encode(ids)
 
 
 def test_no_words():

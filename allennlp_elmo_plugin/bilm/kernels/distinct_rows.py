@@ -1,0 +1,34 @@
+"""
+The distinct rows of a matrix, such as those of equal words.
+"""
+
+from typing import Tuple
+
+import torch
+
+from allennlp_elmo_plugin.bilm.kernels.prepared import hash_factors
+
+
+def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """
+    Return the distinct rows `(n_distinct, width)` of `(n, width)`, and for each row its place among
+    them `(n,)`, as `torch.unique(rows, dim=0, return_inverse=True)` does. Numbers that are not
+    integers are equal if their bits are. Rows with the same hash are then compared.
+    """
+    if rows.is_floating_point():
+        n_bytes = rows.size(1) * rows.element_size()
+        bits = next(dtype for dtype, size in _INTEGERS.items() if n_bytes % size == 0)
+        distinct, index = distinct_rows(rows.view(bits))
+        return distinct.view(rows.dtype), index
+    hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
+    distinct, index = hashes.unique(return_inverse=True)
+    representative = torch.empty_like(distinct)
+    representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))
+    found = rows[representative]
+    if not torch.equal(found[index], rows):
+        found, index = rows.unique(dim=0, return_inverse=True)
+    return found, index
+
+
+# With their bytes. The largest is the fastest.
+_INTEGERS = {torch.long: 8, torch.int32: 4, torch.int16: 2}

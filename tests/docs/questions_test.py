@@ -1,0 +1,208 @@
+"""Each message that docs/questions.md quotes is produced, and compared with the page."""
+
+import ast
+import inspect
+import json
+import logging
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Dict
+
+import pytest
+import torch
+from allennlp.commands import main
+from allennlp.common import Params, Registrable, plugins
+from allennlp.common.checks import check_for_gpu
+from allennlp.models import Model
+from allennlp.training import gradient_descent_trainer
+
+import allennlp_elmo_plugin
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.models import bidirectional_lm
+from allennlp_elmo_plugin.training.early_checks import check_early
+from allennlp_elmo_plugin.training.run_folder import train_model
+from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
+from tests.support.testing import write_random_elmo
+
+PAGE = (Path(__file__).parents[2] / "docs" / "questions.md").read_text(encoding="utf-8")
+QUOTED = [match[2] for match in re.finditer(r"^> (`+) ?(.*?) ?\1$", PAGE, re.MULTILINE)]
+LM = {"type": "bidirectional_lm", "num_samples": 0}
+READER = {"type": "truncated_bptt_lm", "batch_size": 128}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_elmo").mkdir()
+    write_random_elmo(tmp_path / "my_elmo")
+    write("One sentence .\nAnother one .\n")
+    return tmp_path
+
+
+def write(text: str, encoding: str = "utf-8") -> None:
+    Path("my_text.txt").write_text(text, encoding=encoding)
+
+
+def command(*arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["allennlp", *arguments])
+        main()
+
+
+def embed() -> None:
+    command("elmo", "my_text.txt", "layers.hdf5", "--all", "--options-file", "my_elmo")
+
+
+def count() -> None:
+    command("elmo-vocab", "my_text.txt", "--output", "my_vocab")
+
+
+def options_with(name: str, section: str, key: str, value: int) -> Elmo:
+    options = json.loads(Path("my_elmo/options.json").read_text())
+    options[section][key] = value
+    Path(name).write_text(json.dumps(options))
+    return Elmo(name, "my_elmo/weights.hdf5")
+
+
+def check(num_samples: int) -> None:
+    make_vocabulary("my_text.txt", "my_vocab")
+    config = {
+        "vocabulary": {"type": "from_files", "directory": "my_vocab"},
+        "model": {**LM, "num_samples": num_samples},
+        "dataset_reader": READER,
+        "train_data_path": "my_text.txt",
+    }
+    check_early(Params(config))
+
+
+def train(n_epochs: int, recover: bool) -> None:
+    run = Path("my_model")
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps({"model": LM, "trainer": {"num_epochs": 10}}))
+    (run / "model_state_e1_b0.th").write_bytes(b"")
+    (run / "training_state_e1_b0.th").write_bytes(b"")
+    # The config is complete enough for what is checked before anything is built.
+    train_model(Params({"model": LM, "trainer": {"num_epochs": n_epochs}}), run, recover=recover)
+
+
+def twice(function: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        function()
+        function()
+
+    return call
+
+
+def with_text(text: str, encoding: str = "utf-8") -> Callable[[], None]:
+    def call() -> None:
+        write(text, encoding)
+        make_vocabulary("my_text.txt", "my_vocab")
+
+    return call
+
+
+CAUSES: Dict[str, Callable[[], Any]] = {
+    "No model was named": ElmoEmbedder,
+    "o300.json": lambda: options_with("o300.json", "char_cnn", "n_characters", 300),
+    "got character ids": lambda: Elmo("my_elmo")(torch.full((1, 3, 50), 5000)),
+    "got the text": lambda: ElmoEmbedder("my_elmo").embed_sentence("A sentence ."),  # type: ignore
+    "my_text.txt: is this text": with_text("Oh, yes, this is not tokenised, is it?\n"),
+    "my_text.txt: 1 of 4 words": with_text("а" * 30 + " b c d\n"),
+    "my_text.txt, line 1": with_text("Caf\xe9 .\n", "latin-1"),
+    "Serialization directory": lambda: train(10, recover=False),
+    "error: The folder": twice(count),
+    "error: layers.hdf5": twice(embed),
+    "o32.json": lambda: options_with("o32.json", "lstm", "dim", 32),
+    "options_file 'my_elm'": lambda: Elmo("my_elm"),
+    "my_model/config.json": lambda: train(20, recover=True),
+    "The model draws": lambda: check(8192),
+    "my_text.txt is smaller": lambda: check(0),
+    "Experiment specified": lambda: check_for_gpu(0),
+}
+"""What fails with, or logs, the message that begins so."""
+
+SOURCES: Dict[str, ModuleType] = {
+    "Plugin allennlp_elmo_plugin": plugins,
+    "AllenNLP is not installed": allennlp_elmo_plugin,
+    "The loss and the perplexities": bidirectional_lm,
+    "You provided a validation dataset": gradient_descent_trainer,
+    "CUDA out of memory": embedder,
+}
+"""The module with the message that begins so, where it is not so easily caused."""
+
+
+def of(start: str, table: Dict[str, Any]) -> Any:
+    return next((value for key, value in table.items() if start.startswith(key)), None)
+
+
+def test_there_is_a_cause_for_each_message() -> None:
+    assert len(QUOTED) == PAGE.count("\n> ") == len(CAUSES) + len(SOURCES)
+    assert all(of(message, CAUSES) or of(message, SOURCES) for message in QUOTED)
+
+
+@pytest.mark.parametrize("message", [each for each in QUOTED if of(each, CAUSES)])
+def test_messages(message: str, caplog: Any, capsys: Any) -> None:
+    if message.startswith("Experiment specified") and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    found = ""
+    with caplog.at_level(logging.WARNING):
+        try:
+            of(message, CAUSES)()
+        except Exception as error:
+            found = str(error)
+        except SystemExit:
+            found = capsys.readouterr().err
+    lines = [*found.splitlines(), *(record.getMessage() for record in caplog.records)]
+    assert message in lines
+
+
+@pytest.mark.parametrize("message", [each for each in QUOTED if of(each, SOURCES)])
+def test_messages_in_sources(message: str) -> None:
+    tree = ast.parse(inspect.getsource(of(message, SOURCES)))
+    patterns = [pattern_of(node) for node in ast.walk(tree)]
+    assert any(pattern and re.fullmatch(pattern, message) for pattern in patterns)
+
+
+def pattern_of(node: ast.AST) -> str:
+    """Return a regular expression for the texts that a string of a program can make."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(pattern_of, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return ".+"
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 5:
+        return re.escape(node.value).replace("%s", ".+").replace("%d", r"\d+")
+    return ""
+
+
+def test_the_command_that_installs_allennlp() -> None:
+    assert any(message.endswith(INSTALL_ALLENNLP) for message in QUOTED)
+
+
+def test_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(Registrable._registry[Model], "bidirectional_lm")
+    with pytest.raises(Exception) as raised:
+        Model.by_name("bidirectional_lm")
+    heading = "'bidirectional_lm' is not a registered name for 'Model'"
+    assert str(raised.value).startswith(heading)
+    assert f"### {heading}\n" in PAGE
+
+
+def test_other_vectors_each_time() -> None:
+    def differ(**arguments: Any) -> bool:
+        elmo = Elmo("my_elmo", **arguments)
+        first, second = (
+            elmo.embed_sentences([["A", "sentence"]])["elmo_representations"][0] for _ in "12"
+        )
+        return not torch.equal(first, second)
+
+    assert differ(dropout=0.0)
+    assert differ(initial_state="settled")
+    assert not differ(dropout=0.0, initial_state="settled")
+
+
+def test_half_of_the_numbers_are_zero() -> None:
+    vectors = Elmo("my_elmo").embed_sentences([["word"] * 500])["elmo_representations"][0]
+    assert 0.45 < (vectors == 0).float().mean() < 0.55
