@@ -43,6 +43,13 @@ install-reference: $(INSTALLED_REFERENCE)  ## Set up the reference stack (Python
 demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
 	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh
 
+LOGS := {"trainer.callbacks": [{"type": "tensorboard", "summary_interval": 10, \
+	"should_log_learning_rate": true, "should_log_parameter_statistics": true}]}
+.PHONY: pictures
+pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documentation (needs Chromium)
+	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh demo -o '$(LOGS)'
+	PYTHONPATH=. $(VENV)/bin/python scripts/pictures.py demo docs/pictures
+
 .PHONY: test
 test: $(INSTALLED)  ## Run the tests on the modern stack
 	$(PYTEST) $(VENV)/bin/python -m pytest $(PYTEST_FLAGS) $(ARGS)

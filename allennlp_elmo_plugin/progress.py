@@ -33,10 +33,11 @@ _shows_steps: ContextVar[bool] = ContextVar("shows_steps", default=False)
 class Title:
     """What the bars of AllenNLP show beside the metrics."""
 
-    def __init__(self, text: str, total: Optional[int], leave: bool) -> None:
+    def __init__(self, text: str, total: Optional[int], leave: bool, initial: int = 0) -> None:
         self.text = text
         self.total = total
         self.leave = leave
+        self.initial = initial
         self.note = ""
         """Shown before the metrics; it may change while a bar runs."""
 
@@ -175,21 +176,30 @@ def bar_of_allennlp(*args: Any, **settings: Any) -> Any:
     _, *names = inspect.signature(tqdm.__init__).parameters
     settings.update(zip(names, args))
     description = ", ".join(filter(None, [title.text, settings.pop("desc", None)]))
-    settings = {"total": title.total, "leave": title.leave, **settings, "desc": description}
+    settings = {
+        "total": title.total,
+        "leave": title.leave,
+        "initial": title.initial,
+        **settings,
+        "desc": description,
+    }
     return _Bar(title=title, **settings)
 
 
 @contextmanager
-def titled_bars(text: str, data: Any = None, leave: bool = True) -> Iterator[Title]:
+def titled_bars(
+    text: str, data: Any = None, leave: bool = True, initial: int = 0
+) -> Iterator[Title]:
     """
     Give AllenNLP's bars in this block a title and, if they have none, the length of `data` (if it
-    has one) as their total. With `leave` they stay when they are done.
+    has one) as their total. With `leave` they stay when they are done. They start from `initial`,
+    which was done before.
     """
     try:
         total: Optional[int] = len(data)
     except TypeError:  # A data loader would have to read all data.
         total = None
-    title = Title(text, total, leave)
+    title = Title(text, total, leave, initial)
     token = _title.set(title)
     try:
         yield title

@@ -9,5 +9,6 @@ from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
 from allennlp_elmo_plugin.commands.elmo_import import ElmoImport
 from allennlp_elmo_plugin.commands.elmo_merge import ElmoMerge
 from allennlp_elmo_plugin.commands.elmo_nearest import ElmoNearest
+from allennlp_elmo_plugin.commands.elmo_plot import ElmoPlot
 from allennlp_elmo_plugin.commands.elmo_probe import ElmoProbe
 from allennlp_elmo_plugin.commands.elmo_vocab import ElmoVocab

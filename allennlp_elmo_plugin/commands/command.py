@@ -91,7 +91,7 @@ class Command(Subcommand):
             action="store_true",
             help="show the traceback of an error, and what other packages log and warn about",
         )
-        _check_in_one_line(subparser)
+        check_in_one_line(subparser)
         subparser.set_defaults(
             func=functools.partial(run, function, resume=resume, command=subparser.prog)
         )
@@ -190,7 +190,7 @@ def _printable(text: str) -> str:
     )
 
 
-def _check_in_one_line(subparser: argparse.ArgumentParser) -> None:
+def check_in_one_line(subparser: argparse.ArgumentParser) -> None:
     """Let a parser report wrong arguments, unknown ones too, in one line."""
     parse_known_args = subparser.parse_known_args
     command = subparser.prog

@@ -9,21 +9,16 @@ allennlp elmo-nearest bank text.txt --query "She rowed to the other bank ."
 """
 
 import argparse
-from pathlib import Path
-from typing import Any, Callable, Iterator, List
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES
-from allennlp_elmo_plugin.files.text_lines import open_lines, split_words
-from allennlp_elmo_plugin.progress import progress_bar
-
-_LINES_BETWEEN_UPDATES = 1024
+from allennlp_elmo_plugin.files.text_lines import split_words
 
 _DESCRIPTION = """\
 Show the senses of a word: for the word in a query, the occurrences in a text whose vectors are most
@@ -85,21 +80,7 @@ def nearest_from_args(args: argparse.Namespace) -> None:
     queries = args.queries and [split_words(query.encode()) for query in args.queries]
     files = find_files(args.files)
     embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
-    total = sum(file.stat().st_size for file in files)
-    with progress_bar(total=total, unit="B", unit_scale=True, desc="reading") as bar:
-        sentences = _sentences(files, bar.update)
+    with reading(files) as lines:
+        sentences = (line.words for _, line in lines)
         found = embedder.nearest(args.word, sentences, queries, args.number, args.max_occurrences)
     print("\n\n".join(map(str, found)))
-
-
-def _sentences(files: List[Path], update: Callable[[int], Any]) -> Iterator[List[str]]:
-    """Yield the words of each line; `update` gets the number of bytes read."""
-    for file in files:
-        with open_lines(file, ConfigurationError) as lines:
-            position = 0
-            for line in lines:
-                yield line.words
-                if lines.number % _LINES_BETWEEN_UPDATES == 0:
-                    update(lines.position - position)
-                    position = lines.position
-            update(lines.position - position)

@@ -2,30 +2,25 @@
 A word in its contexts: which of its occurrences in a text have vectors like that of a given one.
 """
 
-import random
-from collections import Counter
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Iterable, List, NamedTuple, Optional
 
 import numpy
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder, batches_by_length
-from allennlp_elmo_plugin.files.text_lines import split_words
+from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder
+from allennlp_elmo_plugin.embedding.occurrences import (
+    Place,
+    check_word,
+    comparable,
+    embed_places,
+    sample_occurrences,
+)
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
 
 _N_GROUPS = 2
-_N_ZEROS = 5
-"""
-Zero vectors that are added to the occurrences for their mean: of few occurrences, the mean itself
-says more about them than about the word.
-"""
-
-_BATCH_TOKENS = 4096
-_MAX_SENTENCE = 200
-"""Of longer sentences, half as many words on each side of the word are used."""
 
 _SHOWN_COLUMNS = 34
 """How much of a sentence is shown on each side of the word."""
@@ -87,26 +82,6 @@ class Neighbours(NamedTuple):
         return "\n".join([f"  query  {self.query}", *rows])
 
 
-class _Place(NamedTuple):
-    """An occurrence whose vector is not known yet."""
-
-    sentence: List[str]
-    position: int
-    number: Optional[int] = None
-
-    @classmethod
-    def of(cls, sentence: List[str], position: int, number: Optional[int] = None) -> "_Place":
-        start = 0
-        if len(sentence) > _MAX_SENTENCE:
-            start = max(0, position - _MAX_SENTENCE // 2)
-            sentence = sentence[start : position + 1 + _MAX_SENTENCE // 2]
-        return cls(sentence, position - start, number)
-
-    @property
-    def key(self) -> Tuple[int, Tuple[str, ...]]:
-        return self.position, tuple(self.sentence)
-
-
 def nearest(
     embedder: Embedder,
     word: str,
@@ -116,8 +91,7 @@ def nearest(
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes."""
-    if not isinstance(word, str) or split_words(word.encode(errors="replace")) != [word]:
-        raise ConfigurationError(f"got {word!r}, but one word is compared: give a word as a string")
+    check_word(word)
     asked_sentences = check_sentences([] if queries is None else queries)
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
         least = _N_GROUPS if name == "max_occurrences" and not asked_sentences else 1
@@ -130,15 +104,14 @@ def nearest(
             'ElmoEmbedder, or "zero"'
         )
     asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
-    found = _sample(word, sentences, max_occurrences)
+    found, _ = sample_occurrences(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
         raise ConfigurationError(
             f"the word {word!r} occurs once in the text (the same sentence again doesn't count), "
             "so there is nothing to compare it with; give more text, or a query"
         )
     places = [*asked, *found]
-    vectors = _vectors(embedder, places)  # (places, dim)
-    vectors = _of_length_1(vectors - vectors.sum(0) / (len(vectors) + _N_ZEROS))
+    vectors = comparable(embed_places(embedder, places, "top"))  # (places, dim)
     n_asked = len(asked)
     chosen = list(range(n_asked)) or _of_each_group(vectors)
     results = []
@@ -157,81 +130,14 @@ def nearest(
     return results
 
 
-def _places_in_query(word: str, query: List[str]) -> List[_Place]:
-    places = [_Place.of(query, i) for i, each in enumerate(query) if each == word]
+def _places_in_query(word: str, query: List[str]) -> List[Place]:
+    places = [Place.of(query, i) for i, each in enumerate(query) if each == word]
     if not places:
         raise ConfigurationError(
             f"the word {word!r} is not in the query {' '.join(query)!r}; words are compared as "
             "they are written"
         )
     return places
-
-
-def _sample(word: str, sentences: Iterable[List[str]], size: int) -> List[_Place]:
-    """
-    Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
-    with the same result each time. Of sentences that are the same, one counts.
-    """
-    if isinstance(sentences, str):
-        check_sentences(sentences)
-    sample: List[_Place] = []
-    keys: Set[Any] = set()  # of the sample
-    generator = random.Random(0)
-    n_found, n_words = 0, 0
-    other_forms: Counter = Counter()
-    folded = word.casefold()
-    for number, sentence in enumerate(sentences):
-        if isinstance(sentence, (str, bytes)):
-            check_sentences([sentence])
-        sentence = list(sentence)
-        n_words += len(sentence)
-        if word not in sentence:
-            if not n_found:
-                other_forms.update(each for each in sentence if each.casefold() == folded)
-            continue
-        check_sentences([sentence])
-        for position in [i for i, each in enumerate(sentence) if each == word]:
-            place = _Place.of(sentence, position, number)
-            if place.key in keys:
-                continue
-            n_found += 1
-            if len(sample) < size:
-                sample.append(place)
-                keys.add(place.key)
-            elif (index := generator.randrange(n_found)) < size:
-                keys.symmetric_difference_update((sample[index].key, place.key))
-                sample[index] = place
-    if not n_words:
-        raise ConfigurationError(f"there is no text in which to look for the word {word!r}")
-    if not sample:
-        hint = "words are compared as they are written"
-        if other_forms:
-            forms = (f"{form!r} ({count:,} times)" for form, count in other_forms.most_common(3))
-            hint = f"there is {', '.join(forms)}"
-        raise ConfigurationError(
-            f"the word {word!r} is not in the text of {n_words:,} words; {hint}"
-        )
-    return sorted(sample, key=lambda place: (place.number, place.position))
-
-
-def _vectors(embedder: Embedder, places: Sequence[_Place]) -> Array:
-    """Return the top layer of each place, float32, shape `(places, dim)`."""
-    rows: Dict[int, List[int]] = {}  # by the identity of a sentence, which many may share
-    for row, place in enumerate(places):
-        rows.setdefault(id(place.sentence), []).append(row)
-    sentences = [places[each[0]].sentence for each in rows.values()]
-    vectors = numpy.empty((len(places), embedder.elmo_bilm.get_output_dim()), "float32")
-    for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
-        arrays = embedder.embed_batch([sentences[i] for i in batch], "top")
-        for i, array in zip(batch, arrays):
-            here = rows[id(sentences[i])]
-            vectors[here] = array[[places[row].position for row in here]]
-    return vectors
-
-
-def _of_length_1(vectors: Array) -> Array:
-    lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / numpy.maximum(lengths, numpy.finfo("float32").tiny)
 
 
 def _of_each_group(vectors: Array) -> List[int]:

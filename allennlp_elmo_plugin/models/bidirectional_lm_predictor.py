@@ -4,25 +4,18 @@ import locale
 import math
 import reprlib
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, List, Optional
 
-import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    CharacterTable,
-    sentences_to_character_ids,
-)
-from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.text_lines import split_words
+from allennlp_elmo_plugin.models.sentence_probabilities import sentence_log_probabilities
 
 _LINES = (
     'each line is a sentence, {"sentence": "..."} or {"tokens": [...]}; with --predictor-args '
@@ -70,10 +63,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
             )
         super().__init__(model, dataset_reader, frozen)
         self.plain_text = plain_text
-        char_cnn: Any = model.bilm.options.char_cnn  # type: ignore[union-attr]
-        self._table = (
-            None if char_cnn is None else CharacterTable(char_cnn.max_characters_per_token)
-        )
 
     def predict(self, sentence: str) -> JsonDict:
         """Call `predict_json` for a sentence as a string."""
@@ -130,8 +119,11 @@ class BidirectionalLanguageModelPredictor(Predictor):
     def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
         """Call `predict_json` for several sentences at once."""
         sentences = [_tokens(each) for each in inputs]
-        log_probabilities = self._log_probabilities(sentences)
-        vocabulary = self._model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        model: Any = self._model
+        vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        log_probabilities = sentence_log_probabilities(
+            model.bilm, model.softmax, vocabulary, sentences
+        )
         outputs = []
         for row, tokens in enumerate(sentences):
             output: JsonDict = {
@@ -149,40 +141,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
             output["perplexity"] = _perplexity(math.fsum(means) / len(means))
             outputs.append(output)
         return outputs
-
-    @torch.no_grad()
-    def _log_probabilities(self, sentences: List[List[str]]) -> Dict[str, torch.Tensor]:
-        """Return for each direction shape `(n_sentences, longest + 1)`, in text order."""
-        model: Any = self._model
-        bounded = [[BEGIN_SENTENCE_WORD, *tokens, END_SENTENCE_WORD] for tokens in sentences]
-        lengths = torch.tensor([len(tokens) for tokens in bounded])  # (n_sentences,)
-        vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
-        unknown = vocabulary[UNKNOWN_WORD]
-        ids = torch.nn.utils.rnn.pad_sequence(  # (n_sentences, longest + 2)
-            [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded],
-            batch_first=True,
-        )
-        tokens = ids
-        if self._table is not None:
-            # (n_sentences, longest + 2, max_characters)
-            tokens = torch.from_numpy(sentences_to_character_ids(bounded, self._table))
-        device = model.softmax.weight.device
-        output = model.bilm(tokens.to(device), lengths)
-        # (n_sentences, longest + 2, n_directions * projection_dim)
-        top = output.unpack(output.n_layers - 1)
-        found = {}
-        for direction, hidden in zip(
-            model.options.directions, top.split(model.options.projection_dim, -1)
-        ):
-            if direction == "forward":
-                hidden, targets = hidden[:, :-1], ids[:, 1:]
-            else:
-                hidden, targets = hidden[:, 1:], ids[:, :-1]
-            values = model.softmax.log_probabilities(
-                hidden.flatten(0, 1), targets.flatten().to(device)
-            )
-            found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
-        return found
 
     def predict_instance(self, instance: Instance) -> JsonDict:
         return self.predict_batch_instance([instance])[0]

@@ -350,7 +350,8 @@ class ResumableTrainer(GradientDescentTrainer):
             return {}
         if self._progress.recovered:
             self._continue_epoch()
-        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}") as title:
+        n_done = self._batches_in_epoch_completed  # of a recovered run
+        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}", initial=n_done) as title:
             self._progress.begin_epoch(self, title)
             metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)

@@ -24,7 +24,7 @@ from tests.support.testing import fork, refused, tmpfs, write_random_elmo
 
 COMMANDS = [
     *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"),
-    *("elmo-configs", "elmo-nearest", "elmo-probe"),
+    *("elmo-configs", "elmo-nearest", "elmo-plot", "elmo-probe"),
 ]
 
 

@@ -8,6 +8,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.embedding import nearest as nearest_module
+from allennlp_elmo_plugin.embedding import occurrences
 from tests.support.testing import write_random_elmo
 
 RIVER = [
@@ -58,7 +59,7 @@ def test_similarities(embedder: ElmoEmbedder) -> None:
     assert [each.query.position for each in found] == [1, 3]
     places = [(query, 1), (query, 3), *((each, each.index("bank")) for each in TEXT[:6])]
     vectors = np.stack([embedder.embed_sentence(words)[-1, i] for words, i in places])
-    vectors -= vectors.sum(0) / (len(vectors) + nearest_module._N_ZEROS)
+    vectors -= vectors.sum(0) / (len(vectors) + occurrences._N_ZEROS)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     for row, neighbours in enumerate(found):
         similarities = [each.similarity for each in neighbours.nearest]

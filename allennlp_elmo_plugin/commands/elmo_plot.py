@@ -1,0 +1,212 @@
+"""
+The subcommand `elmo-plot` draws training runs, the contexts of a word, and how surprising the words
+of a text are.
+
+```
+allennlp elmo-plot curves my_model --output curves.svg
+allennlp elmo-plot map play text.txt --output play.html
+allennlp elmo-plot surprise my_model/model.tar.gz text.txt --output surprise.html
+```
+
+Pages are single files, which need no network.
+"""
+
+import argparse
+import importlib
+from pathlib import Path
+from typing import Dict, Iterator, List, Tuple
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.commands.command import Command, check_in_one_line
+from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.text_files import reading
+from allennlp_elmo_plugin.data.text import find_files
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
+from allennlp_elmo_plugin.models.pretrained import read_pretrained
+from allennlp_elmo_plugin.patches.compat import int_to_device
+from allennlp_elmo_plugin.plots.contextual_map import (
+    MAX_OCCURRENCES,
+    METHODS,
+    make_map,
+    write_map,
+)
+from allennlp_elmo_plugin.plots.page import check_output
+from allennlp_elmo_plugin.plots.surprise import (
+    MAX_SENTENCES,
+    first_sentences,
+    measure_surprise,
+    write_surprise,
+)
+from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
+
+_TEXT = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
+
+
+@Subcommand.register("elmo-plot")
+class ElmoPlot(Command):
+    """`allennlp elmo-plot curves|map|surprise ... --output FILE`"""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = "Draw training runs, the contexts of a word, and the perplexity of each word."
+        subparser = parser.add_parser(self.name, description=description, help=description)
+        check_in_one_line(subparser)
+        plots = subparser.add_subparsers(title="plots", metavar="PLOT", required=True, dest="plot")
+        self._add_curves(plots)
+        self._add_map(plots)
+        self._add_surprise(plots)
+        return subparser
+
+    def _add_curves(self, plots: argparse._SubParsersAction) -> None:
+        description = (
+            "Draw perplexities, words/s, and, where TensorBoard logs have them, learning rate and "
+            "norm of the gradients."
+        )
+        subparser = plots.add_parser("curves", description=description, help=description)
+        subparser.add_argument(
+            "runs",
+            nargs="+",
+            metavar="RUN",
+            help="folders of training runs, also of unfinished ones",
+        )
+        _add_output(subparser, f"the figure ({', '.join(ENDINGS)})")
+        self.finish(subparser, curves_from_args)
+
+    def _add_map(self, plots: argparse._SubParsersAction) -> None:
+        description = "Place the occurrences of a word in a text by their vectors in each layer."
+        subparser = plots.add_parser("map", description=description, help=description)
+        subparser.add_argument("word", metavar="WORD", help="a word as it is written in the text")
+        subparser.add_argument("files", nargs="+", metavar="FILES", help=_TEXT)
+        _add_output(subparser, "the page (.html)")
+        subparser.add_argument(
+            "--method", choices=list(METHODS), default="pca", help="how to place; default: pca"
+        )
+        subparser.add_argument(
+            "--labels",
+            action="store_true",
+            help="each line of the text is LABEL, a tab and the sentence: colour by these labels "
+            "instead of by groups found with k-means",
+        )
+        subparser.add_argument(
+            "--max-occurrences",
+            type=int,
+            default=MAX_OCCURRENCES,
+            metavar="N",
+            help="how many occurrences to place, drawn at random (always the same ones) if there "
+            f"are more; default: {MAX_OCCURRENCES:,}",
+        )
+        add_model_arguments(subparser)
+        self.finish(subparser, map_from_args)
+
+    def _add_surprise(self, plots: argparse._SubParsersAction) -> None:
+        description = "Colour each word of a text by its perplexity under a language model."
+        subparser = plots.add_parser("surprise", description=description, help=description)
+        subparser.add_argument(
+            "model",
+            metavar="MODEL",
+            help="a trained language model with its softmax: model.tar.gz, the folder of a run, or "
+            "a folder that `allennlp elmo-export` has written",
+        )
+        subparser.add_argument("files", nargs="+", metavar="FILES", help=_TEXT)
+        _add_output(subparser, "the page (.html)")
+        subparser.add_argument(
+            "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
+        )
+        self.finish(subparser, surprise_from_args)
+
+
+def _add_output(subparser: argparse.ArgumentParser, what: str) -> None:
+    subparser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help=f"{what}; replaced if it exists"
+    )
+
+
+def curves_from_args(args: argparse.Namespace) -> None:
+    """Draw the curves of the command's arguments."""
+    _need("matplotlib")
+    if not args.output.lower().endswith(ENDINGS):
+        raise ConfigurationError(
+            f"--output {args.output}: the name says the format; it must end with "
+            f"{', '.join(ENDINGS)}"
+        )
+    runs = [read_run(folder) for folder in args.runs]
+    draw_curves(runs, args.output)
+    print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}. Written to {args.output}")
+
+
+def map_from_args(args: argparse.Namespace) -> None:
+    """Make the map of the command's arguments."""
+    _need("plotly")
+    check_output(args.output)
+    check_device(args.cuda_device)
+    files = find_files(args.files)
+    embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
+    labels: Dict[int, str] = {}
+    with reading(files) as lines:
+        found = make_map(
+            embedder,
+            args.word,
+            _labelled(lines, args.word, labels) if args.labels else (x.words for _, x in lines),
+            args.method,
+            args.max_occurrences,
+            labels.__getitem__ if args.labels else None,
+        )
+    write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
+    how_many = f"{len(found.places):,} occurrences"
+    if found.n_found > len(found.places):
+        how_many = f"{len(found.places):,} of {found.n_found:,} occurrences, drawn at random"
+    n_groups = f"{len(found.names)} group{'' if len(found.names) == 1 else 's'}"
+    print(f"{args.word}: {how_many}; {n_groups}. Written to {args.output}")
+
+
+def surprise_from_args(args: argparse.Namespace) -> None:
+    """Make the page of the command's arguments."""
+    check_output(args.output)
+    check_device(args.cuda_device)
+    files = find_files(args.files)
+    model = read_pretrained(args.model)
+    with reading(files) as lines:
+        sentences = first_sentences(line.words for _, line in lines)
+    if not sentences:
+        raise ConfigurationError(f"{', '.join(args.files)}: has no words; give a tokenised text")
+    is_cut = len(sentences) > MAX_SENTENCES
+    device = int_to_device(args.cuda_device)
+    found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
+    write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
+    first = f"the first {MAX_SENTENCES:,}" if is_cut else f"{len(found.sentences):,}"
+    perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
+    print(f"{first} sentences, perplexity: {perplexities}. Written to {args.output}")
+
+
+def _need(package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'"
+        ) from error
+
+
+def _shown(files: List[str]) -> str:
+    """Return what the text is called on a page."""
+    names = [Path(file).name or file for file in files]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _labelled(
+    lines: Iterator[Tuple[Path, SentenceLine]], word: str, labels: Dict[int, str]
+) -> Iterator[List[str]]:
+    """Yield the words of each line, and put the labels of those that have the word in `labels`."""
+    for number, (file, line) in enumerate(lines):
+        label, tab, sentence = line.sentence.partition("\t")
+        if not tab and line.words:
+            raise ConfigurationError(
+                f"{file}, line {line.number + 1}: has no tab; with --labels, each line is LABEL, a "
+                "tab and the sentence"
+            )
+        words = split_words(sentence.encode())
+        if word in words:
+            labels[number] = label.strip() or "no label"
+        yield words

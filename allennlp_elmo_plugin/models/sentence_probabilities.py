@@ -1,0 +1,67 @@
+"""How likely the words of sentences are under a language model."""
+
+from typing import Dict, List, Mapping
+
+import torch
+
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    CharacterTable,
+    sentences_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
+
+
+@torch.no_grad()
+def sentence_log_probabilities(
+    bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: List[List[str]]
+) -> Dict[str, torch.Tensor]:
+    """
+    Return the natural logarithms of the probabilities of words, each given all that is before it
+    in its direction; the states start from zero.
+
+    # Parameters
+
+    bilm : `BiLm`
+    softmax : `Softmax`
+    vocabulary : `Mapping[str, int]`
+        The words of the softmax; other words count as `<UNK>`.
+    sentences : `List[List[str]]`
+
+    # Returns
+
+    `Dict[str, torch.Tensor]`
+        For each direction of the model, shape `(n_sentences, longest + 1)`, in text order: forward
+        those of the words and then of `</S>`, backward of `<S>` and then of the words.
+    """
+    bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+    lengths = torch.tensor([len(words) for words in bounded])  # (n_sentences,)
+    unknown = vocabulary[UNKNOWN_WORD]
+    ids = torch.nn.utils.rnn.pad_sequence(  # (n_sentences, longest + 2)
+        [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded],
+        batch_first=True,
+    )
+    tokens = ids
+    char_cnn = bilm.options.char_cnn
+    if char_cnn is not None:
+        table = CharacterTable(char_cnn.max_characters_per_token)
+        # (n_sentences, longest + 2, max_characters)
+        tokens = torch.from_numpy(sentences_to_character_ids(bounded, table))
+    device = softmax.weight.device
+    output = bilm(tokens.to(device), lengths)
+    # (n_sentences, longest + 2, n_directions * projection_dim)
+    top = output.unpack(output.n_layers - 1)
+    found = {}
+    for direction, hidden in zip(
+        bilm.options.directions, top.split(bilm.options.projection_dim, -1)
+    ):
+        if direction == "forward":
+            hidden, targets = hidden[:, :-1], ids[:, 1:]
+        else:
+            hidden, targets = hidden[:, 1:], ids[:, :-1]
+        values = softmax.log_probabilities(hidden.flatten(0, 1), targets.flatten().to(device))
+        found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
+    return found

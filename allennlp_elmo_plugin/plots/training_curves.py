@@ -1,0 +1,405 @@
+"""
+The curves of training runs: what their folders have, and a figure of it.
+"""
+
+import json
+import math
+import re
+import struct
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.files.whole_file import whole_file
+
+ENDINGS = (".svg", ".png", ".pdf")
+
+_PERPLEXITIES = ("perplexity", "forward_perplexity", "backward_perplexity")
+
+# A line of training's bar in out.log, such as
+#   epoch 1/3:   3%|3  | 233/7061 [03:54<1:40:53,  1.13it/s, 2,538 words/s, perplexity: 322.0, ...]
+# or, where the length of the text is not known yet,
+#   epoch 1/3: 233it [03:54,  1.13it/s, 2,538 words/s, perplexity: 322.0, ...]
+_BAR = re.compile(
+    r" - tqdm - epoch (?P<epoch>\d+)/\d+: (?:.*?\| )?(?P<done>\d+)(?:/(?P<total>\d+)|it) "
+    r"\[(?P<elapsed>[\d:]+)[<,].*?, (?P<rate>[\d,]+) words/s, (?P<metrics>.*)\]"
+)
+_METRIC = re.compile(r"(\w+): ([\d.]+)")
+
+_MOST_POINTS = 200
+"""Of a run's curve within its epochs."""
+
+# Seen well on white and on black, and told apart by colour-blind people.
+_COLORS = ("#2f7fc1", "#d5601c", "#109a70", "#c4699b", "#8673c9", "#b8860b", "#35a7d6")
+_INK = "#7b8490"
+
+STYLE: Dict[Any, Any] = {
+    "font.size": 9,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.constrained_layout.h_pad": 0.1,
+    "figure.constrained_layout.w_pad": 0.1,
+    "grid.color": "#7b849040",
+    "svg.hashsalt": "elmo-plot",
+}
+"""Settings of matplotlib for figures on any background."""
+
+Curve = List[Tuple[float, float]]
+"""Points: how many epochs were trained, and a value."""
+
+
+class Run(NamedTuple):
+    """
+    The curves of a run.
+
+    # Parameters
+
+    name : `str`
+    curves : `Dict[str, Curve]`
+        `training_perplexity`, `validation_perplexity`, `words_per_second`, `learning_rate`,
+        `gradient_norm` and the perplexities of the directions, `training_forward_perplexity` and so
+        on; those that the folder has.
+    """
+
+    name: str
+    curves: Dict[str, Curve]
+
+
+class _Point(NamedTuple):
+    """A line of training's bar."""
+
+    epoch: int  # from 0
+    done: int
+    """Batches of this epoch."""
+    total: int
+    seconds: float
+    """Since the process began with this epoch."""
+    rate: float
+    """Words/s since then."""
+    metrics: Dict[str, float]
+    """Perplexities of the epoch so far."""
+
+
+def read_run(folder: str) -> Run:
+    """
+    Read what the folder of a run has: the metrics of each epoch, the progress within the epochs
+    (`out.log`), and the logs of TensorBoard.
+
+    # Raises
+
+    `ConfigurationError` if it isn't a folder, or has no perplexity of a language model.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigurationError(f"{folder}: there is no such folder; give that of a training run")
+    points = _read_log(path / "out.log")
+    curves = _curves_of_log(points)
+    for name, curve in _read_metrics(path).items():
+        # Within the epochs there are more points of training.
+        if name not in curves:
+            curves[name] = curve
+    if not any(name.endswith("perplexity") for name in curves):
+        raise ConfigurationError(
+            f"{folder}: is not the folder of a language model's training that has begun: there is "
+            "no perplexity in metrics_epoch_0.json or out.log"
+        )
+    n_batches = max((point.total for point in points), default=0)
+    curves.update(_read_events(path / "log" / "train", n_batches))
+    return Run("/".join(path.parts[-2:]) or path.resolve().name, curves)
+
+
+def _read_metrics(folder: Path) -> Dict[str, Curve]:
+    curves: Dict[str, Curve] = {}
+    for path in folder.glob("metrics_epoch_*.json"):
+        epoch = int(path.stem.split("_")[-1])
+        metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
+        for part in ("training", "validation"):
+            for perplexity in _PERPLEXITIES:
+                name = f"{part}_{perplexity}"
+                if name in metrics:
+                    # That of training is the mean of the epoch.
+                    x = epoch + (0.5 if part == "training" else 1)
+                    curves.setdefault(name, []).append((x, metrics[name]))
+                initial = metrics.get(f"initial_{name}")  # of fine-tuning
+                if epoch == 0 and initial is not None:
+                    curves.setdefault(name, []).append((0, initial))
+    return {name: sorted(curve) for name, curve in curves.items()}
+
+
+def _read_log(path: Path) -> List[_Point]:
+    """Return the points of the run in order, without those that a recovered run has repeated."""
+    points: List[_Point] = []
+    if not path.is_file():
+        return points
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            found = _BAR.search(line)
+            if not found:
+                continue
+            seconds = 0
+            for part in found["elapsed"].split(":"):
+                seconds = 60 * seconds + int(part)
+            metrics = {name: float(value) for name, value in _METRIC.findall(found["metrics"])}
+            point = _Point(
+                int(found["epoch"]) - 1,
+                int(found["done"]),
+                int(found["total"] or 0),
+                seconds,
+                float(found["rate"].replace(",", "")),
+                {name: metrics[name] for name in _PERPLEXITIES if metrics.get(name, 0) > 0},
+            )
+            while points and points[-1][:2] >= point[:2]:
+                points.pop()
+            points.append(point)
+    # The first epoch has as many batches as it came to, or as the others have.
+    most = max((max(point.total, point.done) for point in points), default=0)
+    return [point._replace(total=point.total or most) for point in points]
+
+
+def _curves_of_log(points: Sequence[_Point]) -> Dict[str, Curve]:
+    """
+    Return words/s and perplexities between the lines of the bar, which has those of the epoch so
+    far.
+    """
+    curves: Dict[str, Curve] = {}
+    if not points:
+        return curves
+    first, last = points[0], points[-1]
+    span = last.epoch + last.done / last.total - first.epoch
+    before = _Point(-1, 0, 1, 0.0, 0.0, {})
+    for i, point in enumerate(points):
+        if point.epoch != before.epoch:
+            before = _Point(point.epoch, 0, point.total, 0.0, 0.0, {})
+        n_batches = point.done - before.done
+        ends = i + 1 == len(points) or points[i + 1].epoch != point.epoch
+        if n_batches <= 0 or (n_batches / point.total < span / _MOST_POINTS and not ends):
+            continue
+        x = point.epoch + (before.done + point.done) / 2 / point.total
+        for name, value in point.metrics.items():
+            loss = point.done * math.log(value)
+            if before.done and name in before.metrics:
+                loss -= before.done * math.log(before.metrics[name])
+                perplexity = math.exp(loss / n_batches)
+            else:
+                perplexity = value
+            curves.setdefault(f"training_{name}", []).append((x, perplexity))
+        rate = point.rate
+        seconds = point.seconds - before.seconds
+        if seconds > 0:  # not after a recovery
+            rate = (point.rate * point.seconds - before.rate * before.seconds) / seconds
+        if rate > 0:
+            curves.setdefault("words_per_second", []).append((x, rate))
+        before = point
+    return curves
+
+
+def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
+    """
+    Return `learning_rate`, the largest of all parameters, and `gradient_norm` from the files of
+    AllenNLP's callback "tensorboard".
+
+    # Parameters
+
+    folder : `Path`
+    n_batches : `float`
+        How many training has in an epoch; 0 if that is not known.
+    """
+    values: Dict[str, Dict[int, float]] = {"learning_rate": {}, "gradient_norm": {}}
+    estimate = 0.0
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        first: Optional[int] = None
+        last = 0
+        for step, tag, value in _events(path):
+            name = tag.split("/")[0]
+            if name in values:
+                if first is None:
+                    first = step
+                    for steps in values.values():  # A recovered run writes these again.
+                        for later in [each for each in steps if each >= first]:
+                            del steps[later]
+                last = step
+                if math.isfinite(value):
+                    values[name][step] = max(value, values[name].get(step, 0.0))
+            elif tag == "train/loss":  # of an epoch, from 1; of batches not all are logged
+                estimate = last / step
+    n_batches = n_batches or estimate
+    if not n_batches:
+        return {}
+    return {
+        name: [(step / n_batches, value) for step, value in sorted(steps.items())]
+        for name, steps in values.items()
+        if steps
+    }
+
+
+def _events(path: Path) -> Iterator[Tuple[int, str, float]]:
+    """Yield step, name and value of each scalar."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    with open(path, "rb") as file:
+        # A record is its length, a checksum of that, the event, and a checksum of that.
+        while len(header := file.read(12)) == 12:
+            (length,) = struct.unpack("<Q", header[:8])
+            content = file.read(length)
+            if len(content) < length or len(file.read(4)) < 4:
+                return  # cut off by a kill
+            event = Event.FromString(content)
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    yield event.step, value.tag, value.simple_value
+
+
+def draw_curves(runs: Sequence[Run], output: str) -> None:
+    """Draw a figure of all runs to a file, whose ending says in which format."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        panels = [panel for panel in _PANELS if any(_has(run, panel) for run in runs)]
+        n_rows = 1 + math.ceil((len(panels) - 1) / 2)
+        figure = Figure(figsize=(8.5, 3.4 + 2.2 * (n_rows - 1)), layout="constrained")
+        grid = figure.add_gridspec(n_rows, 2, height_ratios=[3] + [2] * (n_rows - 1))
+        end = max(x for run in runs for curve in run.curves.values() for x, _ in curve)
+        for number, panel in enumerate(panels):
+            row, column = divmod(number + 1, 2)
+            # The first fills its row, and the last if it is alone there.
+            is_wide = number == 0 or (number == len(panels) - 1 and column == 0)
+            place = grid[row, :] if is_wide else grid[row, column]
+            _draw_panel(figure.add_subplot(place), panel, runs, end)
+        figure.suptitle(_title(runs), x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+        with whole_file(output) as staged:
+            metadata = {"Date": None} if output.lower().endswith(".svg") else None
+            figure.savefig(staged, transparent=True, dpi=160, metadata=metadata)
+
+
+class _Panel(NamedTuple):
+    """One axes of the figure: its title, and the curves with their labels and line styles."""
+
+    title: str
+    curves: Dict[str, Tuple[str, str]]
+    is_log: bool = False
+    is_rate: bool = False
+    """Whether the last value says nothing about the run."""
+
+
+_PANELS = (
+    _Panel(
+        "Perplexity",
+        {"training_perplexity": ("training", "thin"), "validation_perplexity": ("validation", "")},
+        is_log=True,
+    ),
+    _Panel(
+        "Validation perplexity of each direction",
+        {
+            "validation_forward_perplexity": ("forward", ""),
+            "validation_backward_perplexity": ("backward", "dashed"),
+        },
+        is_log=True,
+    ),
+    _Panel("Speed of training, words/s", {"words_per_second": ("", "thin")}, is_rate=True),
+    _Panel("Learning rate", {"learning_rate": ("", "")}, is_rate=True),
+    _Panel(
+        "Norm of the gradients, before clipping",
+        {"gradient_norm": ("", "thin")},
+        is_log=True,
+        is_rate=True,
+    ),
+)
+
+
+def _has(run: Run, panel: _Panel) -> bool:
+    return any(name in run.curves for name in panel.curves)
+
+
+def _title(runs: Sequence[Run]) -> str:
+    best: List[Tuple[float, str]] = []
+    for run in runs:
+        curve = run.curves.get("validation_perplexity")
+        if curve:
+            x, y = min(curve, key=lambda point: point[1])
+            text = f"perplexity {_number(y)} on the validation text after {_epochs(x)}"
+            best.append((y, f"{run.name}: {text}"))
+    if not best:
+        return f"Training of {', '.join(run.name for run in runs)}"
+    return ("Best: " if len(runs) > 1 else "") + min(best)[1]
+
+
+def _epochs(x: float) -> str:
+    return f"{x:g} epoch{'' if x == 1 else 's'}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    labels: List[Tuple[float, str, str]] = []
+    for number, run in enumerate(runs):
+        color = _COLORS[number % len(_COLORS)]
+        for name, (label, kind) in panel.curves.items():
+            curve = [point for point in run.curves.get(name, []) if math.isfinite(point[1])]
+            if not curve:
+                continue
+            x, y = zip(*curve)
+            has_few = len(curve) <= 30 and "validation" in name
+            axes.plot(
+                x,
+                y,
+                color=color,
+                alpha=0.85 if kind == "thin" else 1.0,
+                linewidth=1.0 if kind == "thin" else 1.8,
+                linestyle="--" if kind == "dashed" else "-",
+                marker="o" if has_few else None,
+                markersize=3.5,
+            )
+            value = "" if panel.is_rate else _number(y[-1])
+            parts = [run.name if len(runs) > 1 else "", label, value]
+            labels.append((y[-1], " ".join(filter(None, parts)), color))
+    if panel.is_log:
+        axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        few = high / low < 100
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if few else (1, 3)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.minorticks_off()
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.set_xlim(0, end)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=end > 3))
+    axes.set_xlabel("epochs")
+    axes.set_title(panel.title, color=_INK)
+    axes.grid(axis="y", linewidth=0.6)
+    axes.set_axisbelow(True)
+    _label_ends(axes, labels)
+
+
+def _label_ends(axes: Any, labels: Sequence[Tuple[float, str, str]]) -> None:
+    """Write labels beside the ends of the curves, from bottom to top, not over each other."""
+    gap = 12 / (72 * axes.figure.get_figheight() * axes.get_position().height)
+    heights: List[float] = []
+    to_axes = axes.transData + axes.transAxes.inverted()
+    for value, text, color in sorted(labels):
+        height: Optional[float] = to_axes.transform((0, value))[1]
+        heights.append(max(float(height or 0), heights[-1] + gap if heights else 0))
+        axes.annotate(
+            text,
+            (1, heights[-1]),
+            (5, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=color,
+            va="center",
+            fontsize=8.5,
+            annotation_clip=False,
+        )

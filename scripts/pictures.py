@@ -1,0 +1,170 @@
+"""
+Draw the pictures of the documentation: `make pictures`.
+
+    python scripts/pictures.py DEMO docs/pictures
+
+DEMO is the folder of `make demo`, trained with the callback "tensorboard". Needs matplotlib, plotly
+and playwright, and Chromium (`make browser`).
+"""
+
+import argparse
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.files.text_lines import open_lines
+from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.models.pretrained import read_pretrained
+from allennlp_elmo_plugin.plots.contextual_map import make_map, write_map
+from allennlp_elmo_plugin.plots.surprise import measure_surprise, write_surprise
+from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_run
+
+ROOT = Path(__file__).resolve().parent.parent
+WORD = "set"
+N_SENTENCES = 14
+COLORS = ("#7b8490", "#2a8fbd", "#2366a8")
+
+
+class Task(NamedTuple):
+    """A row of the table of tasks: for each model the mean and the standard deviation."""
+
+    name: str
+    score: str
+    models: Dict[str, Tuple[float, float]]
+
+
+def read_tasks(results: str) -> List[Task]:
+    """Read the first table of tasks in docs/results.md."""
+    lines = iter(results.splitlines())
+    header = next(line for line in lines if line.startswith("| task | score (test) |"))
+    columns = [cell.strip() for cell in header.strip("|").split("|")]
+    next(lines)
+    tasks = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        cells = dict(zip(columns, (cell.strip() for cell in line.strip("|").split("|"))))
+        models = {}
+        for model in ("baseline", "word vectors", "+ ELMo"):
+            mean, deviation = map(float, re.findall(r"[\d.]+", cells[model]))
+            models[model] = mean, deviation
+        tasks.append(Task(cells["task"], cells["score (test)"], models))
+    return tasks
+
+
+def draw_tasks(tasks: List[Task], output: Path) -> None:
+    """Draw the scores of the tasks as bars, with their standard deviations."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+        axes = figure.subplots()
+        models = list(tasks[0].models)
+        width = 0.8 / len(models)
+        for number, (model, color) in enumerate(zip(models, COLORS)):
+            places = [place + (number + 0.5) * width - 0.4 for place in range(len(tasks))]
+            means, deviations = zip(*(task.models[model] for task in tasks))
+            error = {
+                "ecolor": STYLE["text.color"],
+                "elinewidth": 1.4,
+                "capsize": 4,
+                "capthick": 1.4,
+            }
+            axes.bar(places, means, width * 0.92, color=color, yerr=deviations, error_kw=error)
+            for place, mean, deviation in zip(places, means, deviations):
+                axes.annotate(
+                    f"{mean:.1f}",
+                    (place, mean + deviation),
+                    (0, 4),
+                    textcoords="offset points",
+                    ha="center",
+                )
+            label = f"{model} (tiny)" if model == "+ ELMo" else model
+            axes.annotate(
+                label, (places[0], 1.5), rotation=90, ha="center", va="bottom", color="white"
+            )
+        axes.set_xticks(range(len(tasks)), [f"{task.name}\n{task.score}" for task in tasks])
+        axes.set_ylabel("score on the test set, %")
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y", linewidth=0.6)
+        axes.set_axisbelow(True)
+        title = "tiny brings more than word vectors of the same text (three seeds each)"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        with whole_file(output) as staged:
+            figure.savefig(staged, transparent=True, metadata={"Date": None})
+
+
+def read_sentences(path: Path) -> List[List[str]]:
+    with open_lines(path) as lines:
+        return [line.words for line in lines]
+
+
+def take_pictures(demo: Path, output: Path) -> None:
+    """Make both pages and take pictures of them in a browser."""
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        pages = Path(folder)
+        files = [demo / "corpus" / f"{name}.txt" for name in ("train", "validation", "heldout")]
+        text = [sentence for file in files for sentence in read_sentences(file)]
+        found = make_map(ElmoEmbedder("tiny"), WORD, text)
+        write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
+        heldout = [each for each in read_sentences(demo / "corpus" / "heldout.txt") if each]
+        # The numbers are those of any text; the first sentences fit into the picture.
+        surprise = measure_surprise(
+            read_pretrained(str(demo / "model" / "model.tar.gz")), heldout[:N_SENTENCES]
+        )
+        write_surprise(
+            surprise, str(pages / "surprise.html"), "held-out text", "the model of the demo", True
+        )
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        for name, action in (("word_map", _use_map), ("surprise", _use_surprise)):
+            page = browser.new_page(
+                viewport={"width": 1000, "height": 760}, reduced_motion="reduce"
+            )
+            page.goto((pages / f"{name}.html").as_uri())
+            action(page)
+            page.wait_for_timeout(500)
+            with whole_file(output / f"{name}.png") as staged:
+                page.screenshot(path=staged, full_page=True)
+        browser.close()
+
+
+def _use_map(page: Any) -> None:
+    page.wait_for_selector(".point")
+    page.wait_for_timeout(500)
+    # The lowest point, whose sentence covers no others
+    x, y = page.locator(".point").evaluate_all(
+        """points => points.map((each) => each.getBoundingClientRect())
+            .sort((a, b) => b.y - a.y).map((box) => [box.x + box.width / 2, box.y + 4])[0]"""
+    )
+    page.mouse.move(x, y)
+
+
+def _use_surprise(page: Any) -> None:
+    page.locator("#text p:nth-child(2) span").nth(2).hover()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("demo", type=Path, metavar="DEMO", help="folder of the demo")
+    parser.add_argument("output", type=Path, metavar="OUTPUT_DIR", help="folder of the pictures")
+    args = parser.parse_args()
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    draw_tasks(read_tasks(results), args.output / "tasks.svg")
+    run = read_run(str(args.demo / "model"))._replace(name="Demo")
+    draw_curves([run], str(args.output / "training_curves.svg"))
+    take_pictures(args.demo, args.output)
+    sys.argv[1:] = [str(args.output / "two_senses.svg")]
+    runpy.run_path(str(ROOT / "scripts" / "two_senses.py"), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

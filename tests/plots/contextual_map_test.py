@@ -1,0 +1,194 @@
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.plots.contextual_map import make_map, write_map
+from tests.plots.conftest import Open
+from tests.support.testing import write_random_elmo
+
+TEXT = [
+    f"{place} {verb} by the {kind} bank {end}".split()
+    for place, verb, kind in (("He", "sat", "river"), ("She", "paid", "money"))
+    for end in (".", "today", "with <b>care</b>", "</script><script>alert(1)</script>", "& left")
+]
+"""Ten sentences, five of each kind."""
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> ElmoEmbedder:
+    return ElmoEmbedder(*write_random_elmo(tmp_path_factory.mktemp("elmo")))
+
+
+@pytest.fixture(scope="module")
+def path(embedder: ElmoEmbedder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("plotly")
+    path = tmp_path_factory.mktemp("map") / "map.html"
+    write_map(make_map(embedder, "bank", TEXT), str(path), "a <text>", "a model")
+    return path
+
+
+def points_of(page: Any) -> List[Any]:
+    """The middles of the points as they are on the page."""
+    found = page.locator(".point").evaluate_all(
+        "points => points.map((each) => { const box = each.getBoundingClientRect();"
+        " return [box.x + box.width / 2, box.y + box.height / 2]; })"
+    )
+    return [tuple(each) for each in found]
+
+
+def test_layers_differ_and_the_first_has_one_place(embedder: ElmoEmbedder) -> None:
+    found = make_map(embedder, "bank", TEXT)
+    assert [name for name, _, _ in found.layers] == ["token layer", "LSTM layer 1", "LSTM layer 2"]
+    assert found.n_found == len(found.places) == 10
+    token, *lstms = (points for _, points, _ in found.layers)
+    assert not token.any()
+    for points in lstms:
+        assert (points**2).sum() / 10 == pytest.approx(1)
+        assert len(np.unique(points.round(6), axis=0)) == 10
+
+
+def test_distances_are_those_of_pca(embedder: ElmoEmbedder) -> None:
+    """Turning a layer to the one above changes no distance."""
+    found = make_map(embedder, "bank", TEXT)
+    vectors = np.stack([embedder.embed_sentence(each)[1, each.index("bank")] for each in TEXT])
+    vectors = vectors - vectors.sum(0) / 15
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors -= vectors.mean(0)
+    left, values, _ = np.linalg.svd(vectors, full_matrices=False)
+    expected = left[:, :2] * values[:2]
+    expected *= (10 / (expected**2).sum()) ** 0.5
+    points = found.layers[1][1]
+    for each in (points, expected):
+        each[:] = np.linalg.norm(each[:, None] - each[None], axis=2)[:, :2]
+    assert points == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_layer_is_turned_to_the_one_above(embedder: ElmoEmbedder) -> None:
+    _, (_, lower, _), (_, upper, _) = make_map(embedder, "bank", TEXT).layers
+    # No other turn brings them nearer.
+    most = np.linalg.svd(lower.T @ upper, compute_uv=False).sum()
+    assert (lower * upper).sum() == pytest.approx(most)
+
+
+def test_groups_are_named_by_their_neighbours(embedder: ElmoEmbedder) -> None:
+    # The same words beside the word, so that a model without training can tell them apart.
+    text = [
+        f"{i} {beside} bank {beside} {i}".split() for beside in ("river", "money") for i in "abcd"
+    ]
+    found = make_map(embedder, "bank", text)
+    assert found.groups in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
+    assert {name.split()[1] for name in found.names} == {"river", "money"}
+    assert found.silhouette is not None and found.silhouette > 0.3
+
+
+def test_labels_are_groups(embedder: ElmoEmbedder) -> None:
+    found = make_map(embedder, "bank", TEXT, label_of=lambda i: "rare" if i < 3 else "frequent")
+    assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
+    assert found.silhouette is None
+
+
+def test_a_sample_is_the_same_each_time(embedder: ElmoEmbedder) -> None:
+    first, second = (make_map(embedder, "bank", TEXT, max_occurrences=6) for _ in range(2))
+    assert first.places == second.places and len(first.places) == 6 and first.n_found == 10
+
+
+def test_tsne(embedder: ElmoEmbedder) -> None:
+    points = make_map(embedder, "bank", TEXT, "tsne").layers[2][1]
+    assert np.isfinite(points).all() and len(np.unique(points.round(4), axis=0)) == 10
+    with pytest.raises(ConfigurationError, match="10 times|9 times .* t-SNE needs at least 10"):
+        make_map(embedder, "bank", TEXT[:9], "tsne")
+
+
+def test_two_occurrences_are_one_group(embedder: ElmoEmbedder) -> None:
+    found = make_map(embedder, "bank", TEXT[:2])
+    assert found.names == ["all"] and found.groups == [0, 0]
+
+
+def test_a_word_that_occurs_once_or_never(embedder: ElmoEmbedder) -> None:
+    with pytest.raises(ConfigurationError, match="'bank' occurs once .* at least 2 occurrences"):
+        make_map(embedder, "bank", TEXT[:1] * 2)
+    with pytest.raises(ConfigurationError, match="'shore' is not in the text of"):
+        make_map(embedder, "shore", TEXT)
+    with pytest.raises(ConfigurationError, match="max_occurrences is 1"):
+        make_map(embedder, "bank", TEXT, max_occurrences=1)
+
+
+def test_the_slider_moves_the_points(path: Path, open_page: Open) -> None:
+    page = open_page(path)
+    page.wait_for_selector(".point")
+    top = points_of(page)
+    assert len(set(top)) == len(TEXT)
+    page.focus("#layer")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "document.querySelector('[aria-current=true]').textContent.endsWith('1')"
+    )
+    page.wait_for_timeout(200)
+    below = points_of(page)
+    assert len(set(below)) == len(TEXT) and below != top
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_timeout(200)
+    assert len(set(points_of(page))) == 1
+    assert "not its context" in page.inner_text("#note")
+    page.get_by_role("button", name="LSTM layer 2").click()
+    page.wait_for_timeout(200)
+    assert points_of(page) == [pytest.approx(each, abs=0.5) for each in top]
+
+
+def test_hover_shows_the_sentence(path: Path, open_page: Open) -> None:
+    page = open_page(path)
+    page.wait_for_selector(".point")
+    assert not page.is_visible("#tip")
+    seen = set()
+    # Also after another layer was shown.
+    for key in ("", "ArrowLeft"):
+        if key:
+            page.focus("#layer")
+            page.keyboard.press(key)
+            page.wait_for_timeout(200)
+        for x, y in points_of(page):
+            page.mouse.move(x, y)
+            page.wait_for_timeout(80)
+            assert page.is_visible("#tip") and page.inner_text("#tip mark") == "bank"
+            seen.add(page.inner_text("#tip").split("\n")[0])
+        assert {" ".join(each) for each in TEXT} == seen
+        seen.clear()
+    page.mouse.move(1, 1)
+    page.wait_for_timeout(300)
+    assert not page.is_visible("#tip")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_search_finds_sentences_with_a_word(path: Path, open_page: Open, scheme: str) -> None:
+    page = open_page(path, scheme)
+    page.wait_for_selector(".point")
+
+    def highlighted() -> int:
+        page.wait_for_timeout(200)
+        return page.locator(".point").evaluate_all(
+            "points => points.filter((each) => +getComputedStyle(each).opacity > 0.5).length"
+        )
+
+    assert highlighted() == 10
+    page.fill("#search", "River")
+    assert highlighted() == 5 and page.inner_text("#status") == "5 of 10"
+    assert page.inner_text("#found li >> nth=0").endswith(" He sat by the river bank .")
+    page.fill("#search", "riv")  # Words, not parts of them
+    assert highlighted() == 0 and page.inner_text("#status") == "0 of 10"
+    page.fill("#search", "the money bank")
+    assert highlighted() == 5
+    page.fill("#search", "")
+    assert highlighted() == 10 and page.locator("#found li").count() == 0
+
+
+def test_text_is_shown_not_run(path: Path, open_page: Open) -> None:
+    page = open_page(path)
+    page.wait_for_selector(".point")
+    page.fill("#search", "</script><script>alert(1)</script>")
+    assert page.inner_text("#status") == "2 of 10"
+    assert "bank </script><script>alert(1)</script>" in page.inner_text("#found li >> nth=0")
+    assert "a <text>" in page.inner_text("#source")

@@ -1,0 +1,130 @@
+import json
+import math
+import re
+import time
+from pathlib import Path
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+from tensorboardX import SummaryWriter
+
+from allennlp_elmo_plugin.plots.training_curves import draw_curves, read_run
+
+LINE = (
+    "2026-11-23 06:47:11,596 - INFO - tqdm - epoch {}/2:  10%|3         | {}/100 [{}<1:40,  "
+    "1.13it/s, {} words/s, perplexity: {}, forward_perplexity: {}, backward_perplexity: 4.0, "
+    "batch_loss: 4.9497, loss: 5.7746]\n"
+)
+
+
+def line(epoch: int, done: int, elapsed: str, rate: str, perplexity: float) -> str:
+    return LINE.format(epoch, done, elapsed, rate, perplexity, 2 * perplexity)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run of two epochs of 100 batches, of which one is complete."""
+    folder = tmp_path / "my_model"
+    folder.mkdir()
+    metrics = {"training_perplexity": 50.0, "validation_perplexity": 40.0}
+    metrics["initial_validation_perplexity"] = 900.0
+    metrics["validation_forward_perplexity"] = math.nan
+    (folder / "metrics_epoch_0.json").write_text(json.dumps(metrics), encoding="utf-8")
+    lines = [
+        "2026-11-23 06:47:11,596 - INFO - root - epoch 1/2: not a bar\n",
+        line(1, 50, "00:10", "1,000", math.exp(4)),
+        line(1, 100, "00:20", "1,500", math.exp(3)),
+        "... - INFO - tqdm - epoch 1/2, validation: 100%|#| 3/3 [00:01<00:00, perplexity: 40.0]\n",
+        line(2, 50, "1:00:00", "10", 3.0),
+        line(2, 80, "1:30:00", "10", 7.0),  # lost with a kill
+        line(2, 70, "00:05", "400", 3.0),
+    ]
+    (folder / "out.log").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def test_what_is_read_of_a_run(folder: Path) -> None:
+    run = read_run(str(folder))
+    assert run.name.endswith("/my_model")
+    curves = run.curves
+    # Between the lines, where the bar has the mean of the epoch so far.
+    assert curves["training_perplexity"] == [
+        (0.25, pytest.approx(math.exp(4))),
+        (0.75, pytest.approx(math.exp(2))),
+        (1.25, pytest.approx(3.0)),
+        (1.6, pytest.approx(3.0)),
+    ]
+    assert curves["training_forward_perplexity"][0] == (0.25, pytest.approx(2 * math.exp(4)))
+    assert curves["words_per_second"] == [(0.25, 1000), (0.75, 2000), (1.25, 10), (1.6, 400)]
+    assert curves["validation_perplexity"] == [(0, 900.0), (1, 40.0)]
+    assert "learning_rate" not in curves and "gradient_norm" not in curves
+
+
+def test_a_first_epoch_whose_length_is_not_known(folder: Path) -> None:
+    expected = read_run(str(folder)).curves
+    log = (folder / "out.log").read_text(encoding="utf-8")
+    log = re.sub(r"(epoch 1/2: ) 10%.* (\d+)/100 \[([\d:]+)<1:40", r"\1\2it [\3", log)
+    assert "epoch 1/2: 50it [00:10,  1.13it/s, 1,000 words/s" in log
+    (folder / "out.log").write_text(log, encoding="utf-8")
+    curves = read_run(str(folder)).curves
+    for name in ("training_perplexity", "words_per_second"):
+        assert curves[name] == expected[name]
+
+
+def test_without_a_log_training_has_the_mean_of_each_epoch(folder: Path) -> None:
+    (folder / "out.log").unlink()
+    assert read_run(str(folder)).curves["training_perplexity"] == [(0.5, 50.0)]
+
+
+@pytest.mark.parametrize("has_log", [True, False])
+def test_what_tensorboard_logs(folder: Path, has_log: bool) -> None:
+    log = folder / "log" / "train"
+    for name, batches, rate, epoch in (("1", (20, 80, 100), 0.5, 1), ("2", (110, 130), 0.25, None)):
+        writer = SummaryWriter(str(log), filename_suffix=name)
+        for batch in batches:
+            writer.add_scalar("gradient_norm", 2.0 * rate, batch)
+            writer.add_scalar("learning_rate/frozen", 0.0, batch)
+            writer.add_scalar("learning_rate/weight", rate, batch)
+        if epoch:
+            writer.add_scalar("train/loss", 3.0, epoch)
+            # Of a process that was killed later than its last checkpoint.
+            writer.add_scalar("gradient_norm", 9.0, 110)
+            writer.add_scalar("gradient_norm", 9.0, 120)
+        writer.close()
+        time.sleep(1.1)  # The name of a file has the second.
+    if not has_log:
+        (folder / "out.log").unlink()
+    last = max(log.iterdir())
+    last.write_bytes(last.read_bytes() + b"\x18")  # cut off while the next record was written
+    curves = read_run(str(folder)).curves
+    assert curves["learning_rate"] == [(0.2, 0.5), (0.8, 0.5), (1, 0.5), (1.1, 0.25), (1.3, 0.25)]
+    assert curves["gradient_norm"] == [(0.2, 1), (0.8, 1), (1, 1), (1.1, 0.5), (1.3, 0.5)]
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
+def test_figures(folder: Path, ending: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs = [read_run(str(folder)), read_run(str(folder))._replace(name="other & <another>")]
+    path = tmp_path / f"curves.{ending}"
+    draw_curves(runs, str(path))
+    start = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[ending]
+    content = path.read_bytes()
+    assert content.startswith(start)
+    if ending == "svg":
+        text = content.decode()
+        for expected in ("Perplexity", "Speed of training, words/s", "Best: ", "validation 40.0"):
+            assert f"<!-- {expected}" in text or expected in text
+        assert "Learning rate" not in text
+        draw_curves(runs, str(path))
+        assert path.read_bytes() == content  # the same picture each time
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no such folder"):
+        read_run(str(tmp_path / "missing"))
+    with pytest.raises(ConfigurationError, match="is not the folder of a language model's"):
+        read_run(str(tmp_path))
+    (tmp_path / "metrics_epoch_0.json").write_text('{"validation_accuracy": 1}', encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="there is no perplexity"):
+        read_run(str(tmp_path))
