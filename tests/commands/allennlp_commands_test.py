@@ -24,6 +24,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
     BidirectionalLanguageModelPredictor,
 )
+from tests.support.hub import Hub
 from tests.support.pretraining import write_text
 
 READER = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 5}
@@ -256,24 +257,6 @@ def test_print_results(run: Any) -> None:
 
 def test_cached_path(run: Any) -> None:
     assert run("cached-path", "run/model.tar.gz") == "run/model.tar.gz\n"
-
-
-class Hub:
-    """In place of huggingface_hub's `HfApi`."""
-
-    calls: List[Any] = []
-    files: List[str] = []
-
-    def create_repo(self, repo_id: str, **settings: Any) -> str:
-        name = repo_id if "/" in repo_id else f"user/{repo_id}"
-        Hub.calls.append(("create", repo_id, settings))
-        return f"https://huggingface.co/{name}"
-
-    def list_repo_files(self, repo_id: str, **settings: Any) -> List[str]:
-        return Hub.files
-
-    def upload_folder(self, **settings: Any) -> None:
-        Hub.calls.append(("upload", settings))
 
 
 class TestPushToHf:

@@ -5,12 +5,11 @@ import json
 import runpy
 import subprocess
 import sys
-import types
-from collections import Counter
 from pathlib import Path
-from typing import Any, List
 
 import pytest
+
+from tests.support.gensim_stand_in import stand_in_for_gensim
 
 
 def _run(
@@ -148,13 +147,7 @@ def test_word_vectors(
     (tmp_path / "text.txt.gz").write_bytes(
         gzip.compress(b"The film is The film is film\nthe the end\n" * 9)
     )
-    try:
-        import gensim  # noqa: F401
-    except ImportError:
-        monkeypatch.setitem(sys.modules, "gensim", types.ModuleType("gensim"))
-        models = types.ModuleType("gensim.models")
-        models.Word2Vec = _Word2Vec  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "gensim.models", models)
+    stand_in_for_gensim(monkeypatch)
     script = str(repository_root / "scripts" / "word_vectors.py")
     for name in ("first.txt", "second.txt"):
         arguments = ["--dim", "4", "--epochs", "2", "--min-count", "9"]
@@ -166,20 +159,3 @@ def test_word_vectors(
     rows = [line.split(" ") for line in first.splitlines()]
     assert [row[0] for row in rows] == ["the", "film", "is", "end"]
     assert all(len([float(number) for number in row[1:]]) == 4 for row in rows)
-
-
-class _Word2Vec:
-    def __init__(self, sentences: Any, vector_size: int, min_count: int, **kwargs: Any) -> None:
-        assert kwargs["workers"] == 1 and kwargs["seed"] == 1
-        counts = Counter(word for _ in range(1) for sentence in sentences for word in sentence)
-        words = [word for word, count in counts.most_common() if count >= min_count]
-        self.wv = _KeyedVectors(words, [[0.5] * vector_size for _ in words])
-        self.corpus_total_words = sum(counts.values())
-
-
-class _KeyedVectors:
-    def __init__(self, words: List[str], vectors: List[List[float]]) -> None:
-        self.index_to_key, self.vectors = words, vectors
-
-    def __len__(self) -> int:
-        return len(self.vectors)
