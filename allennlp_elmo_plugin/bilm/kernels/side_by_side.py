@@ -20,6 +20,7 @@ from typing import Any, Callable, Deque, List, Sequence, Tuple, TypeVar
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
 from allennlp_elmo_plugin.bilm.kernels.model_call import in_this_call, is_observed
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ class _Worker:
     """
 
     def __init__(self) -> None:
+        share_memory_of_threads()
         self.calls: SimpleQueue[Tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         is_ready: Future[bool] = Future()
         threading.Thread(target=self._work, args=(is_ready,), name="biLM", daemon=True).start()

@@ -11,21 +11,26 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="anoth
 # Page faults of a batch's largest block, again and again.
 COUNT = """
 import resource
+import threading
 import torch
 from allennlp_elmo_plugin.bilm import model
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
+from allennlp_elmo_plugin.bilm.kernels.side_by_side import run_side_by_side
 {first}
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    torch.ones({megabytes} * 2**18)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+def count():
+    torch.ones(100)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones({megabytes} * 2**18)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print({count})
 """
 
 
-def count(megabytes: int, first: str = "", **variables: str) -> float:
+def count(megabytes: int, first: str = "", function: str = "count()", **variables: str) -> float:
     """Return the page faults in 20 blocks, in blocks."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
-    command = [sys.executable, "-c", COUNT.format(megabytes=megabytes, first=first)]
+    command = [sys.executable, "-c", COUNT.format(megabytes=megabytes, first=first, count=function)]
     ran = subprocess.run(
         command, env={**environment, **variables}, check=True, stdout=subprocess.PIPE
     )
@@ -40,6 +45,13 @@ def test_of_training() -> None:
     if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
         pytest.skip("this glibc keeps 32 MiB at most")
     assert count(64, first="keep_memory_of_training()") < 2
+
+
+def test_of_threads_side_by_side() -> None:
+    if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
+        pytest.skip("this glibc keeps 32 MiB at most")
+    in_thread = "run_side_by_side([lambda: 0, count])[1]"
+    assert count(64, first="keep_memory_of_training()", function=in_thread) < 2
 
 
 @pytest.mark.parametrize(
