@@ -2,8 +2,8 @@
 Character encoder of the language model: a word's vector from its characters, without context.
 """
 
-import functools
 import math
+from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -356,12 +356,9 @@ class CharacterEncoder(torch.nn.Module):
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
         if self._are_worth_threads(character_ids):
-            halves = (
-                character_ids[::2],
-                character_ids[1::2],
-            )  # so that both have words of any length
-            calls = [functools.partial(self._encode, half) for half in halves]
-            first, second = run_side_by_side(calls)
+            # Every other word, so that both halves have words of any length.
+            halves = character_ids[::2], character_ids[1::2]
+            first, second = run_side_by_side([partial(self._encode, half) for half in halves])
             encoded = first.new_empty(n_words, self.output_dim)
             encoded[::2], encoded[1::2] = first, second
             return encoded

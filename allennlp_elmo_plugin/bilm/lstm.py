@@ -165,11 +165,9 @@ def run_in_step(
     n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
     outputs = _empty_apart(memories, dtype, n_layers, n_tokens, projection_dim)
     previous = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
-    gates_of = _input_gates
-    if (
-        are_repeated and memories.device.type == "cpu"
-    ):  # from a GPU, numbers would have to be copied
-        gates_of = _repeated_input_gates
+    # From a GPU, the number of distinct inputs would have to be copied.
+    finds_repeated = are_repeated and memories.device.type == "cpu"
+    gates_of = _repeated_input_gates if finds_repeated else _input_gates
     input_gates = [
         gates_of(rows.to(dtype), layer.input_gates, dim, batch_sizes)
         for rows, layer in zip(inputs, weights)

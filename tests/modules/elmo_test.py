@@ -10,6 +10,7 @@ from typing import List
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.modules.scalar_mix import ScalarMix
 
 from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.modules import elmo as ours
@@ -180,6 +181,57 @@ class TestElmo:
                     elmo._scalar_mixes[0].scalar_parameters[i].data.fill_(-9e10)
                     elmo._scalar_mixes[1].scalar_parameters[i].data.fill_(-9e10)
             assert elmo._n_mixed_layers(elmo.bilm) == (2 if name == "other" else None)
+            elmo(TEXT)
+
+    def test_all_layers_are_computed_where_someone_may_notice(self, files_of):
+        """Hooks, an adapter in the place of the LSTM, sentences that continue, and training."""
+
+        class Adapter(torch.nn.Module):
+            def __init__(self, lstm):
+                super().__init__()
+                self.lstm = lstm
+
+            def forward(self, inputs, packings, carried):
+                return self.lstm(inputs, packings, carried)
+
+        def make(initial_state="zero", requires_grad=False):
+            return Elmo(
+                *files_of(),
+                1,
+                requires_grad=requires_grad,
+                scalar_mix_parameters=[-9e10, 1.0, -9e10],
+                initial_state=initial_state,
+            ).eval()
+
+        plain = make()
+        expected = plain(TEXT)["elmo_representations"][0]
+        assert plain._n_mixed_layers(plain.bilm) == 1
+
+        adapted = make()
+        adapted.bilm._elmo_lstm = Adapter(adapted.bilm.lstm)
+        assert_close(adapted(TEXT)["elmo_representations"][0], expected)
+
+        hooked, seen = make(), []
+        hooked.bilm.lstm.layer("forward", 1).register_forward_hook(lambda *_: seen.append(1))
+        hooked(TEXT)
+        assert seen
+
+        stateful = make()
+        stateful.bilm.lstm.stateful = True
+        assert stateful._n_mixed_layers(stateful.bilm) is None
+        stateless = make("carried")
+        stateless.bilm.lstm.stateful = False
+        assert stateless._n_mixed_layers(stateless.bilm) == 1
+
+        trained = make(requires_grad=True)
+        trained(TEXT)["elmo_representations"][0].sum().backward()
+        assert not trained.bilm.lstm.layer("forward", 1).state_linearity.bias.grad.any()
+
+    @pytest.mark.parametrize("fixed", [[1.0, 1.0], [1.0, -9e10], [1.0] * 4])
+    def test_a_mix_of_another_number_of_layers_is_an_error(self, files_of, fixed):
+        elmo = Elmo(*files_of(), 1, initial_state="zero")
+        elmo.scalar_mix_0 = ScalarMix(len(fixed), initial_scalar_parameters=fixed, trainable=False)
+        with pytest.raises(ConfigurationError, match="3 tensors were passed"):
             elmo(TEXT)
 
     def test_wrong_number_of_scalar_mix_parameters(self, files_of):

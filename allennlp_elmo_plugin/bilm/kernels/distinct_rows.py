@@ -18,7 +18,9 @@ def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     if rows.is_floating_point():
         n_bytes = rows.size(1) * rows.element_size()
         bits = next(dtype for dtype, size in _INTEGERS.items() if n_bytes % size == 0)
-        distinct, index = distinct_rows(rows.view(bits))
+        # A view needs rows that begin at a multiple of its size.
+        aligned = rows.clone(memory_format=torch.contiguous_format)
+        distinct, index = distinct_rows(aligned.view(bits))
         return distinct.view(rows.dtype), index
     hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)

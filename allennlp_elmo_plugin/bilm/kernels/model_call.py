@@ -44,7 +44,6 @@ class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
 # call, and in other threads.
 _checksums: "ContextVar[Optional[_Checksums]]" = ContextVar("checksums", default=None)
 
-
 # In a thread that works for a backward pass in another one.
 _overwrites_saved: "ContextVar[bool]" = ContextVar("overwrites_saved", default=False)
 

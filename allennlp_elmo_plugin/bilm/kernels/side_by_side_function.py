@@ -21,12 +21,16 @@ def apply_side_by_side(
     """
     Return `function.apply(*arguments)` of each call.
 
+    The calls are one node of torch's graph. A backward pass through one output frees what all of
+    them saved, unless it is given `retain_graph`, and hooks on the other calls' arguments get None
+    (since torch 2).
+
     # Parameters
 
     calls : `Sequence[Tuple[Type[torch.autograd.Function], Sequence[Any]]]`
         Functions with their arguments, in the same number, of which the first is a tensor. Of the
         outputs, in the same number, the first alone has a gradient. The `ctx` of a function has
-        `save_for_backward`, of the same number of tensors, `saved_tensors`,
+        `save_for_backward`, of the same number of tensors, the first not None, `saved_tensors`,
         `mark_non_differentiable`, `needs_input_grad` and attributes.
     """
     functions = [function for function, _ in calls]
@@ -81,8 +85,7 @@ class _SideBySide(torch.autograd.Function):
                 context = copy.copy(ctx.contexts[i])
                 context.saved_tensors = saved[i]
                 calls[i] = functools.partial(ctx.functions[i].backward, context, *its_grads)
-        device = next(grad.device for grad in grads if grad is not None)
-        results = dict(zip(calls, _run(list(calls.values()), device)))
+        results = dict(zip(calls, _run(list(calls.values()), saved[0][0].device)))
         nothing = (None,) * len(ctx.contexts[0].needs_input_grad)
         return None, *_joined(results.get(i, nothing) for i in range(n_calls))
 

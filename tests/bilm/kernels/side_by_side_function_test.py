@@ -75,6 +75,24 @@ def test_a_call_whose_output_is_not_used_has_no_gradient(n_threads, tensors, use
     ][used]
 
 
+class NoGradient(torch.autograd.Function):
+    """What is in the graph and gets no gradient."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_calls_whose_outputs_get_no_gradient(n_threads, tensors):
+    (first, _), (second, _) = call(tensors)
+    (NoGradient.apply(first) + NoGradient.apply(second)).sum().backward()
+    assert [each.grad for each in tensors] == [None] * 4
+
+
 def test_saved_tensors_are_freed_as_without_threads(n_threads, tensors):
     (first, _), (second, _) = call(tensors)
     loss = first.sum() + second.sum()
