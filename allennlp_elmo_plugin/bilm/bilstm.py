@@ -17,9 +17,10 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 # Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
-# own. On a quiet machine that is about as fast as both together, or faster; beside a busy process,
-# twice as fast.
+# own. On a quiet machine that is about as fast as both together, beside a busy process twice. The
+# backward pass has many small operators, for which the threads of Python take turns.
 _WORTH_THREADS = 2**24
+_WORTH_THREADS_IN_TRAINING = 2**28
 
 
 class BiLstm(torch.nn.Module):
@@ -195,7 +196,7 @@ class BiLstm(torch.nn.Module):
                 for direction in inputs
                 for index in range(self.n_layers)
             )
-            and self._are_worth_threads(packings, inputs)
+            and self._are_worth_threads(packings, inputs, _WORTH_THREADS_IN_TRAINING)
         )
 
     def _run_side_by_side(
@@ -250,7 +251,7 @@ class BiLstm(torch.nn.Module):
         keys = [(direction, index) for index in indices for direction in inputs]
         states = {key: self._read(carried, key, inputs[key[0]], packing) for key in keys}
         groups = [inputs]
-        if self._are_worth_threads(dict.fromkeys(inputs, packing), inputs):
+        if self._are_worth_threads(dict.fromkeys(inputs, packing), inputs, _WORTH_THREADS):
             groups = [{direction: vectors} for direction, vectors in inputs.items()]
         calls = [
             functools.partial(self._run_in_step, each, packing, states, indices) for each in groups
@@ -266,10 +267,14 @@ class BiLstm(torch.nn.Module):
         return outputs
 
     def _are_worth_threads(
-        self, packings: Dict[str, PackedBatch], inputs: Dict[str, torch.Tensor]
+        self,
+        packings: Dict[str, PackedBatch],
+        inputs: Dict[str, torch.Tensor],
+        n_multiplications_of_a_step: int,
     ) -> bool:
         """
-        Return whether each direction runs in a thread of its own.
+        Return whether each direction runs in a thread of its own: if a step has so many
+        multiplications.
         """
         if len(inputs) < 2:
             return False
@@ -279,8 +284,9 @@ class BiLstm(torch.nn.Module):
             n_multiplications //= 2  # which take half of the time
         # In the mean, and in the direction that has fewer.
         rows_of_a_step = min(each.n_tokens / len(each.batch_sizes) for each in packings.values())
-        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_side_by_side(
-            inputs[self.directions[0]].device
+        return (
+            rows_of_a_step * n_multiplications >= n_multiplications_of_a_step
+            and may_run_side_by_side(inputs[self.directions[0]].device)
         )
 
     def _run_in_step(

@@ -133,6 +133,7 @@ LARGE = replace(OPTIONS, lstm_dim=64, projection_dim=16, use_skip_connections=Tr
 def threads_for_all_sizes(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(bilstm, "_WORTH_THREADS_IN_TRAINING", 0)
     yield
     torch.set_num_threads(before)
 
