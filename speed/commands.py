@@ -7,18 +7,18 @@ import subprocess
 import sys
 import tempfile
 from statistics import median
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, List
 from unittest import mock
 
 import torch
 from allennlp.commands import main
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from speed.report import Row
 from speed.timing import take_turns
-from speed.workload import Corpus
+from speed.workload import Corpus, Sentence
 
-_BATCH_SIZE = 64
 _START = """
 import time
 start = time.perf_counter()
@@ -61,29 +61,36 @@ def measure_start(rounds: int) -> Row:
 
 
 def _whole_file(size: str, options_file: str, weight_file: str, n_lines: int) -> Row:
-    """Compare the command with the model alone, which gets the sentences sorted by length."""
-    sentences = list(Corpus(seed=1).sentences(n_lines))
+    """Compare the command with the model alone, which gets the same batches."""
+    sentences = Corpus(seed=1).sentences(n_lines)
     n_words = sum(map(len, sentences))
-    by_length = sorted(sentences, key=len)
+    batches: List[List[Sentence]] = []
+    run_sentences = ElmoBiLm.run_sentences
+
+    def record(bilm: ElmoBiLm, batch: List[Sentence], *args: Any) -> Any:
+        batches.append(batch)
+        return run_sentences(bilm, batch, *args)
+
     with tempfile.TemporaryDirectory() as folder:
         text, layers = (os.path.join(folder, name) for name in ("text", "layers.hdf5"))
         with open(text, "w", encoding="utf-8") as file:
             file.writelines(" ".join(words) + "\n" for words in sentences)
         files = ["--options-file", options_file, "--weight-file", weight_file]
+        command = ["allennlp", "elmo", text, layers, "--all", "--force", "--quiet", *files]
 
         def embed(_: Any) -> None:
-            arguments = ["elmo", text, layers, "--all", "--force", "--quiet", *files]
-            with mock.patch.object(sys, "argv", ["allennlp", *arguments]):
-                with contextlib.redirect_stdout(io.StringIO()):  # its summary
-                    main()
+            batches.clear()
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(mock.patch.object(ElmoBiLm, "run_sentences", record))
+                stack.enter_context(mock.patch.object(sys, "argv", command))
+                stack.enter_context(contextlib.redirect_stdout(io.StringIO()))  # its summary
+                main()
 
         @torch.no_grad()
         def run(_: Any) -> None:
             bilm = ElmoEmbedder(options_file, weight_file).elmo_bilm
-            for start in range(0, n_lines, _BATCH_SIZE):
-                output = bilm.run_sentences(by_length[start : start + _BATCH_SIZE])
-                for layer in range(output.n_layers):
-                    output.unpack(layer, strip=1)
+            for batch in batches:
+                bilm.run_sentences(batch)
 
         seconds = take_turns({"command": embed, "bare": run}, range(2))
     return Row(
