@@ -7,7 +7,7 @@ A comment before a block says what the page doesn't show:
 - `<!-- not run: needs several GPUs -->`: the block can't be run, or is an output that can't be
   compared; with the reason.
 - `<!-- given: my_elmo, my_model -->`: the page presupposes these, made by `MAKE_MODELS`.
-- `<!-- file: my_config.jsonnet -->`: the name of a config, which a later command reads.
+- `<!-- file: my_config.jsonnet -->`: the name of a file, which a later command reads.
 - `<!-- part of: training_config/srl/srl.jsonnet -->`: a config that has all that is in the block.
 
 A block without language is the output of the block before, or a session with `$` before commands.
@@ -15,6 +15,7 @@ Numbers, paths and names of files may differ there, except in the output of Pyth
 """
 
 import functools
+import importlib.metadata
 import json
 import os
 import re
@@ -36,6 +37,7 @@ from allennlp.modules import TokenEmbedder
 from speed.workload import Corpus
 from tests.conftest import REPOSITORY_ROOT, import_plugins_once
 from tests.support.forked_programs import Shell
+from tests.support.fugashi_stand_in import stand_in_for_fugashi
 from tests.support.gensim_stand_in import stand_in_for_gensim
 from tests.support.hub import Hub
 from tests.support.readers_files import MAKE_MODELS, write_readers_files
@@ -99,11 +101,13 @@ def with_small_sizes(argv: List[str]) -> List[str]:
     program = argv[0]
     if program == "python":
         name = argv[2] if argv[1] == "-m" else argv[1]
+        stand_in_for_fugashi(pytest.MonkeyPatch())
         if name == "scripts/word_vectors.py":
             stand_in_for_gensim(pytest.MonkeyPatch())
         argv = [*argv, *SMALL_ARGUMENTS.get(name, "").split()]
         if name.startswith("speed"):
             Corpus.__init__.__defaults__ = (500, 0)  # words, of 50,000
+            torch.set_num_threads = lambda n: None  # Two only wait on a busy machine.
         if name == "speed" and "--only" not in argv:
             argv += ["--only", "^random batches$"]
     elif program == "allennlp":
@@ -125,7 +129,27 @@ def with_small_sizes(argv: List[str]) -> List[str]:
             huggingface_hub.HfFolder.get_token = lambda: "token"  # type: ignore[attr-defined]
         elif "--cuda-device" in argv and not torch.cuda.is_available():
             argv = [*argv, "--cuda-device", "-1"]
+    elif program == "pip":
+        check_installable(argv[1:])
+        argv = ["python", "-c", ""]
+    elif program == "tensorboard":
+        assert list(Path(argv[argv.index("--logdir") + 1]).rglob("events.*"))
+        argv = [*argv, "--inspect"]  # prints what there is instead of showing it
     return argv
+
+
+def check_installable(arguments: List[str]) -> None:
+    """Nothing is installed; what is named must be in this environment, or have a stand-in."""
+    assert arguments[0] == "install"
+    for requirement in arguments[1:]:
+        match = re.fullmatch(r"([\w-]+)(?:\[(\w+)\])?", requirement)
+        assert match, requirement
+        name, extra = match.groups()
+        if name == "allennlp_elmo_plugin":
+            setup = (REPOSITORY_ROOT / "setup.py").read_text(encoding="utf-8")
+            assert re.search(rf'extras_require=.*"{extra}":', setup), extra
+        elif name not in ("fugashi", "unidic-lite"):
+            importlib.metadata.distribution(name)
 
 
 def small_sizes(config: Dict[str, Any]) -> Dict[str, Any]:
@@ -232,6 +256,9 @@ class Outcome(NamedTuple):
 
 def run_block(block: Block, shell: Shell, folder: Path, before: Outcome) -> Outcome:
     """Run a block, or compare it with what the block before has printed."""
+    if "file" in block.notes and block.language not in ("json", "jsonnet"):
+        (folder / block.notes["file"]).write_text(block.code, encoding="utf-8")
+        return before
     if block.language == "bash":
         return Outcome(shell.run(block.code), False)
     if block.language == "python":
@@ -283,7 +310,7 @@ def whole_config(code: str) -> str:
         code = f"local elmo = import 'elmo.libsonnet';\n{code}"
     if code.endswith(";"):
         return code + re.findall(r"local (\w+)", code)[-1]
-    return f"{{ {code} }}" if re.match(r'"?\w+"?:', code) else code
+    return f"{{ {code} }}" if re.match(r'"?\w+"?\+?:', code) else code
 
 
 def check_config(name: str, part_of: Optional[str]) -> None:

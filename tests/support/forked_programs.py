@@ -31,7 +31,12 @@ with socket.socket(socket.AF_UNIX) as server:
     status = server.recv(9)
 sys.exit(int(status or 1))
 """
-PROGRAMS = {"allennlp": "allennlp", "allennlp-elmo-plugin": "allennlp_elmo_plugin_activation"}
+PROGRAMS = {
+    "allennlp": "allennlp",
+    "allennlp-elmo-plugin": "allennlp_elmo_plugin_activation",
+    "pip": "pip",
+    "tensorboard": "tensorboard.main",
+}
 """Programs, beside `python`, and the modules that they run."""
 
 

@@ -11,7 +11,13 @@ from tests.support.bilm_tf import REFERENCE
 from tests.support.pretraining_data import write_pretraining_data
 from tests.support.task_data import FIXTURES, write_task_data
 
-WORDS = "the a match play film man she he is was good bad very dress struck to and not".split()
+WORDS = "the a match play film man she he is was good bad very dress struck to and not set".split()
+JAPANESE = (
+    "次のコマンドを実行します。",
+    "等のパッケージングを補助するパッケージがあります。",
+    "早い。実行速度です。",
+    "実行ビットを削除します。",
+)
 TEXTS = [
     "my_train.txt",
     "my_text/train.txt",
@@ -19,6 +25,7 @@ TEXTS = [
     "wikitext2/train.txt",
     "novels/1.txt.gz",
     "corpus/1.txt",
+    "text.txt",
 ]
 HELD_OUT_TEXTS = [
     "my_valid.txt",
@@ -79,6 +86,7 @@ def write_readers_files(folder: Path) -> None:
     for seed, name in enumerate(HELD_OUT_TEXTS):
         _write_lines(folder / name, 12, len(TEXTS) + seed)
     _write_lines(folder / "sentences.txt", 5)
+    (folder / "japanese.txt").write_text(30 * "".join(f"{x}\n" for x in JAPANESE), encoding="utf-8")
     write_pretraining_data(folder / "data")
     _write_lines(folder / "data" / "novels" / "train-0.txt.gz", 60)  # words that are frequent
 
