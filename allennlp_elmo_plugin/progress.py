@@ -50,7 +50,8 @@ def _is_in_log_file() -> bool:
     if getattr(allennlp_logging, "FILE_FRIENDLY_LOGGING", False):
         return True
     is_terminal = getattr(sys.stderr, "isatty", bool)()
-    return not is_terminal and "ipykernel" not in sys.modules  # Notebooks rewrite lines, too.
+    # Notebooks rewrite lines, too.
+    return not is_terminal and "ipykernel.kernelapp" not in sys.modules
 
 
 def _width_of_terminal() -> Optional[int]:
