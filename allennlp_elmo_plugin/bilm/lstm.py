@@ -3,13 +3,13 @@ An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradie
 several layers at once, and by calls of its submodules where these have been changed.
 """
 
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
+from allennlp_elmo_plugin.bilm.input_gates import input_gates, repeated_input_gates
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
@@ -20,7 +20,6 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import (
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
-    padded_rows,
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
@@ -30,86 +29,11 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     without_autocast,
 )
 from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.lstm_steps import Clips, StepWeights, empty_apart
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-
-# The inputs' part of the gates is computed for as many steps ahead as fit into this size. Memory of
-# this size is used again rather than returned to the system.
-_CHUNK_BYTES = 8 * 2**20
-# Where inputs are repeated, for as many as would fit into this size. In chunks of fewer rows, or
-# with a larger share of distinct ones, it is not worth the search.
-_REPEATED_BYTES = 256 * 2**20
-_REPEATED_ROWS = 256
-_LARGEST_SHARE = 0.75
+from allennlp_elmo_plugin.bilm.step_graphs import steps_for
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
-
-
-def _input_gates(
-    inputs: torch.Tensor,
-    product: Callable[[torch.Tensor], torch.Tensor],
-    dim: int,
-    batch_sizes: List[int],
-) -> Iterator[torch.Tensor]:
-    """
-    Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`: `product` of the
-    inputs `(n_tokens, input_dim)`, computed for some steps ahead.
-    """
-    chunk_size = _CHUNK_BYTES // (4 * dim * inputs.element_size())
-    for rows, sizes in _chunks(inputs, batch_sizes, chunk_size):
-        yield from product(padded_rows(rows))[: rows.size(0)].split(sizes)
-
-
-def _repeated_input_gates(
-    inputs: torch.Tensor,
-    product: Callable[[torch.Tensor], torch.Tensor],
-    dim: int,
-    batch_sizes: List[int],
-) -> Iterator[torch.Tensor]:
-    """
-    Yield what `_input_gates` yields, with one product for equal inputs, such as those of a word.
-    """
-    chunk_size = _REPEATED_BYTES // (4 * dim * inputs.element_size())
-    for rows, sizes in _chunks(inputs, batch_sizes, chunk_size):
-        if rows.size(0) >= _REPEATED_ROWS:
-            distinct, index = distinct_rows(rows)  # (n_distinct, input_dim), (n_rows,)
-            if distinct.size(0) <= _LARGEST_SHARE * rows.size(0):
-                gates = product(padded_rows(distinct))  # (at least n_distinct, 4 * dim)
-                for places in index.split(sizes):
-                    yield gates.index_select(0, places)
-                continue
-        yield from _input_gates(rows, product, dim, sizes)
-
-
-def _chunks(
-    inputs: torch.Tensor, batch_sizes: List[int], chunk_size: int
-) -> Iterator[Tuple[torch.Tensor, List[int]]]:
-    """
-    Yield the rows of as many steps as have at most `chunk_size` of them, of one step at least, and
-    the sizes of these steps.
-    """
-    start = 0
-    sizes: List[int] = []
-    for t, size in enumerate(batch_sizes):
-        sizes.append(size)
-        if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
-            end = start + sum(sizes)
-            yield inputs[start:end], sizes
-            start, sizes = end, []
-
-
-class _InferenceWeights(NamedTuple):
-    """
-    The weights of a layer as `run_in_step` uses them. Those of the candidate are doubled; see
-    `tanh`.
-    """
-
-    input: PreparedMatrix
-    state: PreparedMatrix
-    bias: torch.Tensor
-    projection: Optional[PreparedMatrix]
-
-    def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.input.product(rows, self.bias)
 
 
 def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatch) -> LstmState:
@@ -120,19 +44,18 @@ def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatc
     return outputs.detach()[packing.last], memory
 
 
-def _empty_apart(
-    like: torch.Tensor, dtype: torch.dtype, n_layers: int, n_rows: int, dim: int
-) -> torch.Tensor:
+class _InferenceWeights(NamedTuple):
     """
-    Return a tensor without values, shape `(n_layers, n_rows, dim)`, on the device of `like`. To the
-    bit, what is computed in a layer's part doesn't depend on the other parts: torch rounds a
-    sigmoid at the end of a piece of memory in another way than inside it, and MKL's products round
-    by where their rows begin.
+    The weights of a layer as `run_in_step` uses them. Those of the candidate are doubled; see
+    `tanh`.
     """
-    n_values = n_rows * dim
-    size = (n_values // 64 + 1) * 64  # of a part: aligned, with a gap behind it
-    parts = like.new_empty(n_layers, size, dtype=dtype)
-    return parts[:, :n_values].view(n_layers, n_rows, dim)
+
+    input: PreparedMatrix
+    bias: torch.Tensor
+    of_step: StepWeights
+
+    def input_gates(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.input.product(rows, self.bias)
 
 
 def run_in_step(
@@ -143,9 +66,7 @@ def run_in_step(
     are_repeated: bool = False,
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
-    Run layers of one shape, such as those of two directions, step by step together, without a
-    gradient. Apart from the matrix products, this needs as many operators as one layer. With the
-    precision bfloat16, which is that of the products, memories are float32.
+    Run layers of one shape step by step together (see `Steps`), without a gradient.
 
     For each layer the inputs are packed, shape `(n_tokens, input_dim)`, and the states are output
     and memory before the first token, shapes `(n_sequences, projection_dim)` and `(n_sequences,
@@ -155,48 +76,28 @@ def run_in_step(
 
     For each layer its outputs `(n_tokens, projection_dim)` and final memory `(n_sequences, dim)`.
     """
-    n_layers, dim = len(lstms), lstms[0].dim
-    cell_clip, proj_clip = lstms[0].cell_clip, lstms[0].proj_clip
     weights = [lstm.inference_weights() for lstm in lstms]
-    dtype = weights[0].state.dtype
+    dtype = weights[0].of_step.state.dtype
     memories = torch.stack([memory for _, memory in states])  # (n_layers, n_sequences, dim)
-    all_gates = memories.new_empty(n_layers, memories.size(1), 4 * dim)
-    workspace = _empty_apart(memories, memories.dtype, n_layers, memories.size(1), dim)
     n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
-    outputs = _empty_apart(memories, dtype, n_layers, n_tokens, projection_dim)
-    previous = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
+    outputs = empty_apart(memories, dtype, len(lstms), n_tokens, projection_dim)
     # From a GPU, the number of distinct inputs would have to be copied.
     finds_repeated = are_repeated and memories.device.type == "cpu"
-    gates_of = _repeated_input_gates if finds_repeated else _input_gates
-    input_gates = [
-        gates_of(rows.to(dtype), layer.input_gates, dim, batch_sizes)
+    gates_of = repeated_input_gates if finds_repeated else input_gates
+    from_inputs = [
+        gates_of(rows.to(dtype), layer.input_gates, lstms[0].dim, batch_sizes)
         for rows, layer in zip(inputs, weights)
     ]
-    start, previous_size = 0, 0
-    for size, *from_inputs in zip(batch_sizes, *input_gates):
-        if size != previous_size:
-            previous_size = size
-            previous = [output[:size] for output in previous]  # (size, projection_dim) each
-            gates = all_gates[:, :size]  # (n_layers, size, 4 * dim)
-            gates_of_layers = list(gates)
-            # (n_layers, size, dim) each
-            in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-            memory, scratch = memories[:, :size], workspace[:, :size]  # (n_layers, size, dim) each
-        for i, layer in enumerate(weights):
-            raw = layer.state.product(previous[i], add=from_inputs[i])  # (size, 4 * dim)
-            torch.sigmoid(raw.to(gates.dtype), out=gates_of_layers[i])
-        memory.mul_(forget_gate).addcmul_(in_gate, candidate, value=2).sub_(in_gate)
-        if cell_clip is not None:
-            memory.clamp_(-cell_clip, cell_clip)
-        hidden = tanh(memory, out=scratch).mul_(out_gate).to(dtype)  # (n_layers, size, dim)
-        output = outputs[:, start : start + size]  # (n_layers, size, projection_dim)
-        previous = list(output)
-        for layer, row, projected in zip(weights, hidden, previous):
-            projection = layer.projection
-            projected.copy_(row if projection is None else projection.product(row))
-        if proj_clip is not None and weights[0].projection is not None:
-            output.clamp_(-proj_clip, proj_clip)
-        start += size
+    before = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
+    clips = Clips(lstms[0].cell_clip, lstms[0].proj_clip)
+    of_steps = [layer.of_step for layer in weights]
+    with steps_for(of_steps, clips, before, memories, batch_sizes) as steps:
+        start = 0
+        for size, *from_inputs_of_step in zip(batch_sizes, *from_inputs):
+            # (n_layers, size, projection_dim)
+            steps.run(from_inputs_of_step, outputs[:, start : start + size])
+            start += size
+        memories = steps.memories
     return list(zip(outputs.to(memories.dtype), memories))
 
 
@@ -235,10 +136,10 @@ class _Recurrence(torch.autograd.Function):
         from_state = PreparedMatrix(weight_state.t())
         project = None if weight_projection is None else PreparedMatrix(weight_projection.t())
         start = 0
-        input_gates = _input_gates(
+        from_all_inputs = input_gates(
             inputs, lambda rows: matrix_product(rows, weight_input.t(), bias), dim, batch_sizes
         )
-        for size, from_inputs in zip(batch_sizes, input_gates):
+        for size, from_inputs in zip(batch_sizes, from_all_inputs):
             step = slice(start, start + size)
             raw = from_state.product(previous_output[:size], add=from_inputs)  # (size, 4 * dim)
             # See `tanh`.
@@ -576,7 +477,11 @@ class ProjectedLstm(torch.nn.Module):
         projection = self.state_projection
         return _InferenceWeights(
             PreparedMatrix(self.input_linearity.weight.t() * scales, self.precision),
-            state,
             (bias * scales).to(state.dtype),
-            None if projection is None else PreparedMatrix(projection.weight.t(), self.precision),
+            StepWeights(
+                state,
+                None
+                if projection is None
+                else PreparedMatrix(projection.weight.t(), self.precision),
+            ),
         )

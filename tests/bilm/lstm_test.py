@@ -4,6 +4,7 @@ import pytest
 import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
+from allennlp_elmo_plugin.bilm import input_gates as input_gates_module
 from allennlp_elmo_plugin.bilm import lstm as lstm_module
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -91,7 +92,7 @@ def test_with_and_without_gradient_are_the_same(monkeypatch):
     assert expected.requires_grad
     # Gates of one step at a time, of all, and of some.
     for workspace in (1, 2**20, 8 * 24 * 9):
-        monkeypatch.setattr(lstm_module, "_CHUNK_BYTES", workspace)
+        monkeypatch.setattr(input_gates_module, "_CHUNK_BYTES", workspace)
         kept = copy.deepcopy(state)
         with torch.no_grad():
             outputs, final = lstm(inputs, packing, state)
@@ -112,8 +113,8 @@ def test_gates_of_repeated_inputs_are_computed_once(
     for lstm in lstms:
         lstm.precision = precision
     size = 2 if precision == "bfloat16" else 4
-    monkeypatch.setattr(lstm_module, "_REPEATED_ROWS", 30)
-    monkeypatch.setattr(lstm_module, "_REPEATED_BYTES", n_rows_at_once * 4 * 40 * size)
+    monkeypatch.setattr(input_gates_module, "_REPEATED_ROWS", 30)
+    monkeypatch.setattr(input_gates_module, "_REPEATED_BYTES", n_rows_at_once * 4 * 40 * size)
     packing = PackedBatch([30, 8, 1, 30, 22] * 4, 30)
     words = torch.randn(n_words, 20)
     inputs = [words[torch.randint(n_words, (packing.n_tokens,))] for _ in lstms]
@@ -184,7 +185,7 @@ def test_input_gates_of_few_different_numbers_of_rows():
 
     for n in range(100, 140):
         inputs = torch.randn(n, 3)
-        steps = list(lstm_module._input_gates(inputs, product, 3, [n - 20, 20]))
+        steps = list(input_gates_module.input_gates(inputs, product, 3, [n - 20, 20]))
         assert torch.equal(torch.cat(steps), inputs.repeat(1, 4))
     assert len(sizes) <= 6
 

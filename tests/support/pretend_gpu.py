@@ -17,6 +17,9 @@ with PretendGpu() as gpu:
         model(inputs)
 ```
 
+`torch.cuda.CUDAGraph` notes operators instead of running them, and runs them on the same memory
+when it is replayed.
+
 What differs from a real GPU: numbers are the CPU's, random ones too; one launch is counted for each
 operator, though some of CUDA's operators have several; autocast for "cuda" has no effect.
 """
@@ -24,6 +27,7 @@ operator, though some of CUDA's operators have several; autocast for "cuda" has 
 import collections
 import contextlib
 import functools
+import math
 import re
 import sys
 import threading
@@ -408,7 +412,11 @@ class PretendGpu:
                 self._put(each.tensor, there)
         if here is not None:
             self._count_syncs(info.name, args, kwargs, inputs)
-        outputs = operator(*args, **kwargs)
+        graph: Optional[_Graph] = getattr(self._local, "graph", None)
+        if graph is None:
+            outputs = operator(*args, **kwargs)
+        else:
+            outputs = graph.note(operator, args, kwargs, inputs)
 
         if making_on is None:
             making_on = there or (_CPU if any(each.place == _CPU for each in inputs) else None)
@@ -433,7 +441,8 @@ class PretendGpu:
             empty = all(output.numel() == 0 for output in _tensors(outputs))
             is_copy_across = info.name == "copy" and len({each.place for each in inputs}) > 1
             is_sync_alone = info.name in ("_local_scalar_dense", "equal")
-            if on_gpu and not empty and not is_copy_across and not is_sync_alone:
+            is_noted = graph is not None
+            if on_gpu and not (empty or is_copy_across or is_sync_alone or is_noted):
                 self._happened("launch", info.name)
         return outputs
 
@@ -856,6 +865,8 @@ class PretendGpu:
             "device": Device,
             "device_of": Device,
             "synchronize": lambda *_: self._happened("sync", "synchronize"),
+            "CUDAGraph": functools.partial(_Graph, self),
+            "graph_pool_handle": lambda: (0, 0),
             "Stream": Stream,
             "Event": Stream,
             "current_stream": Stream,
@@ -1053,6 +1064,51 @@ class _Mode(_python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.gpu.dispatch(func, args, kwargs or {})
+
+
+class _Graph:
+    """
+    A CUDA graph; see the module's docstring.
+    """
+
+    def __init__(self, gpu: PretendGpu) -> None:
+        self.gpu = gpu
+        # Operators, their arguments, and the tensors that they make.
+        self.noted: List[Tuple[Any, Any, Any, List[torch.Tensor]]] = []
+
+    def capture_begin(self, pool: Any = None, **kwargs: Any) -> None:
+        if _OLD_TORCH and kwargs:
+            raise TypeError("capture_begin() got an unexpected keyword argument")
+        vars(self.gpu._local).update(capturing=True, graph=self)
+
+    def capture_end(self) -> None:
+        vars(self.gpu._local).update(capturing=False, graph=None)
+
+    def note(self, operator: Any, args: Any, kwargs: Any, inputs: "List[_Input]") -> Any:
+        """
+        Return what an operator would, without values, and write nothing.
+        """
+        with self.gpu._with(paused=True), torch.no_grad():
+            written = [each.tensor for each in inputs if each.written]
+            before = [tensor.clone() for tensor in written]
+            outputs = operator(*args, **kwargs)
+            for tensor, values in zip(written, before):
+                tensor.copy_(values)
+            known = {address for each in inputs for address in each.storages}
+            made = [each for each in _tensors(outputs) if not known & set(self.gpu._storages(each))]
+            for tensor in made:
+                tensor.fill_(math.nan if tensor.is_floating_point() else 0)
+        if made or written:
+            self.noted.append((operator, args, kwargs, made))
+        return outputs
+
+    def replay(self) -> None:
+        self.gpu._happened("launch", "replay")
+        with self.gpu._with(paused=True), torch.no_grad():
+            for operator, args, kwargs, made in self.noted:
+                outputs = operator(*args, **kwargs)
+                for tensor, values in zip(made, _tensors(outputs) if made else ()):
+                    tensor.copy_(values)
 
 
 class _Move(torch.autograd.Function):

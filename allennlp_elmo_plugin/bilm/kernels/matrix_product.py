@@ -8,7 +8,7 @@ public interface, so it is used only if it exists and returns the right numbers.
 
 import functools
 import warnings
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import torch
 
@@ -178,6 +178,28 @@ class PreparedMatrix:
             return result
         assert self._matrix is not None
         return _torch_product(rows, self._matrix, bias, add)
+
+    def clone(self) -> "PreparedMatrix":
+        """
+        Return a copy with memory of its own, of a matrix on a GPU.
+        """
+        assert self._matrix is not None
+        return PreparedMatrix(self._matrix.clone())
+
+    def copy_(self, other: "PreparedMatrix") -> None:
+        """
+        Take over the numbers of a matrix on the same GPU.
+        """
+        assert self._matrix is not None and other._matrix is not None
+        self._matrix.copy_(other._matrix)
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        """
+        `(k, m)` of a matrix on a GPU.
+        """
+        assert self._matrix is not None
+        return tuple(self._matrix.shape)
 
 
 def _quantize(matrix: torch.Tensor) -> Any:
