@@ -54,7 +54,9 @@ class _Record(TorchDispatchMode):
         return result
 
 
-def floor(n_words: int, run: Callable[[], Any]) -> Optional[float]:
+def floor(
+    n_words: int, run: Callable[[], Any], device: torch.device = torch.device("cpu")
+) -> Optional[float]:
     """
     Return the words a second if `run`, which reads so many words, made nothing but its matrix
     products, each by the fastest kernel for its shape. With several threads: all of them in each
@@ -63,26 +65,30 @@ def floor(n_words: int, run: Callable[[], Any]) -> Optional[float]:
     """
     if torch.__version__.startswith("1."):
         return None
+    if device.type != "cpu":
+        with _Record() as record:
+            run()
+        return n_words / _seconds(record.products, device)
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # One thread makes all products.
     try:
         with _Record() as record:
             run()
-        in_turn = _seconds(record.products) / n_threads
+        in_turn = _seconds(record.products, device) / n_threads
     finally:
         torch.set_num_threads(n_threads)
-    together = in_turn if n_threads == 1 else _seconds(record.products)
+    together = in_turn if n_threads == 1 else _seconds(record.products, device)
     return n_words / min(in_turn, together)
 
 
-def _seconds(products: Counter) -> float:
-    return sum(count * _fastest(product) for product, count in products.items())
+def _seconds(products: Counter, device: torch.device) -> float:
+    return sum(count * _fastest(product, device) for product, count in products.items())
 
 
-def _fastest(product: Product) -> float:
+def _fastest(product: Product, device: torch.device) -> float:
     """Return the seconds of a product by the fastest kernel."""
-    left = torch.randn(product.number, product.n, product.k).to(product.dtype)
-    right = torch.randn(product.number, product.k, product.m).to(product.dtype)
+    left = torch.randn(product.number, product.n, product.k).to(device, product.dtype)
+    right = torch.randn(product.number, product.k, product.m).to(device, product.dtype)
     kernels: List[Callable[[], Any]] = []
     if product.is_int8:
         prepared = PreparedMatrix(right[0], "int8")
@@ -91,14 +97,19 @@ def _fastest(product: Product) -> float:
         kernels.append(lambda: torch.bmm(left, right))
     else:
         kernels.append(lambda: torch.mm(left[0], right[0]))
-        if has_onednn(product.dtype):
+        if device.type == "cpu" and has_onednn(product.dtype):
             packed = torch.ops.mkldnn._reorder_linear_weight(right[0].t(), None)
             operator = torch.ops.mkldnn._linear_pointwise
             kernels.append(lambda: operator(left[0], packed, None, "none", [], ""))
     best = float("inf")
+    # A call returns before a GPU has computed; many of them hide the way to it.
+    n_calls = 1 if device.type == "cpu" else 100
     for kernel in kernels:
         for _ in range(_REPETITIONS):
             start = time.perf_counter()
-            kernel()
-            best = min(best, time.perf_counter() - start)
+            for _ in range(n_calls):
+                kernel()
+            if device.type != "cpu":
+                torch.cuda.synchronize(device)
+            best = min(best, (time.perf_counter() - start) / n_calls)
     return best
