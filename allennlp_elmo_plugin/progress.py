@@ -177,12 +177,13 @@ def bar_of_allennlp(*args: Any, **settings: Any) -> Any:
     _, *names = inspect.signature(tqdm.__init__).parameters
     settings.update(zip(names, args))
     description = ", ".join(filter(None, [title.text, settings.pop("desc", None)]))
+    total = settings.pop("total", None) or title.total  # of what is left
     settings = {
-        "total": title.total,
         "leave": title.leave,
-        "initial": title.initial,
         **settings,
         "desc": description,
+        "initial": title.initial,
+        "total": None if total is None else title.initial + total,
     }
     return _Bar(title=title, **settings)
 

@@ -95,7 +95,8 @@ def test_killed_while_a_checkpoint_is_written(whole: Path, tmp_path: Path, share
     printed = recover(whole / "config.json", tmp_path / "run", whole / "run", kills)
     assert "Removing the checkpoint of epoch 0, batch 14" in printed
     n_batches = sum(epoch == 0 for epoch, _ in losses(whole / "run"))
-    assert f"epoch 1/3: {n_batches}it [" in printed  # The bar began at batch 7.
+    assert f"| {n_batches}/{n_batches} [" in printed  # The bar began at batch 7.
+    assert "epoch 1/3: 100%|" in printed
 
 
 def test_killed_before_the_best_model_is_copied(data: Path, tmp_path: Path) -> None:
