@@ -44,12 +44,16 @@ def _lstms(seed: int = 0, precision: str = "float32", **kwargs: Any) -> List[Pro
 
 
 def _run(
-    lstms: List[ProjectedLstm], device: torch.device, sizes: List[int] = SIZES, seed: int = 1
+    lstms: List[ProjectedLstm],
+    device: torch.device,
+    sizes: List[int] = SIZES,
+    seed: int = 1,
+    dtype: torch.dtype = torch.float32,
 ) -> Any:
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator).to(device)
+        return torch.randn(*shape, generator=generator, dtype=dtype).to(device)
 
     with torch.inference_mode(False), torch.no_grad():
         lstms = [lstm.to(device) for lstm in lstms]
@@ -88,8 +92,14 @@ def test_one_call(kwargs: Any, gpu: Any, kept: Any) -> None:
 
 
 @needs_graphs
-def test_bfloat16(gpu: Any) -> None:
-    _check(gpu, precision="bfloat16", tolerance=0.05)
+def test_types_are_apart(gpu: Any, kept: Any) -> None:
+    for i, (precision, tolerance) in enumerate((("float32", 1e-6), ("bfloat16", 0.05))):
+        _check(gpu, precision=precision, tolerance=tolerance)
+        assert len(kept.kinds) == i + 1
+    lstms = [lstm.double() for lstm in _lstms()]
+    expected = _run(lstms, torch.device("cpu"), dtype=torch.float64)
+    assert_close(_run(lstms, gpu.device, dtype=torch.float64), expected, 1e-12)
+    assert len(kept.kinds) == 3
 
 
 @needs_graphs
@@ -308,6 +318,7 @@ def test_where_graphs_cannot_be(
     assert not kept.kinds
 
 
+@needs_graphs
 def test_tensors_of_another_class(gpu: Any, kept: Any) -> None:
     class Other(torch.Tensor):
         pass
