@@ -99,7 +99,7 @@ def test_types_are_apart(gpu: Any, kept: Any) -> None:
     lstms = [lstm.double() for lstm in _lstms()]
     expected = _run(lstms, torch.device("cpu"), dtype=torch.float64)
     assert_close(_run(lstms, gpu.device, dtype=torch.float64), expected, 1e-12)
-    assert len(kept.kinds) == 3
+    assert len(kept.kinds) == 3 and None not in _graphs(kept)
 
 
 @needs_graphs
@@ -113,13 +113,14 @@ def test_a_sequence_of_calls(gpu: Any, kept: Any) -> None:
 
 @needs_graphs
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_made_in_one_mode_and_used_in_another(mode: Any, gpu: Any) -> None:
+def test_made_in_one_mode_and_used_in_another(mode: Any, gpu: Any, kept: Any) -> None:
     other = {torch.no_grad: torch.inference_mode, torch.inference_mode: torch.no_grad}[mode]
     lstms = _lstms()
     expected = _run(lstms, torch.device("cpu"))
     for each in (mode, other, mode):
         with each():
             assert_close(_run(lstms, gpu.device), expected)
+        assert _graphs(kept) != [None]
 
 
 @needs_graphs
@@ -231,9 +232,12 @@ def test_threads(gpu: Any) -> None:
 
 @needs_graphs
 def test_few_are_kept(gpu: Any, kept: Any) -> None:
-    for n in range(step_graphs._MAX_KEPT + 2):
+    for n in range(step_graphs._MAX_KEPT):
         _check(gpu, cell_clip=1.0 + n)
-    assert _clips(kept) == [3.0 + n for n in range(step_graphs._MAX_KEPT)]
+    assert None not in _graphs(kept)
+    for clip in (1.0, 10.0, 11.0):
+        _check(gpu, cell_clip=clip)
+    assert _clips(kept) == [*[4.0 + n for n in range(step_graphs._MAX_KEPT - 3)], 1.0, 10.0, 11.0]
 
 
 def _clips(kept: Any) -> List[float]:
@@ -363,6 +367,19 @@ def test_too_little_memory_for_more(
     for each in (sizes, SIZES):
         _check(gpu, each)
         assert _graphs(kept) == [graphs]
+
+
+@needs_graphs
+def test_a_capture_for_another_number_fails(
+    gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise gpu.out_of_memory()
+
+    _check(gpu)
+    monkeypatch.setattr(step_graphs.StepGraphs, "_capture", refuse)
+    _check(gpu, [3] * 8)
+    assert _graphs(kept) == [None]
 
 
 def test_a_failed_capture_is_waited_for(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
