@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Dict, Hashable, Iterator, List, Optional, Sequence, Union
 
 import torch
@@ -157,8 +157,11 @@ class StepGraphs:
                 graph.capture_begin(self._pool, capture_error_mode="thread_local")
                 try:
                     self._steps.run(from_inputs, output)
-                finally:
-                    graph.capture_end()
+                except BaseException:
+                    with suppress(RuntimeError):  # which would hide this one, such as an interrupt
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
         finally:
             # Also after an error: what it has written to is then freed.
             caller.wait_stream(self._stream)

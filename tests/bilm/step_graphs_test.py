@@ -172,6 +172,30 @@ def test_an_interrupted_call(gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatc
             kept.kinds.clear()
 
 
+def test_an_interrupted_capture(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, and its own error doesn't hide the interrupt."""
+    happened: List[str] = []
+    run = step_graphs.Steps.run
+
+    def interrupt(*args: Any) -> None:
+        if happened == ["begin"]:
+            raise KeyboardInterrupt
+        run(*args)
+
+    def end() -> None:
+        happened.append("end")
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    graph = SimpleNamespace(
+        capture_begin=lambda *_, **__: happened.append("begin"), capture_end=end
+    )
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(step_graphs.Steps, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _run(_lstms(), gpu.device)
+    assert happened == ["begin", "end"]
+
+
 @needs_graphs
 def test_a_call_waits_for_the_one_before(
     gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
