@@ -153,7 +153,7 @@ class StepGraphs:
                 self._steps.previous = [each[:size] for each in self._output]
                 # Once before, since libraries take memory for themselves.
                 self._steps.run(from_inputs, output)
-                # What other threads do on the GPU meanwhile is none of its affair.
+                # Other threads may use the GPU meanwhile.
                 graph.capture_begin(self._pool, capture_error_mode="thread_local")
                 try:
                     self._steps.run(from_inputs, output)
