@@ -2,24 +2,25 @@
 Steps of the recurrence as CUDA graphs: a GPU computes a step's small operators in less time than
 the processor needs to call them one by one, and a graph is one call.
 
-Rule: graphs depend on the shapes, types and clips of the layers, on the device and on the stream;
-weights and states are copied to them at each call. One call at a time uses them, and another one in
-the meantime does without. They are used if they gave the numbers of plain steps in less time when
-they were first tried, and dropped once `_MAX_KEPT` others were used since, or when there are more
-sequences than they were made for.
+Rule: graphs depend on the shapes, types and clips of the layers, on the device and on the precision
+of its products; weights and states are copied to them at each call. One call at a time uses them,
+and another one in the meantime does without. On the GPU, a call waits for the one before, which may
+have had another stream. Graphs are used if they gave the numbers of plain steps in less time when
+they were made. They are made again for more sequences, and dropped once `_MAX_KEPT` others were
+used since on their device.
 """
 
 import logging
-import threading
+import math
 import time
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Dict, Hashable, Iterator, List, Optional, Sequence, Union
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
-from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
+from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights
 
 logger = logging.getLogger(__name__)
@@ -41,18 +42,38 @@ def steps_for(
     """
     Give what runs steps of these sizes: `Steps` with these arguments, or on a GPU `StepGraphs`.
     """
-    graphs = None
-    if memories.device.type == "cuda" and len(batch_sizes) >= _FEW_STEPS:
-        with torch.cuda.device(memories.device):
-            graphs = _take(weights, clips, outputs, memories, batch_sizes)
-    if graphs is None:
+    if not _may_be_graphs(memories, batch_sizes):
         yield Steps(weights, clips, outputs, memories)
         return
-    try:
-        graphs.start(weights, outputs, memories)
-        yield graphs
-    finally:
-        graphs.in_use.release()
+    with torch.cuda.device(memories.device):
+        kind = _kept.take(_key(weights, clips, memories), memories.device)
+        graphs = None
+        try:
+            if kind is not None:
+                graphs = kind.ready(weights, clips, outputs, memories, batch_sizes)
+            if graphs is None:
+                yield Steps(weights, clips, outputs, memories)
+            else:
+                graphs.start(weights, outputs, memories)
+                yield graphs
+        finally:
+            if graphs is not None:
+                graphs.done.record()
+            if kind is not None:
+                _kept.put_back(kind)
+
+
+def _may_be_graphs(memories: torch.Tensor, batch_sizes: List[int]) -> bool:
+    return (
+        memories.device.type == "cuda"
+        and len(batch_sizes) >= _FEW_STEPS
+        # Not a stand-in without values, such as those of torch's `FakeTensorMode`.
+        and type(memories) is torch.Tensor
+        # A graph can't be part of the one that is being captured.
+        and not torch.cuda.is_current_stream_capturing()
+        # Which way is faster may change from run to run, and the last digits with it.
+        and not torch.are_deterministic_algorithms_enabled()
+    )
 
 
 class StepGraphs:
@@ -82,8 +103,9 @@ class StepGraphs:
         n_sequences: int,
         like: torch.Tensor,
     ) -> None:
-        self.in_use = threading.Lock()
         self.n_sequences = n_sequences
+        # Recorded after each call.
+        self.done = torch.cuda.Event()
         n_layers, (projection_dim, n_gates) = len(weights), weights[0].state.shape
         dtype = weights[0].state.dtype
         with lasting_tensors():
@@ -118,7 +140,7 @@ class StepGraphs:
             If a step can't be captured, also with torch before 2.1.
         """
         for size in {_rounded(size) for size in batch_sizes} - set(self._graphs):
-            with lasting_tensors():
+            with lasting_tensors(), without_autocast():
                 self._graphs[size] = self._capture(size)
 
     def _capture(self, size: int) -> torch.cuda.CUDAGraph:
@@ -126,17 +148,23 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         caller = torch.cuda.current_stream()
         self._stream.wait_stream(caller)
-        with torch.cuda.stream(self._stream):
-            self._steps.previous = list(self._output)
-            # Once before, since libraries take memory for themselves.
-            self._steps.run(from_inputs, output)
-            # What other threads do on the GPU meanwhile is none of its affair.
-            graph.capture_begin(self._pool, capture_error_mode="thread_local")
-            try:
+        try:
+            with torch.cuda.stream(self._stream):
+                self._steps.previous = [each[:size] for each in self._output]
+                # Once before, since libraries take memory for themselves.
                 self._steps.run(from_inputs, output)
-            finally:
+                # Other threads may use the GPU meanwhile.
+                graph.capture_begin(self._pool, capture_error_mode="thread_local")
+                try:
+                    self._steps.run(from_inputs, output)
+                except BaseException:
+                    with suppress(RuntimeError):  # which would hide this one, such as an interrupt
+                        graph.capture_end()
+                    raise
                 graph.capture_end()
-        caller.wait_stream(self._stream)
+        finally:
+            # Also after an error: what it has written to is then freed.
+            caller.wait_stream(self._stream)
         return graph
 
     def start(
@@ -171,12 +199,6 @@ class StepGraphs:
         self._graphs[_rounded(size)].replay()
         output.copy_(self._output[:, :size])
 
-    def wait(self) -> None:
-        """
-        Wait until the GPU has run the graphs, which may then be freed.
-        """
-        torch.cuda.synchronize(self._output.device)
-
     @property
     def memories(self) -> torch.Tensor:
         """
@@ -194,54 +216,74 @@ def _rounded(size: int) -> int:
     return -(-size // unit) * unit
 
 
-def _take(
-    weights: Sequence[StepWeights],
-    clips: Clips,
-    outputs: Sequence[torch.Tensor],
-    memories: torch.Tensor,
-    batch_sizes: List[int],
-) -> Optional[StepGraphs]:
+class _Kind:
     """
-    Return graphs that the caller has for its own until it releases `in_use`, or none.
+    What is known about graphs for steps of one kind: the graphs, if there are any, and how many
+    sequences are too many for them. One call at a time has it.
     """
-    if torch.cuda.is_current_stream_capturing():
-        return None  # A graph can't be part of the one that is being captured.
-    first, n_sequences = weights[0], memories.size(1)
-    shapes = [None if each is None else each.shape for each in first]
-    stream = torch.cuda.current_stream().cuda_stream
-    kind = first.state.dtype, memories.dtype, memories.device, stream
-    key = (len(weights), *shapes, clips, *kind)
-    with _kept.lock:
-        graphs = _kept.graphs.get(key)
-        if key in _kept.graphs:
-            _kept.graphs.move_to_end(key)
-            if graphs is None or not graphs.in_use.acquire(blocking=False):
-                return None
-            if graphs.n_sequences < n_sequences:
-                graphs = None
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.graphs: Optional[StepGraphs] = None
+        self.too_many = math.inf
+        self.in_use = False
+
+    def ready(
+        self,
+        weights: Sequence[StepWeights],
+        clips: Clips,
+        outputs: Sequence[torch.Tensor],
+        memories: torch.Tensor,
+        batch_sizes: List[int],
+    ) -> Optional[StepGraphs]:
+        """
+        Return graphs for these steps, or none if plain steps are better.
+        """
+        n_sequences, graphs = memories.size(1), self.graphs
+        capacity = 1 << (n_sequences - 1).bit_length()
+        is_new = graphs is None or n_sequences > graphs.n_sequences
+        if is_new and capacity >= self.too_many:
+            return None
+        if graphs is not None:
+            torch.cuda.current_stream().wait_event(graphs.done)
+        try:
+            if graphs is None or is_new:
+                graphs = StepGraphs(weights, clips, capacity, memories)
+            graphs.prepare(batch_sizes)
+            if not is_new:
+                return graphs
+            if _are_faster(graphs, weights, clips, outputs, memories):
+                self.drop()
+                self.graphs = graphs
+                return graphs
+        except (RuntimeError, TypeError) as error:
+            logger.info("no CUDA graphs for steps of the recurrence: %s", error)
+            if not is_new:
+                self.drop()
+        self.too_many = capacity
+        return None
+
+    def drop(self) -> None:
+        """
+        Free the graphs, once the GPU has run them.
+        """
+        if self.graphs is not None:
+            self.graphs.done.synchronize()
+            self.graphs = None
+
+
+def _key(weights: Sequence[StepWeights], clips: Clips, memories: torch.Tensor) -> Hashable:
+    """
+    Return what graphs depend on.
+    """
+    shapes = [None if each is None else each.shape for each in weights[0]]
+    dtypes = weights[0].state.dtype, memories.dtype
+    settings = torch.backends.cuda.matmul
     try:
-        if graphs is None:
-            capacity = 1 << (n_sequences - 1).bit_length()
-            graphs = StepGraphs(weights, clips, capacity, memories)
-            graphs.in_use.acquire()
-            is_new = True
-        else:
-            is_new = False
-        graphs.prepare(batch_sizes)
-        if is_new and not _are_faster(graphs, weights, clips, outputs, memories):
-            graphs = None
-    except (RuntimeError, TypeError) as error:
-        logger.info("no CUDA graphs for steps of the recurrence: %s", error)
-        graphs = None
-    with _kept.lock:
-        dropped = [_kept.graphs.pop(key, None)]
-        _kept.graphs[key] = graphs
-        while len(_kept.graphs) > _MAX_KEPT:
-            dropped.append(_kept.graphs.popitem(last=False)[1])
-    for each in dropped:
-        if each is not None and each is not graphs:
-            each.wait()
-    return graphs
+        precision = settings.fp32_precision
+    except (AttributeError, AssertionError):  # torch before 2.9
+        precision = settings.allow_tf32
+    return len(weights), *shapes, clips, *dtypes, precision, memories.device
 
 
 def _are_faster(
@@ -281,19 +323,52 @@ def _are_faster(
         graphed,
         plain,
     )
-    tolerance = 0.05 if from_inputs.dtype == torch.bfloat16 else 1e-5
+    # A GPU adds up in another order for another number of rows.
+    tolerance = 1e-3 if from_inputs.element_size() >= 4 else 0.05
     first, second = results
     return graphed < plain and torch.allclose(first, second, rtol=tolerance, atol=tolerance)
 
 
 class _Kept(Guarded):
     """
-    Graphs by what they depend on, the one used last at the end; `None` if they were not worth it.
+    Kinds of steps by their keys, the one used last at the end.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.graphs: OrderedDict[Hashable, Optional[StepGraphs]] = OrderedDict()
+        self.kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+
+    def take(self, key: Hashable, device: torch.device) -> Optional[_Kind]:
+        """
+        Return a kind of steps that is the caller's alone until it puts it back, or none if another
+        call has it.
+        """
+        with self.lock:
+            kind = self.kinds.setdefault(key, _Kind(device))
+            self.kinds.move_to_end(key)
+            if kind.in_use:
+                return None
+            kind.in_use = True
+            return kind
+
+    def put_back(self, kind: _Kind) -> None:
+        """
+        See `take`.
+        """
+        with self.lock:
+            kind.in_use = False
+            have_graphs = [
+                key
+                for key, each in self.kinds.items()
+                if each.graphs is not None and each.device == kind.device
+            ]
+            dropped = [
+                self.kinds.pop(key)
+                for key in have_graphs[:-_MAX_KEPT]
+                if not self.kinds[key].in_use
+            ]
+        for each in dropped:
+            each.drop()
 
 
 _kept = _Kept()

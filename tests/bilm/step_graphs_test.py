@@ -1,6 +1,7 @@
 """Steps of the recurrence as CUDA graphs give the numbers of the CPU."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any, Iterator, List
 
 import pytest
@@ -43,12 +44,16 @@ def _lstms(seed: int = 0, precision: str = "float32", **kwargs: Any) -> List[Pro
 
 
 def _run(
-    lstms: List[ProjectedLstm], device: torch.device, sizes: List[int] = SIZES, seed: int = 1
+    lstms: List[ProjectedLstm],
+    device: torch.device,
+    sizes: List[int] = SIZES,
+    seed: int = 1,
+    dtype: torch.dtype = torch.float32,
 ) -> Any:
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator).to(device)
+        return torch.randn(*shape, generator=generator, dtype=dtype).to(device)
 
     with torch.inference_mode(False), torch.no_grad():
         lstms = [lstm.to(device) for lstm in lstms]
@@ -66,7 +71,7 @@ def _check(gpu: Any, *args: Any, tolerance: float = 1e-6, **kwargs: Any) -> None
 
 
 def _graphs(kept: Any) -> List[Any]:
-    return list(kept.graphs.values())
+    return [kind.graphs for kind in kept.kinds.values()]
 
 
 @needs_graphs
@@ -87,8 +92,14 @@ def test_one_call(kwargs: Any, gpu: Any, kept: Any) -> None:
 
 
 @needs_graphs
-def test_bfloat16(gpu: Any) -> None:
-    _check(gpu, precision="bfloat16", tolerance=0.05)
+def test_types_are_apart(gpu: Any, kept: Any) -> None:
+    for i, (precision, tolerance) in enumerate((("float32", 1e-6), ("bfloat16", 0.05))):
+        _check(gpu, precision=precision, tolerance=tolerance)
+        assert len(kept.kinds) == i + 1
+    lstms = [lstm.double() for lstm in _lstms()]
+    expected = _run(lstms, torch.device("cpu"), dtype=torch.float64)
+    assert_close(_run(lstms, gpu.device, dtype=torch.float64), expected, 1e-12)
+    assert len(kept.kinds) == 3 and None not in _graphs(kept)
 
 
 @needs_graphs
@@ -102,13 +113,14 @@ def test_a_sequence_of_calls(gpu: Any, kept: Any) -> None:
 
 @needs_graphs
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_made_in_one_mode_and_used_in_another(mode: Any, gpu: Any) -> None:
+def test_made_in_one_mode_and_used_in_another(mode: Any, gpu: Any, kept: Any) -> None:
     other = {torch.no_grad: torch.inference_mode, torch.inference_mode: torch.no_grad}[mode]
     lstms = _lstms()
     expected = _run(lstms, torch.device("cpu"))
     for each in (mode, other, mode):
         with each():
             assert_close(_run(lstms, gpu.device), expected)
+        assert _graphs(kept) != [None]
 
 
 @needs_graphs
@@ -118,13 +130,98 @@ def test_one_call_at_a_time(gpu: Any, kept: Any) -> None:
     replays: List[Any] = []
     for size, graph in graphs._graphs.items():
         graphs._graphs[size] = _Counted(graph, replays)
-    assert graphs.in_use.acquire(blocking=False)
+    ((key, kind),) = kept.kinds.items()
+    assert kept.take(key, gpu.device) is kind
     _check(gpu)
     assert not replays
-    graphs.in_use.release()
+    kept.put_back(kind)
     _check(gpu)
     assert len(replays) == len(SIZES)
-    assert graphs.in_use.acquire(blocking=False)
+
+
+@needs_graphs
+def test_one_call_makes_them(gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def try_while_another_call_runs(graphs: Any, *_: Any) -> bool:
+        made.append(graphs)
+        _check(gpu)
+        return True
+
+    monkeypatch.setattr(step_graphs, "_are_faster", try_while_another_call_runs)
+    _check(gpu)
+    assert made == _graphs(kept)
+
+
+@needs_graphs
+def test_an_interrupted_call(gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises its error, and later calls have graphs."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("_capture", "start", "run"):
+        with monkeypatch.context() as patch:
+            patch.setattr(step_graphs.StepGraphs, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                _check(gpu)
+        _check(gpu)
+        assert None not in _graphs(kept)
+        assert not any(kind.in_use for kind in kept.kinds.values())
+        if name == "_capture":
+            kept.kinds.clear()
+
+
+def test_an_interrupted_capture(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, and its own error doesn't hide the interrupt."""
+    happened: List[str] = []
+    run = step_graphs.Steps.run
+
+    def interrupt(*args: Any) -> None:
+        if happened == ["begin"]:
+            raise KeyboardInterrupt
+        run(*args)
+
+    def end() -> None:
+        happened.append("end")
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    graph = SimpleNamespace(
+        capture_begin=lambda *_, **__: happened.append("begin"), capture_end=end
+    )
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(step_graphs.Steps, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _run(_lstms(), gpu.device)
+    assert happened == ["begin", "end"]
+
+
+@needs_graphs
+def test_a_call_waits_for_the_one_before(
+    gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on another stream."""
+    _check(gpu)
+    (graphs,) = _graphs(kept)
+    happened: List[str] = []
+    done, stream = graphs.done, type(torch.cuda.current_stream())
+    wait_event, start = stream.wait_event, graphs.start
+
+    class Done:
+        def record(self) -> None:
+            happened.append("record")
+            done.record()
+
+    def wait(self: Any, event: Any) -> None:
+        happened.append("wait" if event is graphs.done else "wait for another")
+        wait_event(self, done)
+
+    monkeypatch.setattr(graphs, "done", Done())
+    monkeypatch.setattr(stream, "wait_event", wait)
+    monkeypatch.setattr(graphs, "start", lambda *args: (happened.append("start"), start(*args)))
+    with torch.cuda.stream(torch.cuda.Stream()):
+        _check(gpu)
+    assert [each for each in happened if each != "wait for another"] == ["wait", "start", "record"]
 
 
 class _Counted:
@@ -159,25 +256,108 @@ def test_threads(gpu: Any) -> None:
 
 @needs_graphs
 def test_few_are_kept(gpu: Any, kept: Any) -> None:
-    for n in range(step_graphs._MAX_KEPT + 2):
+    for n in range(step_graphs._MAX_KEPT):
         _check(gpu, cell_clip=1.0 + n)
-    assert len(kept.graphs) == step_graphs._MAX_KEPT
-    clips = [key[3] for key in kept.graphs]
-    assert [clip.memory for clip in clips] == [3.0 + n for n in range(step_graphs._MAX_KEPT)]
+    assert None not in _graphs(kept)
+    for clip in (1.0, 10.0, 11.0):
+        _check(gpu, cell_clip=clip)
+    assert _clips(kept) == [*[4.0 + n for n in range(step_graphs._MAX_KEPT - 3)], 1.0, 10.0, 11.0]
+
+
+def _clips(kept: Any) -> List[float]:
+    return [key[3].memory for key in kept.kinds]
+
+
+@needs_graphs
+def test_those_in_use_are_kept(gpu: Any, kept: Any) -> None:
+    _check(gpu)
+    ((key, kind),) = kept.kinds.items()
+    assert kept.take(key, gpu.device) is kind
+    for n in range(step_graphs._MAX_KEPT):
+        _check(gpu, cell_clip=1.0 + n)
+    assert kind.graphs is not None
+    assert _clips(kept) == [0.4, *[1.0 + n for n in range(step_graphs._MAX_KEPT)]]
+    kept.put_back(kind)
+    assert kind.graphs is None
+    assert _clips(kept) == [1.0 + n for n in range(step_graphs._MAX_KEPT)]
+
+
+@needs_graphs
+def test_few_are_kept_of_each_gpu(kept: Any) -> None:
+    with gpu_for_tests(2):
+        for n in range(step_graphs._MAX_KEPT):
+            lstms = _lstms(cell_clip=1.0 + n)
+            expected = _run(lstms, torch.device("cpu"))
+            for index in range(2):
+                assert_close(_run(lstms, torch.device("cuda", index)), expected)
+        assert len(kept.kinds) == 2 * step_graphs._MAX_KEPT and None not in _graphs(kept)
+
+
+@needs_graphs
+def test_precisions_of_products_are_apart(gpu: Any, kept: Any) -> None:
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_tf32
+    try:
+        for i, precision in enumerate((False, True, False)):
+            settings.allow_tf32 = precision
+            _check(gpu, tolerance=0.01)
+            assert len(kept.kinds) == min(i + 1, 2)
+        if hasattr(settings, "fp32_precision"):  # after which `allow_tf32` is refused
+            settings.fp32_precision = "ieee"
+            _check(gpu)
+    finally:
+        settings.allow_tf32 = before
+
+
+@needs_graphs
+def test_under_autocast(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are used without it, too."""
+    capture, has_autocast = step_graphs.StepGraphs._capture, []
+
+    def note(self: Any, size: int) -> Any:
+        has_autocast.append(torch.is_autocast_enabled())
+        return capture(self, size)
+
+    monkeypatch.setattr(step_graphs.StepGraphs, "_capture", note)
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert torch.is_autocast_enabled()
+        _run(_lstms(), gpu.device)
+    assert has_autocast and not any(has_autocast)
 
 
 def test_few_steps_go_without(gpu: Any, kept: Any) -> None:
     _check(gpu, [4, 4, 2])
-    assert not kept.graphs
+    assert not kept.kinds
 
 
-def test_within_another_capture(gpu: Any, kept: Any) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        (torch.cuda, "is_current_stream_capturing"),
+        (torch, "are_deterministic_algorithms_enabled"),
+    ],
+)
+def test_where_graphs_cannot_be(
+    function: Any, gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within another capture, and where the way that is faster must not decide."""
+    monkeypatch.setattr(*function, lambda: True)
+    _check(gpu)
+    assert not kept.kinds
+
+
+@needs_graphs
+def test_tensors_of_another_class(gpu: Any, kept: Any) -> None:
+    class Other(torch.Tensor):
+        pass
+
     lstms = [lstm.to(gpu.device) for lstm in _lstms()]
     inputs = [torch.randn(sum(SIZES), 7).to(gpu.device) for _ in lstms]
-    states = [lstm.zero_state(SIZES[0], inputs[0]) for lstm in lstms]
-    with torch.no_grad(), gpu.capturing():
-        run_in_step(lstms, inputs, SIZES, states)
-    assert not kept.graphs
+    zeros = [lstm.zero_state(SIZES[0], inputs[0]) for lstm in lstms]
+    states = [(output, memory.as_subclass(Other)) for output, memory in zeros]
+    with torch.no_grad():
+        run_in_step(lstms, inputs, SIZES, states)  # type: ignore[arg-type]
+    assert not kept.kinds
 
 
 @pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory."), TypeError("unexpected")])
@@ -190,7 +370,60 @@ def test_steps_that_cannot_be_captured(
     monkeypatch.setattr(step_graphs.StepGraphs, "_capture", refuse)
     _check(gpu)
     assert _graphs(kept) == [None]
+    monkeypatch.setattr(step_graphs.StepGraphs, "__init__", None)  # it is not called again
     _check(gpu)
+
+
+@needs_graphs
+@pytest.mark.parametrize("name", ["_capture", "__init__"])
+def test_too_little_memory_for_more(
+    name: str, gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise gpu.out_of_memory()
+
+    _check(gpu)
+    (graphs,) = _graphs(kept)
+    sizes = [40, *[17] * 8]
+    with monkeypatch.context() as patch:
+        patch.setattr(step_graphs.StepGraphs, name, refuse)
+        _check(gpu, sizes)
+    for each in (sizes, SIZES):
+        _check(gpu, each)
+        assert _graphs(kept) == [graphs]
+
+
+@needs_graphs
+def test_a_capture_for_another_number_fails(
+    gpu: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise gpu.out_of_memory()
+
+    _check(gpu)
+    monkeypatch.setattr(step_graphs.StepGraphs, "_capture", refuse)
+    _check(gpu, [3] * 8)
+    assert _graphs(kept) == [None]
+
+
+def test_a_failed_capture_is_waited_for(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step before it may still write to memory that is then freed."""
+    stream = type(torch.cuda.current_stream())
+    wait_stream, waits = stream.wait_stream, []
+
+    def wait(*streams: Any) -> None:
+        waits.append(streams)
+        wait_stream(*streams)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TypeError("unexpected keyword argument")
+
+    monkeypatch.setattr(stream, "wait_stream", wait)
+    graph = SimpleNamespace(capture_begin=refuse)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    _check(gpu)
+    (there, back) = waits
+    assert there[::-1] == back
 
 
 class TestTrial:
@@ -201,31 +434,54 @@ class TestTrial:
 
     @needs_graphs
     def test_slow_graphs_are_not_used(self, gpu: Any, kept: Any, monkeypatch: Any) -> None:
-        times = iter([0.0, 1.0, 1.0, 3.0] * 2)
-        monkeypatch.setattr(step_graphs.time, "perf_counter", lambda: next(times))
+        _set_times(monkeypatch, plain=1, graphed=2)
         _check(gpu)
         assert _graphs(kept) == [None]
 
     @needs_graphs
     def test_fast_graphs_are_used(self, gpu: Any, kept: Any, monkeypatch: Any) -> None:
-        times = iter([0.0, 2.0, 2.0, 3.0] * 2)
-        monkeypatch.setattr(step_graphs.time, "perf_counter", lambda: next(times))
+        _set_times(monkeypatch, plain=2, graphed=1)
         _check(gpu)
         assert _graphs(kept) != [None]
 
     @needs_graphs
-    def test_wrong_graphs_are_not_used(self, gpu: Any, kept: Any, monkeypatch: Any) -> None:
-        times = iter([0.0, 2.0, 2.0, 3.0] * 2)
-        monkeypatch.setattr(step_graphs.time, "perf_counter", lambda: next(times))
+    @pytest.mark.parametrize("first", [SIZES, [40] * 8])
+    def test_slow_for_many_sequences(
+        self, first: List[int], gpu: Any, kept: Any, monkeypatch: Any
+    ) -> None:
+        """And fast for few, whichever call is the first; each number is tried once."""
+        for sizes in (first, SIZES, [40] * 8):
+            is_large = sizes[0] > 16
+            _set_times(monkeypatch, plain=1 if is_large else 2, graphed=2 if is_large else 1)
+            _check(gpu, sizes)
+        (graphs,) = _graphs(kept)
+        assert graphs.n_sequences == 16
+        monkeypatch.setattr(step_graphs, "_are_faster", None)  # it is not called again
+        for sizes in ([33] * 8, [90] * 8, SIZES):
+            _check(gpu, sizes)
+        assert _graphs(kept) == [graphs]
+
+    @needs_graphs
+    @pytest.mark.parametrize("error, is_used", [(0.1, False), (1e-4, True)])
+    def test_numbers_are_compared(
+        self, error: float, is_used: bool, gpu: Any, kept: Any, monkeypatch: Any
+    ) -> None:
+        """Not to the last digits, which depend on the number of rows."""
+        _set_times(monkeypatch, plain=2, graphed=1)
         run = step_graphs.StepGraphs.run
 
         def run_wrongly(self: Any, from_inputs: Any, output: Any) -> None:
             run(self, from_inputs, output)
-            output[0, 0, 0] += 0.1
+            output[0, 0, 0] += error
 
         monkeypatch.setattr(step_graphs.StepGraphs, "run", run_wrongly)
-        _check(gpu)
-        assert _graphs(kept) == [None]
+        _check(gpu, tolerance=1e-3)
+        assert (_graphs(kept) != [None]) == is_used
+
+
+def _set_times(monkeypatch: Any, plain: float, graphed: float) -> None:
+    times = iter([0.0, plain, plain, plain + graphed] * 2)
+    monkeypatch.setattr(step_graphs, "time", SimpleNamespace(perf_counter=lambda: next(times)))
 
 
 def test_rounded_sizes() -> None:
