@@ -13,7 +13,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 # this size is used again rather than returned to the system.
 _CHUNK_BYTES = 8 * 2**20
 # On a GPU, where the number of operators counts.
-_GPU_CHUNK_BYTES = 256 * 2**20
+_GPU_CHUNK_BYTES = 64 * 2**20
 # Where inputs are repeated, for as many as would fit into this size. In chunks of fewer rows, or
 # with a larger share of distinct ones, it is not worth the search.
 _REPEATED_BYTES = 256 * 2**20
