@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
+from allennlp_elmo_plugin.files.whole_file import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
 from allennlp_elmo_plugin.plots.contextual_map import (
@@ -131,6 +132,7 @@ def curves_from_args(args: argparse.Namespace) -> None:
             f"--output {args.output}: the name says the format; it must end with "
             f"{', '.join(ENDINGS)}"
         )
+    check_whole_file(args.output)
     runs = [read_run(folder) for folder in args.runs]
     draw_curves(runs, args.output)
     print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}. Written to {args.output}")

@@ -8,8 +8,12 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
+from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
-from allennlp_elmo_plugin.models.sentence_probabilities import sentence_log_probabilities
+from allennlp_elmo_plugin.models.sentence_probabilities import (
+    perplexity_of,
+    sentence_log_probabilities,
+)
 from allennlp_elmo_plugin.plots.page import write_page
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -75,12 +79,18 @@ def measure_surprise(
                     totals[direction] -= of_sentence.sum().item()
                     # Not the sentence's end, and not its start.
                     of_words = of_sentence[:-1] if direction == "forward" else of_sentence[1:]
-                    bits[i].append((of_words / -math.log(2)).tolist())
+                    if not bool(of_sentence.isfinite().all()):
+                        raise ConfigurationError(
+                            f"{model.source}: gives {shown(' '.join(sentences[i]))!r} no finite "
+                            "probability; did its training diverge? Give another model"
+                        )
+                    # Not -0
+                    bits[i].append((of_words / -math.log(2)).abs().tolist())
             update(len(batch))
     n_predicted = sum(len(sentence) + 1 for sentence in sentences)
-    perplexities = {name: math.exp(total / n_predicted) for name, total in totals.items()}
+    perplexities = {name: perplexity_of(total / n_predicted) for name, total in totals.items()}
     if len(totals) > 1:
-        perplexities["both"] = math.exp(sum(totals.values()) / len(totals) / n_predicted)
+        perplexities["both"] = perplexity_of(sum(totals.values()) / len(totals) / n_predicted)
     unknown = [[word not in vocabulary for word in sentence] for sentence in sentences]
     return Surprise(list(totals), list(sentences), bits, unknown, perplexities)
 

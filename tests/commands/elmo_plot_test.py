@@ -100,6 +100,11 @@ def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         assert message in refused(capsys, "elmo-plot", *given)
     assert not list(Path().glob("a.*"))
+    # Before the work
+    for output, message in [("missing/a.html", "no such folder"), ("folder.html", "is a folder")]:
+        Path("folder.html").mkdir(exist_ok=True)
+        for given in (["map", "bank"], ["surprise", "no model"]):
+            assert message in refused(capsys, "elmo-plot", *given, "text.txt", "-o", output)
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     needed = "pip install 'allennlp_elmo_plugin[plot]'"
