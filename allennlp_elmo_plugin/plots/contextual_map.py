@@ -239,7 +239,7 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
             n_near_others = sum(counts[i][near] for i in range(n_groups) if i != group)
             ratio = ((n_near + 0.5) / (sizes[group] + 1)) / ((n_near_others + 0.5) / (n_others + 1))
             # How much surer than chance the word is of this group
-            if ratio > 1:
+            if n_near * n_others > n_near_others * sizes[group]:
                 scores[near] = math.log1p(n_near) * math.log(ratio)
         chosen = sorted(scores, key=lambda near: (-scores[near], near))[:_N_DESCRIBING]
         if n_groups == 1:
