@@ -37,6 +37,7 @@ from allennlp_elmo_plugin.plots.contextual_map import (
 from allennlp_elmo_plugin.plots.page import check_output
 from allennlp_elmo_plugin.plots.surprise import (
     MAX_SENTENCES,
+    counted,
     first_sentences,
     measure_surprise,
     write_surprise,
@@ -135,7 +136,7 @@ def curves_from_args(args: argparse.Namespace) -> None:
     check_whole_file(args.output)
     runs = [read_run(folder) for folder in args.runs]
     draw_curves(runs, args.output)
-    print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}. Written to {args.output}")
+    print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 
 
 def map_from_args(args: argparse.Namespace) -> None:
@@ -159,7 +160,7 @@ def map_from_args(args: argparse.Namespace) -> None:
     how_many = f"{len(found.places):,} occurrences"
     if found.n_found > len(found.places):
         how_many = f"{len(found.places):,} of {found.n_found:,} occurrences, drawn at random"
-    n_groups = f"{len(found.names)} group{'' if len(found.names) == 1 else 's'}"
+    n_groups = counted(len(found.names), "group")
     print(f"{args.word}: {how_many}; {n_groups}. Written to {args.output}")
 
 
@@ -177,9 +178,11 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     device = int_to_device(args.cuda_device)
     found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
     write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
-    first = f"the first {MAX_SENTENCES:,}" if is_cut else f"{len(found.sentences):,}"
+    what = f"the first {MAX_SENTENCES:,} sentences"
+    if not is_cut:
+        what = counted(len(found.sentences), "sentence")
     perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
-    print(f"{first} sentences, perplexity: {perplexities}. Written to {args.output}")
+    print(f"{what}, perplexity: {perplexities}. Written to {args.output}")
 
 
 def _need(package: str) -> None:

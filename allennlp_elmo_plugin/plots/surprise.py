@@ -114,13 +114,13 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
     of_directions = ", ".join(
         f"{name} {value:,.1f}" for name, value in found.perplexities.items() if name != "both"
     )
-    what = f"{text}: {len(found.sentences):,} sentences"
+    what = f"{text}: {counted(len(found.sentences), 'sentence')}"
     if is_cut:
         what = f"the first {len(found.sentences):,} sentences of {text}"
     title = f"How {model} is surprised by {text}"
     data = {
         "title": f"Perplexity {overall:,.1f} ({of_directions})",
-        "source": f"{model} on {what}, {n_words:,} words",
+        "source": f"{model} on {what}, {counted(n_words, 'word')}",
         "note": "The stronger the colour, the more surprising the word: its perplexity is 1 over "
         "the probability that the model gives it, forward after all words before it in its "
         "sentence, backward before all words after it; the mean is the geometric one. Underlined: "
@@ -137,6 +137,11 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
         ],
     }
     write_page(output, "surprise.html", title, data, None)
+
+
+def counted(number: int, name: str) -> str:
+    """Return a number of things."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def first_sentences(sentences: Iterable[List[str]]) -> List[List[str]]:
