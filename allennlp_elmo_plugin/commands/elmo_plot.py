@@ -135,6 +135,8 @@ def curves_from_args(args: argparse.Namespace) -> None:
         )
     check_whole_file(args.output)
     runs = [read_run(folder) for folder in args.runs]
+    if len({run.name for run in runs}) < len(runs):
+        runs = [run._replace(name=folder) for run, folder in zip(runs, args.runs)]
     draw_curves(runs, args.output)
     print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 

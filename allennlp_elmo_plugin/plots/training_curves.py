@@ -281,14 +281,15 @@ def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
         for step, tag, value in _events(path):
             name = tag.split("/")[0]
             if name in values:
+                batch = step - 1  # AllenNLP logs batch n as step n + 1.
                 if first is None:
-                    first = step
-                    for steps in values.values():  # A recovered run writes these again.
-                        for later in [each for each in steps if each >= first]:
-                            del steps[later]
-                last = step
+                    first = batch
+                    for batches in values.values():  # A recovered run writes these again.
+                        for later in [each for each in batches if each >= first]:
+                            del batches[later]
+                last = batch
                 if math.isfinite(value):
-                    values[name][step] = max(value, values[name].get(step, 0.0))
+                    values[name][batch] = max(value, values[name].get(batch, 0.0))
             elif tag == "train/loss" and step > 0:  # of an epoch, from 1
                 # Not all batches are logged.
                 estimate = last / step
@@ -296,8 +297,8 @@ def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
     if not n_batches:
         return {}
     curves = {
-        name: [(step / n_batches, value) for step, value in sorted(steps.items())]
-        for name, steps in values.items()
+        name: [(batch / n_batches, value) for batch, value in sorted(batches.items())]
+        for name, batches in values.items()
     }
     curves["gradient_norm"] = _positive(curves["gradient_norm"])
     return {name: curve for name, curve in curves.items() if curve}

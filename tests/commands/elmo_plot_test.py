@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,11 @@ def test_curves(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     printed = run(monkeypatch, capsys, "curves", "run", "run/", "--output", "curves.svg", "-q")
     assert printed == "2 runs. Written to curves.svg\n"
     assert Path("curves.svg").stat().st_size > 1000
+    for folder in ("a/small/run", "b/small/run"):
+        shutil.copytree("run", folder)
+    run(monkeypatch, capsys, "curves", "a/small/run", "b/small/run", "-o", "curves.svg", "-q")
+    text = Path("curves.svg").read_text(encoding="utf-8")
+    assert "a/small/run validation 40.0" in text and "b/small/run validation 40.0" in text
 
 
 def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -162,14 +162,14 @@ def test_what_tensorboard_logs(folder: Path, has_log: bool) -> None:
     for name, batches, rate, epoch in (("1", (20, 80, 100), 0.5, 1), ("2", (110, 130), 0.25, None)):
         writer = SummaryWriter(str(log), filename_suffix=name)
         for batch in batches:
-            writer.add_scalar("gradient_norm", 2.0 * rate, batch)
-            writer.add_scalar("learning_rate/frozen", 0.0, batch)
-            writer.add_scalar("learning_rate/weight", rate, batch)
+            writer.add_scalar("gradient_norm", 2.0 * rate, batch + 1)
+            writer.add_scalar("learning_rate/frozen", 0.0, batch + 1)
+            writer.add_scalar("learning_rate/weight", rate, batch + 1)
         if epoch:
             writer.add_scalar("train/loss", 3.0, epoch)
             # Of a process that was killed later than its last checkpoint.
-            writer.add_scalar("gradient_norm", 9.0, 110)
-            writer.add_scalar("gradient_norm", 9.0, 120)
+            writer.add_scalar("gradient_norm", 9.0, 111)
+            writer.add_scalar("gradient_norm", 9.0, 121)
         writer.close()
         time.sleep(1.1)  # The name of a file has the second.
     if not has_log:
