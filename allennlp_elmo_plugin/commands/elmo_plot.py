@@ -25,6 +25,7 @@ from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
+from allennlp_elmo_plugin.files.whole_file import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
 from allennlp_elmo_plugin.plots.contextual_map import (
@@ -36,6 +37,7 @@ from allennlp_elmo_plugin.plots.contextual_map import (
 from allennlp_elmo_plugin.plots.page import check_output
 from allennlp_elmo_plugin.plots.surprise import (
     MAX_SENTENCES,
+    counted,
     first_sentences,
     measure_surprise,
     write_surprise,
@@ -131,9 +133,12 @@ def curves_from_args(args: argparse.Namespace) -> None:
             f"--output {args.output}: the name says the format; it must end with "
             f"{', '.join(ENDINGS)}"
         )
+    check_whole_file(args.output)
     runs = [read_run(folder) for folder in args.runs]
+    if len({run.name for run in runs}) < len(runs):
+        runs = [run._replace(name=folder) for run, folder in zip(runs, args.runs)]
     draw_curves(runs, args.output)
-    print(f"{len(runs)} run{'' if len(runs) == 1 else 's'}. Written to {args.output}")
+    print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 
 
 def map_from_args(args: argparse.Namespace) -> None:
@@ -157,7 +162,7 @@ def map_from_args(args: argparse.Namespace) -> None:
     how_many = f"{len(found.places):,} occurrences"
     if found.n_found > len(found.places):
         how_many = f"{len(found.places):,} of {found.n_found:,} occurrences, drawn at random"
-    n_groups = f"{len(found.names)} group{'' if len(found.names) == 1 else 's'}"
+    n_groups = counted(len(found.names), "group")
     print(f"{args.word}: {how_many}; {n_groups}. Written to {args.output}")
 
 
@@ -175,9 +180,11 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     device = int_to_device(args.cuda_device)
     found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
     write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
-    first = f"the first {MAX_SENTENCES:,}" if is_cut else f"{len(found.sentences):,}"
+    what = f"the first {MAX_SENTENCES:,} sentences"
+    if not is_cut:
+        what = counted(len(found.sentences), "sentence")
     perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
-    print(f"{first} sentences, perplexity: {perplexities}. Written to {args.output}")
+    print(f"{what}, perplexity: {perplexities}. Written to {args.output}")
 
 
 def _need(package: str) -> None:

@@ -70,7 +70,7 @@ def sample_occurrences(
     """
     Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
     with the same result each time; and how many there are. Of sentences that are the same, one
-    counts.
+    is in the sample; only if all occurrences are, the number is exact.
     """
     if isinstance(sentences, str):
         check_sentences(sentences)

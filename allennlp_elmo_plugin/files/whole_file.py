@@ -47,14 +47,9 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     `Iterator[str]`
         The path to write to.
     """
+    check_whole_file(path)
     target = os.path.abspath(path)
     folder, name = os.path.split(target)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
-    if os.path.isdir(target) and not os.path.islink(target):
-        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
-    if is_special(target):
-        raise OSError(errno.EINVAL, "is a device or a pipe; give the name of a file", target)
     with Staging(Path(folder, f".{name}.partial"), target, wait) as staging:
         staging.clear()
         staged = str(staging.path / name)
@@ -62,6 +57,26 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
         sync(staged)
         os.replace(staged, target)
         sync_folder(folder)
+
+
+def check_whole_file(path: PathLike) -> None:
+    """
+    Check that `whole_file` can write a file of this name, before the work whose result it is.
+
+    # Raises
+
+    `OSError`
+    """
+    target = os.path.abspath(path)
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
+    if os.path.isdir(target) and not os.path.islink(target):
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
+    if is_special(target):
+        raise OSError(errno.EINVAL, "is a device or a pipe; give the name of a file", target)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot write into this folder", folder)
 
 
 class LateErrorFile(io.FileIO):

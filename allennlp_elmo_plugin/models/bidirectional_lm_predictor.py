@@ -15,7 +15,10 @@ from allennlp.predictors import Predictor
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.text_lines import split_words
-from allennlp_elmo_plugin.models.sentence_probabilities import sentence_log_probabilities
+from allennlp_elmo_plugin.models.sentence_probabilities import (
+    perplexity_of,
+    sentence_log_probabilities,
+)
 
 _LINES = (
     'each line is a sentence, {"sentence": "..."} or {"tokens": [...]}; with --predictor-args '
@@ -137,8 +140,8 @@ class BidirectionalLanguageModelPredictor(Predictor):
                 means.append(total / len(of_tokens))
                 output[f"{direction}_log_probabilities"] = of_tokens
                 output[f"{direction}_log_probability"] = total
-                output[f"{direction}_perplexity"] = _perplexity(means[-1])
-            output["perplexity"] = _perplexity(math.fsum(means) / len(means))
+                output[f"{direction}_perplexity"] = perplexity_of(-means[-1])
+            output["perplexity"] = perplexity_of(-math.fsum(means) / len(means))
             outputs.append(output)
         return outputs
 
@@ -150,13 +153,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
             "The instances of the dataset reader are windows of a text, not sentences: leave out "
             '--use-dataset-reader, and give sentences as lines {"sentence": "..."}'
         )
-
-
-def _perplexity(mean: float) -> float:
-    try:
-        return math.exp(-mean)
-    except OverflowError:
-        return math.inf
 
 
 def _tokens(inputs: JsonDict) -> List[str]:

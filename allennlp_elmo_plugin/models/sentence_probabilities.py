@@ -1,5 +1,6 @@
 """How likely the words of sentences are under a language model."""
 
+import math
 from typing import Dict, List, Mapping
 
 import torch
@@ -65,3 +66,11 @@ def sentence_log_probabilities(
         values = softmax.log_probabilities(hidden.flatten(0, 1), targets.flatten().to(device))
         found[direction] = values.view(targets.shape).cpu()  # (n_sentences, longest + 1)
     return found
+
+
+def perplexity_of(loss: float) -> float:
+    """Return the perplexity of a mean loss in nats: infinity where a float can't hold it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

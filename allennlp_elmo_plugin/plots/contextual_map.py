@@ -30,11 +30,14 @@ _N_FOR_TSNE = 10
 _PERPLEXITY = 30  # of t-SNE: about how many neighbours count
 _MOST_FOR_SILHOUETTE = 1000
 
+_DIGITS_OF_VECTORS = 5
+"""Vectors of length 1 that are the same in these digits differ by rounding."""
+
 _NEIGHBOURHOOD = 4
 """Words on each side of an occurrence that may describe its group."""
 
 _N_DESCRIBING = 3
-_SHORTEST = 3  # Shorter words say little about a meaning.
+_SHORTEST = 3  # bytes; shorter words say little about a meaning. A Chinese character has three.
 
 # Spreads of the vectors below this share of their length are rounding.
 _SAME = 1e-5
@@ -190,21 +193,21 @@ def _group(vectors: Array) -> Tuple[List[int], Optional[float]]:
     from sklearn.metrics import silhouette_score
 
     best: Tuple[Optional[float], Array] = (None, numpy.zeros(len(vectors), dtype=int))
-    most = min(_MOST_GROUPS, len(vectors) - 1, max(2, int(math.sqrt(len(vectors) / 2))))
+    # Of vectors that are the same, such as those of repeated contexts, KMeans makes one group.
+    n_different = len(numpy.unique(vectors.round(_DIGITS_OF_VECTORS), axis=0))
+    most = min(
+        _MOST_GROUPS, len(vectors) - 1, n_different, max(2, int(math.sqrt(len(vectors) / 2)))
+    )
+    sample = numpy.random.RandomState(0).permutation(len(vectors))[:_MOST_FOR_SILHOUETTE]
     with step_bar("grouping", max(0, most - 1), "numbers of groups") as update:
         for n_groups in range(2, most + 1):
             labels = KMeans(n_groups, n_init=10, random_state=0).fit(vectors).labels_
-            score = float(
-                silhouette_score(
-                    vectors,
-                    labels,
-                    sample_size=min(_MOST_FOR_SILHOUETTE, len(vectors)),
-                    random_state=0,
-                )
-            )
+            update(1)
+            if len(set(labels[sample])) < 2:  # of an outlier that isn't in the sample
+                continue
+            score = float(silhouette_score(vectors[sample], labels[sample]))
             if best[0] is None or score > best[0]:
                 best = score, labels
-            update(1)
     silhouette, labels = best
     order = numpy.argsort(-numpy.bincount(labels), kind="stable")
     ranks = {int(group): rank for rank, group in enumerate(order)}
@@ -222,7 +225,9 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
             {
                 each.casefold()
                 for each in near
-                if len(each) >= _SHORTEST and each.isalpha() and each != word
+                if len(each.encode(errors="replace")) >= _SHORTEST
+                and each[0].isalpha()
+                and each.casefold() != word.casefold()
             }
         )
     sizes = Counter(groups)
@@ -234,9 +239,13 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
             n_near_others = sum(counts[i][near] for i in range(n_groups) if i != group)
             ratio = ((n_near + 0.5) / (sizes[group] + 1)) / ((n_near_others + 0.5) / (n_others + 1))
             # How much surer than chance the word is of this group
-            scores[near] = math.log1p(n_near) * math.log(ratio)
+            if n_near * n_others > n_near_others * sizes[group]:
+                scores[near] = math.log1p(n_near) * math.log(ratio)
         chosen = sorted(scores, key=lambda near: (-scores[near], near))[:_N_DESCRIBING]
-        names.append(f"near {', '.join(chosen)}" if chosen and n_groups > 1 else "all")
+        if n_groups == 1:
+            names.append("all")
+        else:
+            names.append(f"near {', '.join(chosen)}" if chosen else f"group {group + 1}")
     return names
 
 

@@ -8,16 +8,17 @@ from typing import Any, Optional
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
 
 _PLACEHOLDER = re.compile(r"@@(\w+)@@")
 _ENDINGS = (".html", ".htm")
 
 
 def check_output(output: str) -> None:
-    """Check that the name of an output is that of a page."""
+    """Check that an output has the name of a page, and can be written."""
     if not output.lower().endswith(_ENDINGS):
         raise ConfigurationError(f"--output {output}: is a page; give a name that ends with .html")
+    check_whole_file(output)
 
 
 def write_page(output: str, template: str, title: str, data: Any, script: Optional[str]) -> None:

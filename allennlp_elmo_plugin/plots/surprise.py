@@ -8,8 +8,12 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
+from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
-from allennlp_elmo_plugin.models.sentence_probabilities import sentence_log_probabilities
+from allennlp_elmo_plugin.models.sentence_probabilities import (
+    perplexity_of,
+    sentence_log_probabilities,
+)
 from allennlp_elmo_plugin.plots.page import write_page
 from allennlp_elmo_plugin.progress import step_bar
 
@@ -75,12 +79,18 @@ def measure_surprise(
                     totals[direction] -= of_sentence.sum().item()
                     # Not the sentence's end, and not its start.
                     of_words = of_sentence[:-1] if direction == "forward" else of_sentence[1:]
-                    bits[i].append((of_words / -math.log(2)).tolist())
+                    if not bool(of_sentence.isfinite().all()):
+                        raise ConfigurationError(
+                            f"{model.source}: gives {shown(' '.join(sentences[i]))!r} no finite "
+                            "probability; did its training diverge? Give another model"
+                        )
+                    # Not -0
+                    bits[i].append((of_words / -math.log(2)).abs().tolist())
             update(len(batch))
     n_predicted = sum(len(sentence) + 1 for sentence in sentences)
-    perplexities = {name: math.exp(total / n_predicted) for name, total in totals.items()}
+    perplexities = {name: perplexity_of(total / n_predicted) for name, total in totals.items()}
     if len(totals) > 1:
-        perplexities["both"] = math.exp(sum(totals.values()) / len(totals) / n_predicted)
+        perplexities["both"] = perplexity_of(sum(totals.values()) / len(totals) / n_predicted)
     unknown = [[word not in vocabulary for word in sentence] for sentence in sentences]
     return Surprise(list(totals), list(sentences), bits, unknown, perplexities)
 
@@ -104,13 +114,13 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
     of_directions = ", ".join(
         f"{name} {value:,.1f}" for name, value in found.perplexities.items() if name != "both"
     )
-    what = f"{text}: {len(found.sentences):,} sentences"
+    what = f"{text}: {counted(len(found.sentences), 'sentence')}"
     if is_cut:
         what = f"the first {len(found.sentences):,} sentences of {text}"
     title = f"How {model} is surprised by {text}"
     data = {
         "title": f"Perplexity {overall:,.1f} ({of_directions})",
-        "source": f"{model} on {what}, {n_words:,} words",
+        "source": f"{model} on {what}, {counted(n_words, 'word')}",
         "note": "The stronger the colour, the more surprising the word: its perplexity is 1 over "
         "the probability that the model gives it, forward after all words before it in its "
         "sentence, backward before all words after it; the mean is the geometric one. Underlined: "
@@ -127,6 +137,11 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
         ],
     }
     write_page(output, "surprise.html", title, data, None)
+
+
+def counted(number: int, name: str) -> str:
+    """Return a number of things."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def first_sentences(sentences: Iterable[List[str]]) -> List[List[str]]:

@@ -4,14 +4,18 @@ The curves of training runs: what their folders have, and a figure of it.
 
 import json
 import math
+import os
 import re
 import struct
+from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.models.sentence_probabilities import perplexity_of
 
 ENDINGS = (".svg", ".png", ".pdf")
 
@@ -22,10 +26,17 @@ _PERPLEXITIES = ("perplexity", "forward_perplexity", "backward_perplexity")
 # or, where the length of the text is not known yet,
 #   epoch 1/3: 233it [03:54,  1.13it/s, 2,538 words/s, perplexity: 322.0, ...]
 _BAR = re.compile(
-    r" - tqdm - epoch (?P<epoch>\d+)/\d+: (?:.*?\| )?(?P<done>\d+)(?:/(?P<total>\d+)|it) "
+    r"(?P<time>\d+-\d\d-\d\d \d\d:\d\d:\d\d),\d+ - INFO - tqdm - epoch (?P<epoch>\d+)/\d+: "
+    r"(?:.*?\| )?(?P<done>\d+)(?:/(?P<total>\d+)|it) "
     r"\[(?P<elapsed>[\d:]+)[<,].*?, (?P<rate>[\d,]+) words/s, (?P<metrics>.*)\]"
 )
 _METRIC = re.compile(r"(\w+): ([\d.]+)")
+
+_LOGS = ("out.log", "out_worker0.log")
+"""Of a run with one process, and of the first of several."""
+
+_SAME_PROCESS = 2
+"""By how many seconds the starts of a process differ that are computed from lines of its bar."""
 
 _MOST_POINTS = 200
 """Of a run's curve within its epochs."""
@@ -63,6 +74,7 @@ class Run(NamedTuple):
     # Parameters
 
     name : `str`
+        The end of its path.
     curves : `Dict[str, Curve]`
         `training_perplexity`, `validation_perplexity`, `words_per_second`, `learning_rate`,
         `gradient_norm` and the perplexities of the directions, `training_forward_perplexity` and so
@@ -82,6 +94,8 @@ class _Point(NamedTuple):
     total: int
     seconds: float
     """Since the process began with this epoch."""
+    start: float
+    """The time at which it did, in seconds."""
     rate: float
     """Words/s since then."""
     metrics: Dict[str, float]
@@ -95,47 +109,64 @@ def read_run(folder: str) -> Run:
 
     # Raises
 
-    `ConfigurationError` if it isn't a folder, or has no perplexity of a language model.
+    `ConfigurationError` if it isn't a folder, has no perplexity of a language model, or has a file
+    that can't be read.
     """
     path = Path(folder)
     if not path.is_dir():
         raise ConfigurationError(f"{folder}: there is no such folder; give that of a training run")
-    points = _read_log(path / "out.log")
+    points = _points([_read_log(path / name) for name in _LOGS])
     curves = _curves_of_log(points)
     for name, curve in _read_metrics(path).items():
         # Within the epochs there are more points of training.
         if name not in curves:
             curves[name] = curve
+    curves = {name: drawn for name, curve in curves.items() if (drawn := _positive(curve))}
     if not any(name.endswith("perplexity") for name in curves):
         raise ConfigurationError(
             f"{folder}: is not the folder of a language model's training that has begun: there is "
-            "no perplexity in metrics_epoch_0.json or out.log"
+            "no finite perplexity in metrics_epoch_N.json or out.log"
         )
     n_batches = max((point.total for point in points), default=0)
     curves.update(_read_events(path / "log" / "train", n_batches))
-    return Run("/".join(path.parts[-2:]) or path.resolve().name, curves)
+    return Run(path.as_posix() if len(path.parts) < 3 else "/".join(path.parts[-2:]), curves)
+
+
+def _positive(curve: Curve) -> Curve:
+    """Return the points that a logarithmic axis can have."""
+    return [(x, y) for x, y in curve if 0 < y < math.inf]
 
 
 def _read_metrics(folder: Path) -> Dict[str, Curve]:
     curves: Dict[str, Curve] = {}
     for path in folder.glob("metrics_epoch_*.json"):
-        epoch = int(path.stem.split("_")[-1])
-        metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
-        for part in ("training", "validation"):
-            for perplexity in _PERPLEXITIES:
-                name = f"{part}_{perplexity}"
-                if name in metrics:
-                    # That of training is the mean of the epoch.
-                    x = epoch + (0.5 if part == "training" else 1)
-                    curves.setdefault(name, []).append((x, metrics[name]))
-                initial = metrics.get(f"initial_{name}")  # of fine-tuning
-                if epoch == 0 and initial is not None:
-                    curves.setdefault(name, []).append((0, initial))
+        match = re.fullmatch(r"metrics_epoch_(\d+)", path.stem)
+        if not match:
+            continue
+        epoch = int(match[1])
+        try:
+            # With NaN, as AllenNLP writes it
+            metrics = json.loads(path.read_text(encoding="utf-8"))
+            for part in ("training", "validation"):
+                for perplexity in _PERPLEXITIES:
+                    name = f"{part}_{perplexity}"
+                    if name in metrics:
+                        # That of training is the mean of the epoch.
+                        x = epoch + (0.5 if part == "training" else 1)
+                        curves.setdefault(name, []).append((x, float(metrics[name])))
+                    initial = metrics.get(f"initial_{name}")  # of fine-tuning
+                    if epoch == 0 and initial is not None:
+                        curves.setdefault(name, []).append((0, float(initial)))
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise ConfigurationError(
+                f"{path}: is not a file of metrics as training writes it ({error}). If a run is "
+                "writing it, repeat the command; otherwise move it elsewhere to draw the rest"
+            ) from error
     return {name: sorted(curve) for name, curve in curves.items()}
 
 
 def _read_log(path: Path) -> List[_Point]:
-    """Return the points of the run in order, without those that a recovered run has repeated."""
+    """Return the lines of training's bar that have batches."""
     points: List[_Point] = []
     if not path.is_file():
         return points
@@ -148,14 +179,29 @@ def _read_log(path: Path) -> List[_Point]:
             for part in found["elapsed"].split(":"):
                 seconds = 60 * seconds + int(part)
             metrics = {name: float(value) for name, value in _METRIC.findall(found["metrics"])}
+            time = datetime.strptime(found["time"], "%Y-%m-%d %H:%M:%S") - datetime(1970, 1, 1)
             point = _Point(
                 int(found["epoch"]) - 1,
                 int(found["done"]),
                 int(found["total"] or 0),
                 seconds,
+                time.total_seconds() - seconds,
                 float(found["rate"].replace(",", "")),
                 {name: metrics[name] for name in _PERPLEXITIES if metrics.get(name, 0) > 0},
             )
+            if point.done:
+                points.append(point)
+    return points
+
+
+def _points(logs: Sequence[List[_Point]]) -> List[_Point]:
+    """
+    Return the points of the run in order, without those that a recovered run has repeated. It may
+    have recovered with another number of processes, which have another log.
+    """
+    points: List[_Point] = []
+    for log in sorted(filter(None, logs), key=lambda log: log[0].start):
+        for point in log:
             while points and points[-1][:2] >= point[:2]:
                 points.pop()
             points.append(point)
@@ -170,35 +216,50 @@ def _curves_of_log(points: Sequence[_Point]) -> Dict[str, Curve]:
     far.
     """
     curves: Dict[str, Curve] = {}
-    if not points:
-        return curves
-    first, last = points[0], points[-1]
-    span = last.epoch + last.done / last.total - first.epoch
-    before = _Point(-1, 0, 1, 0.0, 0.0, {})
-    for i, point in enumerate(points):
-        if point.epoch != before.epoch:
-            before = _Point(point.epoch, 0, point.total, 0.0, 0.0, {})
+    for before, point in _pairs(points):
         n_batches = point.done - before.done
-        ends = i + 1 == len(points) or points[i + 1].epoch != point.epoch
-        if n_batches <= 0 or (n_batches / point.total < span / _MOST_POINTS and not ends):
-            continue
         x = point.epoch + (before.done + point.done) / 2 / point.total
         for name, value in point.metrics.items():
             loss = point.done * math.log(value)
             if before.done and name in before.metrics:
                 loss -= before.done * math.log(before.metrics[name])
-                perplexity = math.exp(loss / n_batches)
+                perplexity = perplexity_of(loss / n_batches)
             else:
                 perplexity = value
             curves.setdefault(f"training_{name}", []).append((x, perplexity))
         rate = point.rate
         seconds = point.seconds - before.seconds
-        if seconds > 0:  # not after a recovery
+        # A process that has recovered counts its own words and seconds.
+        if seconds > 0 and abs(point.start - before.start) <= _SAME_PROCESS:
             rate = (point.rate * point.seconds - before.rate * before.seconds) / seconds
         if rate > 0:
             curves.setdefault("words_per_second", []).append((x, rate))
-        before = point
     return curves
+
+
+def _pairs(points: Sequence[_Point]) -> Iterator[Tuple[_Point, _Point]]:
+    """
+    Yield the beginning and the end of each part of an epoch that is a point of the curves. A short
+    rest at the end of an epoch belongs to the part before it, since a few batches say little.
+    """
+    if not points:
+        return
+    first, last = points[0], points[-1]
+    span = last.epoch + last.done / last.total - first.epoch
+    for epoch, group in groupby(points, key=lambda point: point.epoch):
+        bounds: List[_Point] = []
+        for point in group:
+            if not bounds:
+                bounds.append(_Point(epoch, 0, point.total, 0.0, point.start, 0.0, {}))
+            if point.done - bounds[-1].done >= point.total * span / _MOST_POINTS:
+                bounds.append(point)
+        if bounds[-1] is not point:
+            bounds.append(point)
+        if len(bounds) > 2:
+            rest, part = (bounds[i].done - bounds[i - 1].done for i in (-1, -2))
+            if rest < part / 2:
+                del bounds[-2]
+        yield from zip(bounds, bounds[1:])
 
 
 def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
@@ -220,38 +281,50 @@ def _read_events(folder: Path, n_batches: float) -> Dict[str, Curve]:
         for step, tag, value in _events(path):
             name = tag.split("/")[0]
             if name in values:
+                batch = step - 1  # AllenNLP logs batch n as step n + 1.
                 if first is None:
-                    first = step
-                    for steps in values.values():  # A recovered run writes these again.
-                        for later in [each for each in steps if each >= first]:
-                            del steps[later]
-                last = step
+                    first = batch
+                    for batches in values.values():  # A recovered run writes these again.
+                        for later in [each for each in batches if each >= first]:
+                            del batches[later]
+                last = batch
                 if math.isfinite(value):
-                    values[name][step] = max(value, values[name].get(step, 0.0))
-            elif tag == "train/loss":  # of an epoch, from 1; of batches not all are logged
+                    values[name][batch] = max(value, values[name].get(batch, 0.0))
+            elif tag == "train/loss" and step > 0:  # of an epoch, from 1
+                # Not all batches are logged.
                 estimate = last / step
     n_batches = n_batches or estimate
     if not n_batches:
         return {}
-    return {
-        name: [(step / n_batches, value) for step, value in sorted(steps.items())]
-        for name, steps in values.items()
-        if steps
+    curves = {
+        name: [(batch / n_batches, value) for batch, value in sorted(batches.items())]
+        for name, batches in values.items()
     }
+    curves["gradient_norm"] = _positive(curves["gradient_norm"])
+    return {name: curve for name, curve in curves.items() if curve}
 
 
 def _events(path: Path) -> Iterator[Tuple[int, str, float]]:
     """Yield step, name and value of each scalar."""
+    from google.protobuf.message import DecodeError
     from tensorboardX.proto.event_pb2 import Event
 
+    size = os.path.getsize(path)
     with open(path, "rb") as file:
         # A record is its length, a checksum of that, the event, and a checksum of that.
         while len(header := file.read(12)) == 12:
             (length,) = struct.unpack("<Q", header[:8])
-            content = file.read(length)
-            if len(content) < length or len(file.read(4)) < 4:
+            if file.tell() + length + 4 > size:
                 return  # cut off by a kill
-            event = Event.FromString(content)
+            content = file.read(length)
+            file.read(4)
+            try:
+                event = Event.FromString(content)
+            except DecodeError:
+                raise ConfigurationError(
+                    f"{path}: is damaged before byte {file.tell():,}; move it elsewhere to draw "
+                    "the rest"
+                ) from None
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     yield event.step, value.tag, value.simple_value
@@ -274,7 +347,7 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
             is_wide = number == 0 or (number == len(panels) - 1 and column == 0)
             place = grid[row, :] if is_wide else grid[row, column]
             _draw_panel(figure.add_subplot(place), panel, runs, end)
-        figure.suptitle(_title(runs), x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+        figure.suptitle(_plain(_title(runs)), x=0.01, ha="left", fontsize=11.5, fontweight="bold")
         with whole_file(output) as staged:
             metadata = {"Date": None} if output.lower().endswith(".svg") else None
             figure.savefig(staged, transparent=True, dpi=160, metadata=metadata)
@@ -332,6 +405,11 @@ def _title(runs: Sequence[Run]) -> str:
     return ("Best: " if len(runs) > 1 else "") + min(best)[1]
 
 
+def _plain(text: str) -> str:
+    """Return text in which matplotlib finds no formulas."""
+    return text.replace("$", r"\$")
+
+
 def _epochs(x: float) -> str:
     return f"{x:g} epoch{'' if x == 1 else 's'}"
 
@@ -347,7 +425,7 @@ def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> No
     for number, run in enumerate(runs):
         color = _COLORS[number % len(_COLORS)]
         for name, (label, kind) in panel.curves.items():
-            curve = [point for point in run.curves.get(name, []) if math.isfinite(point[1])]
+            curve = run.curves.get(name)
             if not curve:
                 continue
             x, y = zip(*curve)
@@ -393,7 +471,7 @@ def _label_ends(axes: Any, labels: Sequence[Tuple[float, str, str]]) -> None:
         height: Optional[float] = to_axes.transform((0, value))[1]
         heights.append(max(float(height or 0), heights[-1] + gap if heights else 0))
         axes.annotate(
-            text,
+            _plain(text),
             (1, heights[-1]),
             (5, 0),
             xycoords="axes fraction",

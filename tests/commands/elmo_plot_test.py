@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,11 @@ def test_curves(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     printed = run(monkeypatch, capsys, "curves", "run", "run/", "--output", "curves.svg", "-q")
     assert printed == "2 runs. Written to curves.svg\n"
     assert Path("curves.svg").stat().st_size > 1000
+    for folder in ("a/small/run", "b/small/run"):
+        shutil.copytree("run", folder)
+    run(monkeypatch, capsys, "curves", "a/small/run", "b/small/run", "-o", "curves.svg", "-q")
+    text = Path("curves.svg").read_text(encoding="utf-8")
+    assert "a/small/run validation 40.0" in text and "b/small/run validation 40.0" in text
 
 
 def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -77,6 +83,10 @@ def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
             r"Written to surprise.html\n",
             printed,
         )
+    Path("short.txt").write_text("bank\n", encoding="utf-8")
+    printed = run(monkeypatch, capsys, "surprise", "run", "short.txt", "-o", "short.html", "-q")
+    assert printed.startswith("1 sentence, perplexity: forward")
+    assert "short.txt: 1 sentence, 1 word" in Path("short.html").read_text(encoding="utf-8")
     Path("blank.txt").write_text("\n \n", encoding="utf-8")
     message = refused(capsys, "elmo-plot", "surprise", "run", "blank.txt", "-o", "a.html", "-q")
     assert "blank.txt: has no words" in message
@@ -100,6 +110,11 @@ def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         assert message in refused(capsys, "elmo-plot", *given)
     assert not list(Path().glob("a.*"))
+    # Before the work
+    for output, message in [("missing/a.html", "no such folder"), ("folder.html", "is a folder")]:
+        Path("folder.html").mkdir(exist_ok=True)
+        for given in (["map", "bank"], ["surprise", "no model"]):
+            assert message in refused(capsys, "elmo-plot", *given, "text.txt", "-o", output)
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     needed = "pip install 'allennlp_elmo_plugin[plot]'"

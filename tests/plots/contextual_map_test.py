@@ -1,12 +1,13 @@
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import numpy as np
 import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.plots.contextual_map import make_map, write_map
+from allennlp_elmo_plugin.embedding.occurrences import Place
+from allennlp_elmo_plugin.plots.contextual_map import _describe, _group, make_map, write_map
 from tests.plots.conftest import Open
 from tests.support.testing import write_random_elmo
 
@@ -83,6 +84,38 @@ def test_groups_are_named_by_their_neighbours(embedder: ElmoEmbedder) -> None:
     assert found.groups in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
     assert {name.split()[1] for name in found.names} == {"river", "money"}
     assert found.silhouette is not None and found.silhouette > 0.3
+
+
+@pytest.mark.parametrize(
+    "word,near", [("岸", ("河", "银")), ("किनारे", ("नदी", "पैसा")), ("Bank", ("river", "money"))]
+)
+def test_names_in_other_scripts(embedder: ElmoEmbedder, word: str, near: Tuple[str, str]) -> None:
+    text = [f"{i} {each} {word} {each} bank {i}".split() for each in near for i in "1234"]
+    names = make_map(embedder, word, text).names
+    assert {name.split()[1] for name in names} == set(near)
+    if word == "Bank":
+        assert set(names) == {"near river", "near money"}  # not near itself
+
+
+def test_a_group_without_a_typical_word_has_a_number() -> None:
+    places = [Place(words.split(), 0, 0) for words in ["bank the river"] * 4 + ["bank the ,"] * 3]
+    assert _describe("bank", places, [0] * 4 + [1] * 3) == ["near river", "group 2"]
+
+
+def test_vectors_that_are_the_same_are_one_group() -> None:
+    assert _group(np.ones((10, 4), "float32")) == ([0] * 10, None)
+    vectors = np.ones((10, 4), "float32")
+    vectors[:4, 0] = 0
+    groups, silhouette = _group(vectors)
+    assert groups == [1] * 4 + [0] * 6 and silhouette == pytest.approx(1)
+
+
+def test_an_outlier_outside_of_the_sample_for_the_silhouette() -> None:
+    vectors = np.random.RandomState(0).randn(1500, 2).astype("float32") / 1000
+    for i in range(10):
+        each = vectors.copy()
+        each[i] = 100
+        assert len(_group(each)[0]) == 1500
 
 
 def test_labels_are_groups(embedder: ElmoEmbedder) -> None:
@@ -183,6 +216,30 @@ def test_search_finds_sentences_with_a_word(path: Path, open_page: Open, scheme:
     assert highlighted() == 5
     page.fill("#search", "")
     assert highlighted() == 10 and page.locator("#found li").count() == 0
+
+
+def test_many_labels_differ_in_colour_or_shape(
+    embedder: ElmoEmbedder, tmp_path: Path, open_page: Open
+) -> None:
+    text = [f"{i} the bank {i}".split() for i in range(20)]
+    found = make_map(embedder, "bank", text, label_of=lambda i: f"label {i}")
+    write_map(found, str(tmp_path / "labels.html"), "a text", "a model")
+    signs = open_page(tmp_path / "labels.html").locator("#legend li span:first-child")
+    assert len({(each.inner_text(), each.get_attribute("style")) for each in signs.all()}) == 20
+
+
+def test_text_from_right_to_left(embedder: ElmoEmbedder, tmp_path: Path, open_page: Open) -> None:
+    text = [f"ישב על הגדה {i} .".split() for i in range(3)]
+    write_map(make_map(embedder, "הגדה", text), str(tmp_path / "a.html"), "a text", "a model")
+    page = open_page(tmp_path / "a.html")
+    page.wait_for_selector(".point")
+    page.fill("#search", "על")
+    item = page.locator("#found li >> nth=0")
+    assert item.evaluate("each => getComputedStyle(each).direction") == "rtl"
+    page.mouse.move(*points_of(page)[0])
+    page.wait_for_timeout(80)
+    mark = page.locator("#tip mark").locator("..")
+    assert mark.evaluate("each => getComputedStyle(each).direction") == "rtl"
 
 
 def test_text_is_shown_not_run(path: Path, open_page: Open) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
@@ -40,6 +41,21 @@ def test_a_model_without_softmax(tmp_path: Path) -> None:
     _, model = make(OPTIONS["characters"], tmp_path)
     pretrained = PretrainedLanguageModel("tiny", model.options, None, model.bilm, None)
     with pytest.raises(ConfigurationError, match="tiny: has no softmax.*model.tar.gz"):
+        measure_surprise(pretrained, TEXT)
+
+
+def test_a_model_without_finite_numbers(tmp_path: Path) -> None:
+    _, model = make(OPTIONS["characters"], tmp_path)
+    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    with torch.no_grad():
+        model.softmax.bias[0] = 1e5
+    found = measure_surprise(pretrained, TEXT)
+    assert found.perplexities["both"] == math.inf
+    write_surprise(found, str(tmp_path / "a.html"), "a text", "a model", is_cut=False)
+    with torch.no_grad():
+        model.softmax.bias[0] = math.nan
+    with pytest.raises(ConfigurationError, match="it: gives '.*' no finite probability"):
         measure_surprise(pretrained, TEXT)
 
 
@@ -111,6 +127,19 @@ def test_text_can_be_read_on_the_strongest_colour(path: Path, open_page: Open) -
         mixed = [alpha * hot + (1 - alpha) * cold for hot, cold in zip((213, 96, 28), back)]
         low, high = sorted((luminance(mixed), luminance(ink)))
         assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def test_text_from_right_to_left(tmp_path: Path, open_page: Open) -> None:
+    sentences = ["ישב על הגדה .".split(), ["left"]]
+    found = Surprise(
+        ["forward"], sentences, [[[1.0] * 4], [[1.0]]], [[False] * 4, [True]], {"f": 2}
+    )
+    write_surprise(found, str(tmp_path / "a.html"), "a text", "a model", is_cut=False)
+    first, second = open_page(tmp_path / "a.html").locator("#text p").all()
+    directions = [
+        each.evaluate("each => getComputedStyle(each).direction") for each in (first, second)
+    ]
+    assert directions == ["rtl", "ltr"]
 
 
 def test_a_long_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

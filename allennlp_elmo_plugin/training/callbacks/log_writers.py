@@ -182,7 +182,9 @@ class _EventFile:
         self._add(step, summary=scalar(name, value))
 
     def add_histogram(self, name: str, values: numpy.ndarray, step: int) -> None:
-        self._add(step, summary=histogram(name, values, _BINS))
+        values = values[numpy.isfinite(values)]
+        if values.size:  # of none, tensorboardX makes an error
+            self._add(step, summary=histogram(name, values, _BINS))
 
     def _add(self, step: int, **content: Any) -> None:
         self._events.write_event(Event(wall_time=time.time(), step=step, **content))

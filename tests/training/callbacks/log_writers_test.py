@@ -1,5 +1,6 @@
 """The curves of TensorBoard and Weights & Biases, in runs that are killed and recovered."""
 
+import math
 import shutil
 import sys
 import types
@@ -7,10 +8,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+import numpy
 import pytest
 from allennlp.training.callbacks import TrainerCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from allennlp_elmo_plugin.training.callbacks.log_writers import _EventFile
 from tests.support.training_runs import (
     losses,
     metrics,
@@ -182,3 +185,12 @@ def test_wandb(data: Path, tmp_path: Path, wandb: Any, monkeypatch: pytest.Monke
             for name in SPEED:
                 values.pop(name, None)
     assert found == expected
+
+
+def test_a_histogram_of_a_model_that_diverged(tmp_path: Path) -> None:
+    events = _EventFile(str(tmp_path), None)
+    for step, values in enumerate(([1.0, math.nan, 2.0], [math.inf, math.nan], [])):
+        events.add_histogram("values", numpy.array(values), step)
+    events.close()
+    (found,) = EventAccumulator(str(tmp_path)).Reload().Histograms("values")
+    assert found.step == 0 and found.histogram_value.num == 2 and found.histogram_value.sum == 3
