@@ -176,20 +176,6 @@ def test_a_retained_graph_gives_the_same_gradient_again():
         assert torch.equal(grad, grad_again)
 
 
-def test_input_gates_of_few_different_numbers_of_rows():
-    sizes = set()
-
-    def product(rows):
-        sizes.add(len(rows))
-        return rows.repeat(1, 4)
-
-    for n in range(100, 140):
-        inputs = torch.randn(n, 3)
-        steps = list(input_gates_module.input_gates(inputs, product, 3, [n - 20, 20]))
-        assert torch.equal(torch.cat(steps), inputs.repeat(1, 4))
-    assert len(sizes) <= 6
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("projection_dim", [4, 6])
 def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection_dim):
