@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Unio
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import is_distributed
 from allennlp.data.data_loaders import DataLoader, MultiProcessDataLoader
 from allennlp.data.data_loaders.data_loader import TensorDict
 from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
@@ -52,8 +53,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         Make an epoch this many batches instead of a pass; the next epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 to read in another process, while this one trains.
-    start_method : `str`, optional (default = `"fork"`)
-        How to start that process.
+    start_method : `Optional[str]`, optional (default = `None`)
+        How to start that process. Default: "fork", and "spawn" in distributed training, where a
+        fork can hang: a thread of torch.distributed may hold one of Python's locks (CPython <
+        3.12).
     cuda_device : `Optional[Union[int, str, torch.device]]`, optional (default = `None`)
         Set by the trainer.
     """
@@ -65,7 +68,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         *,
         batches_per_epoch: Optional[int] = None,
         num_workers: int = 0,
-        start_method: str = "fork",
+        start_method: Optional[str] = None,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):
@@ -86,7 +89,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             batches_per_epoch=batches_per_epoch,  # type: ignore[arg-type]
             num_workers=num_workers,
             max_instances_in_memory=_BATCHES_IN_MEMORY * reader.batch_size,
-            start_method=start_method,
+            start_method=start_method or ("spawn" if is_distributed() else "fork"),
             cuda_device=cuda_device,
             quiet=True,  # Its bar would show instances, beside the trainer's of batches.
         )

@@ -19,6 +19,7 @@ from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDa
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import check_window_order
 from tests.support.corpora import LINES, write_corpus
+from tests.support.process_group import run_processes
 
 WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
 
@@ -159,6 +160,15 @@ def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
     assert len(list(itertools.islice(batches, n_batches))) == n_batches
     with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
         next(batches)
+
+
+def start_method(rank, *arguments):
+    return loader(*arguments, num_workers=1).start_method
+
+
+def test_worker_of_distributed_training_is_spawned(corpus, vocab, tmp_path):
+    assert run_processes(1, tmp_path, start_method, corpus, vocab) == ["spawn"]
+    assert start_method(0, corpus, vocab) == "fork"
 
 
 def test_worker_ends_with_a_killed_process(corpus, vocab):
