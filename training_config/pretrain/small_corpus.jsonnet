@@ -3,7 +3,8 @@
 // across its line ends.
 //
 // Reproduces: nothing published.
-// Expected, hardware and time: not measured yet.
+// Expected: a test perplexity of 89.6 forward and 89.3 backward on WikiText-2 (33,278 words, `<eos>`
+// counted, docs/results.md). Hardware: one thread of a CPU with AVX-512. Time: 4.1 hours, 1.6 GB.
 // Sources: dropout, Gal and Ghahramani 2016; dropout of recurrent weights, Merity et al. 2018.
 //
 // `num_steps_per_epoch`, for the learning rate, is that of WikiText-2: words and line ends of the
