@@ -1,5 +1,5 @@
-// Sentiment of whole reviews, small: BiLSTM, pooled, on the first 200 words of a text. For
-// `allennlp elmo-benchmark`; docs/results.md has its scores.
+// Sentiment of whole reviews, small: BiLSTM, pooled. It is trained on the first 200 words of each
+// text and tested on whole texts. For `allennlp elmo-benchmark`; docs/results.md has its scores.
 local small = import 'small.libsonnet';
 local hidden = 100;
 
@@ -10,6 +10,7 @@ small.data {
     max_sequence_length: 200,
     token_indexers: { tokens: small.indexers.tokens },
   },
+  validation_dataset_reader: self.dataset_reader { max_sequence_length: null },
   model: {
     type: 'basic_classifier',
     text_field_embedder: { token_embedders: { tokens: small.embedders.tokens } },
