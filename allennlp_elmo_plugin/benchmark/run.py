@@ -32,7 +32,7 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         A whole configuration, with `test_data_path`.
     folder : `Path`
         A new folder for what AllenNLP writes during training.
-    vectors : `Dict[Tuple[str, ...], Dict[bytes, torch.Tensor]]`
+    vectors : `VectorsOfModels`
         See `keep_vectors`.
 
     # Returns
