@@ -30,10 +30,11 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
     """
     Return a row for each task, over the seeds that all its models have been trained with: `task`,
     `score_name`, `allennlp_metric`, `paper_delta`, for each model `mean`, `std` (of a sample; null
-    for one seed), `seeds`, `allennlp_mean`, `seconds` and `epochs` (means); `layer_weights` of
-    ELMo; `machines`; and `deltas`, what ELMo adds to each of the others: `mean`, `standard_error`
-    (the root of the sum of the squared standard errors of both means; null for one seed) and
-    `beyond_two_standard_errors`. `delta` is the mean of the first.
+    for one seed), `seeds`, `allennlp_mean`, `seconds` and `epochs` (means) and `not_stopped_early`
+    (the number of runs that ended at the last epoch); `layer_weights` of ELMo; `machines`; and
+    `deltas`, what ELMo adds to each of the others: `mean`, `standard_error` (the root of the sum of
+    the squared standard errors of both means; null for one seed) and `beyond_two_standard_errors`.
+    `delta` is the mean of the first.
     """
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
@@ -50,7 +51,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
         machines: Dict[str, None] = {}
         for model in models:
             results = [run for run in runs[name, model] if run["seed"] in seeds]
-            # Runs of earlier versions don't say where they were made.
+            # Runs of earlier versions don't say where they were made, nor how they ended.
             machines.update(dict.fromkeys(run["machine"] for run in results if "machine" in run))
             scores = [result["score"] for result in results]
             row[model] = {
@@ -61,6 +62,9 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
                 * mean(result["allennlp_metrics"][task.allennlp_metric] for result in results),
                 "seconds": mean(result["seconds"] for result in results),
                 "epochs": mean(result["epochs"] for result in results),
+                "not_stopped_early": sum(
+                    not result.get("stopped_early", True) for result in results
+                ),
                 "trained_parameters": results[0]["trained_parameters"],
             }
         mixes = zip(*(result["layer_weights"] for result in results))  # of ELMo
@@ -110,6 +114,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     machines = list(dict.fromkeys(machine for row in rows for machine in row["machines"]))
     if machines:
         lines += ["", "Machine: " + "; or ".join(machines) + "."]
+    lines += _not_stopped_early(rows)
     different = [
         row
         for row in rows
@@ -133,6 +138,24 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
             ]
             lines.append(_line([row["task"], row["allennlp_metric"], *scores]))
     return "\n".join(lines) + "\n"
+
+
+def _not_stopped_early(rows: List[Dict[str, Any]]) -> List[str]:
+    """Return the lines that name the runs that more epochs may change."""
+    found: List[str] = []
+    for row in rows:
+        for model, name in MODELS.items():
+            n_runs = row[model]["not_stopped_early"] if model in row else 0
+            if n_runs:
+                unit = "" if found else " run" if n_runs == 1 else " runs"
+                found.append(f"{n_runs}{unit} of {row['task']} {name}")
+    if not found:
+        return []
+    return [
+        "",
+        "Trained to the last epoch, not until the validation score had stopped getting better: "
+        f"{', '.join(found)}. More epochs (`trainer.num_epochs`) may change their scores.",
+    ]
 
 
 def _line(cells: List[str]) -> str:

@@ -32,7 +32,7 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         A whole configuration, with `test_data_path`.
     folder : `Path`
         A new folder for what AllenNLP writes during training.
-    vectors : `Dict[Tuple[str, ...], Dict[bytes, torch.Tensor]]`
+    vectors : `VectorsOfModels`
         See `keep_vectors`.
 
     # Returns
@@ -40,17 +40,18 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
     `Dict[str, Any]`
         `score`, `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation
         metric after each epoch, in percent), `layer_weights` (of each scalar mix, after the
-        softmax) and `gamma`, `epochs`, `trained_parameters`, `seconds`, `machine`.
+        softmax) and `gamma`, `epochs`, `stopped_early` (the validation metric had stopped getting
+        better, rather than the epochs had run out), `trained_parameters`, `seconds`, `machine`.
     """
     start = time.monotonic()
     prepare_environment(params)
-    loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
+    loop: Any = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
     model: Model = loop.model
     keep_vectors(model, vectors, folder)
     replace_evalb(model)
     loop.run()  # leaves the best weights in the model
-    loader: Any = loop.evaluation_data_loader
-    metrics = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)(model, loader)
+    evaluator = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)
+    metrics = evaluator(model, loop.evaluation_data_loader)
     metrics = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
     scores = {
         name[len(PREFIX) :]: value for name, value in metrics.items() if name.startswith(PREFIX)
@@ -74,6 +75,7 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         ],
         "gamma": [mix.gamma.item() for mix in mixes],
         "epochs": len(curve),
+        "stopped_early": loop.trainer._metric_tracker.should_stop_early(),
         "trained_parameters": sum(
             parameter.numel() for parameter in model.parameters() if parameter.requires_grad
         ),

@@ -75,7 +75,8 @@ def run(
     `Dict[str, Any]`
         `n_train` and `n_test` (examples, the latter by group: see `groups_of`), `n_labels`,
         `baseline` (accuracy in percent by group; `null` for an empty group) and `layers`, a list:
-        each with `name`, `layer`, `direction` and `accuracy` by group.
+        each with `name`, `layer`, `direction`, `accuracy` by group and `n_stopped`, the number of
+        its regressions that have not converged.
     """
     examples = [example for sentence in train for example in sentence.examples]
     n_labels = len({example.label for example in examples})
@@ -137,8 +138,9 @@ def run(
                 "layer": each.layer,
                 "direction": each.direction,
                 "accuracy": accuracy,
+                "n_stopped": probe.n_stopped,
             }
-            for each, accuracy in zip(probed, accuracies[1:])
+            for each, probe, accuracy in zip(probed, probes, accuracies[1:])
         ],
     }
 

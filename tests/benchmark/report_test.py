@@ -81,6 +81,22 @@ def test_a_small_delta() -> None:
     assert "| +2.00 ± 1.41 |" in markdown(summarize(runs))
 
 
+def test_runs_that_ended_at_the_last_epoch_are_named() -> None:
+    runs = _runs([])
+    for run, stopped_early in zip(runs["ner_x", "baseline"], (True, False)):
+        run["stopped_early"] = stopped_early
+    # Runs of earlier versions, here those with ELMo, don't say.
+    (row,) = summarize(runs)
+    assert (row["baseline"]["not_stopped_early"], row["elmo"]["not_stopped_early"]) == (1, 0)
+    assert "Trained to the last epoch" in markdown([row])
+    assert ": 1 run of ner_x baseline. " in markdown([row])
+    for run in runs["ner_x", "elmo"]:
+        run["stopped_early"] = False
+    assert ": 1 run of ner_x baseline, 2 of ner_x + ELMo. " in markdown(summarize(runs))
+    runs["ner_x", "baseline"][1]["stopped_early"] = True
+    assert ": 2 runs of ner_x + ELMo. " in markdown(summarize(runs))
+
+
 @pytest.mark.parametrize(
     "layer_weights, layers", [([[0.25, 0.75]], True), ([[0.2, 0.8], [0.3, 0.7]], True), ([], False)]
 )

@@ -99,6 +99,8 @@ def test_command(
         assert len(weights) == 3 and sum(weights) == pytest.approx(1)
         assert max(weights) > min(weights)  # they have been trained
         assert not results["baseline"][0]["layer_weights"]
+    assert "Trained to the last epoch" in printed
+    assert "2 runs of ner_made baseline, 2 of ner_made + ELMo, 2 of sst5 baseline" in printed
     pytest.importorskip("matplotlib")
     for name in ("scores", "curves", "layer_weights"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
@@ -121,6 +123,19 @@ def test_every_kind(task: str, elmo: str, data: Path, tmp_path: Path) -> None:
         ours = result["allennlp_metrics"][TASKS[task].allennlp_metric]
         if task != "coref":
             assert result["score"] == pytest.approx(100 * ours, abs=0.01)
+
+
+def test_the_weights_of_the_best_epoch_are_tested(elmo: str, data: Path, tmp_path: Path) -> None:
+    # So quick that it soon gets worse; validation and test data are the same here.
+    changes = {"trainer.num_epochs": 30, "trainer.patience": 1, "trainer.optimizer.lr": 0.05}
+    out = tmp_path / "out"
+    table = benchmark(["ner"], elmo, data, out, seeds=1, overrides=json.dumps(changes))
+    assert "Trained to the last epoch" not in table
+    for model in ("baseline", "elmo"):
+        result = _read(out / "runs" / "ner_made" / f"{model}-1.json")
+        assert result["curve"][-1] < max(result["curve"])
+        assert result["score"] == pytest.approx(max(result["curve"]))
+        assert result["epochs"] < 30 and result["stopped_early"]
 
 
 def test_goes_on_after_a_kill(

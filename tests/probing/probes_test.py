@@ -2,7 +2,9 @@ import math
 from typing import Any, List, Tuple
 
 import numpy as np
+import pytest
 
+from allennlp_elmo_plugin.probing import probes
 from allennlp_elmo_plugin.probing.labelled_text import Example
 from allennlp_elmo_plugin.probing.probes import (
     LinearProbe,
@@ -134,3 +136,19 @@ def test_linear_senses() -> None:
     test = [Example(0, key, "") for key in "aabbccdd"]
     last = baseline.predict(test[-1])
     assert probe.predict(queries, test) == ["x", "y", "y", "x", "x", "x", last, last]
+
+
+def test_regressions_that_have_not_converged_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, examples = _linear_data()
+    # Two keys with several labels, and one with one.
+    examples = [
+        Example(0, "kl"[i % 2], each.label) if i else Example(0, "m", "a")
+        for i, each in enumerate(examples)
+    ]
+    baseline = MostFrequentLabel(examples)
+    kinds = (LinearProbe, LinearSenses, NearestSense)
+    found = [kind(vectors, examples, baseline).n_stopped for kind in kinds]
+    assert found == [0, 0, 0]
+    monkeypatch.setattr(probes, "_MAX_STEPS", 3)
+    found = [kind(vectors, examples, baseline).n_stopped for kind in kinds]
+    assert found == [1, 2, 0]
