@@ -7,7 +7,6 @@ generator.
 
 import json
 import math
-from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import pytest
