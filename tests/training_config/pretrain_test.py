@@ -127,6 +127,25 @@ def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, corpu
     assert rates[-1] <= 0.1 * peak < rates[-9]
 
 
+def test_more_epochs_have_a_learning_rate(config: Config, corpus: Path) -> None:
+    """Those of a run that ended with a learning rate of zero."""
+    folder = corpus.parent / "model"
+    changes = {
+        "trainer.num_epochs": 1,
+        "trainer.learning_rate_scheduler.warmup_steps": 4,
+        "trainer.callbacks": ["record_learning_rates"],
+    }
+    train_model(config("small_corpus", changes), str(folder))
+    n_steps = len(RecordLearningRates.rates)
+    assert RecordLearningRates.rates[-1] == 0
+    more = config("small_corpus", {**changes, "trainer.num_epochs": 2})
+    more.to_file(str(folder / "config.json"))
+    train_model(more, str(folder), recover=True)
+    n_left = range(n_steps - 1, -1, -1)
+    expected = [0.002 * n / (2 * n_steps - 4) for n in n_left]
+    assert RecordLearningRates.rates == pytest.approx(expected)
+
+
 def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:
     folder = repository_root / "training_config" / "pretrain"
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
