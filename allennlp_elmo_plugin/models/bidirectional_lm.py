@@ -85,7 +85,8 @@ class BidirectionalLanguageModel(Model):
         Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
     recurrent_dropout : `float`, optional (default = `0.0`)
         The share of the weights between an LSTM's output and its next gates that a window is
-        computed without (DropConnect, Merity et al. 2018).
+        computed without (DropConnect, Merity et al. 2018). Layers that need no gradient, or whose
+        submodules were replaced, have none.
     state_reset : `float`, optional (default = `0.0`)
         The probability of a row to start a window of training from zero rather than from its
         carried state. Where no row ever does, as in bilm-tf, a model can end up in states that it

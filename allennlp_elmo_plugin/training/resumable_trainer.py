@@ -235,7 +235,13 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._distributed:
             self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
+        # The end of the schedule, which the run may have passed if it gets more epochs now.
+        scheduler: Any = self._learning_rate_scheduler
+        ends = {name: getattr(scheduler, name, None) for name in ("total_steps", "num_epochs")}
         super()._maybe_restore_checkpoint()
+        for name, end in ends.items():
+            if end is not None:
+                setattr(scheduler, name, end)
         if not self._progress.recovered:
             if self._distributed:
                 self._check_text()

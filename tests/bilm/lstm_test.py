@@ -191,6 +191,25 @@ def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection
         assert torch.equal(grad, grad_again)
 
 
+def test_gradient_in_bfloat16_is_near():
+    """With a state from before, and recurrent dropout."""
+    torch.manual_seed(1)
+    lstm = ProjectedLstm(24, 40, 16)
+    packing = PackedBatch(LENGTHS, TIMESTEPS)
+    state = tuple(2 * part for part in make_state(lstm, torch.float))
+    inputs = torch.randn(packing.n_tokens, 24, requires_grad=True)
+    results = []
+    for lstm.precision in ("float32", "bfloat16"):
+        torch.manual_seed(2)
+        outputs, (_, memory) = lstm(inputs, packing, state, recurrent_dropout=0.5)
+        grads = torch.autograd.grad(outputs.square().sum(), [inputs, *lstm.parameters()])
+        # Each gate by itself.
+        parts = [part for grad in grads[1:] for part in grad.chunk(4)]
+        results.append([outputs.detach(), memory, *grads[0].split(packing.batch_sizes), *parts])
+    for exact, near in zip(*results):
+        assert 0 < (near - exact).norm() < 0.02 * exact.norm()
+
+
 @pytest.mark.parametrize("clip", ["cell_clip", "proj_clip"])
 def test_what_is_clipped_in_bfloat16_has_no_gradient(clip):
     # In bfloat16, 0.7 is 0.69921875: a value at the clip is kept as one below it.

@@ -11,6 +11,7 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
+from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training.early_checks import check_early
@@ -54,6 +55,20 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Config = Callable[..., Params]
 
 
+@TrainerCallback.register("record_learning_rates")
+class RecordLearningRates(TrainerCallback):
+    """Keeps the learning rates of all training steps of the last run."""
+
+    rates: List[float] = []
+
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
+        RecordLearningRates.rates = []
+
+    def on_batch(self, trainer: Any, *args: Any, is_training: bool, **kwargs: Any) -> None:
+        if is_training:
+            RecordLearningRates.rates.append(trainer.optimizer.param_groups[0]["lr"])
+
+
 @pytest.fixture
 def config(corpus: Path, repository_root: Path) -> Config:
     """Reads a configuration with its sizes, and what else is given, overridden."""
@@ -94,6 +109,41 @@ def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus:
     evaluated = evaluate_from_archive(folder / "model.tar.gz", str(corpus / "validation.txt"))
     for key in ("perplexity", "forward_perplexity", "backward_perplexity"):
         assert evaluated[key] == pytest.approx(metrics[f"best_validation_{key}"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["small_corpus", "tiny", "english"])
+def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, corpus: Path) -> None:
+    """Whatever the size of the text and the number of epochs."""
+    changes = {
+        "trainer.num_epochs": 3,
+        "trainer.learning_rate_scheduler.warmup_steps": 4,
+        "trainer.callbacks": ["record_learning_rates"],
+    }
+    train_model(config(name, changes), str(corpus.parent / "model"))
+    rates = RecordLearningRates.rates
+    peak = max(rates)
+    assert peak == rates[3] == 0.002
+    # The batches of shuffled sentences are counted before they are shuffled.
+    assert rates[-1] <= 0.1 * peak < rates[-9]
+
+
+def test_more_epochs_have_a_learning_rate(config: Config, corpus: Path) -> None:
+    """Those of a run that ended with a learning rate of zero."""
+    folder = corpus.parent / "model"
+    changes = {
+        "trainer.num_epochs": 1,
+        "trainer.learning_rate_scheduler.warmup_steps": 4,
+        "trainer.callbacks": ["record_learning_rates"],
+    }
+    train_model(config("small_corpus", changes), str(folder))
+    n_steps = len(RecordLearningRates.rates)
+    assert RecordLearningRates.rates[-1] == 0
+    more = config("small_corpus", {**changes, "trainer.num_epochs": 2})
+    more.to_file(str(folder / "config.json"))
+    train_model(more, str(folder), recover=True)
+    n_left = range(n_steps - 1, -1, -1)
+    expected = [0.002 * n / (2 * n_steps - 4) for n in n_left]
+    assert RecordLearningRates.rates == pytest.approx(expected)
 
 
 def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:

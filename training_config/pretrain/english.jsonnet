@@ -4,28 +4,17 @@
 // Reproduces: the sizes of the published "small" model; the optimizer is Adam.
 // Expected, hardware and time: not measured yet.
 // Source: scripts/pretraining_text.py --reviews makes its text.
-//
-// `num_steps_per_epoch`, for the learning rate, is that of this text: words and line ends, divided by
-// 128 * 20.
 local pretrain = import 'pretrain.libsonnet';
-
-local num_epochs = 3;
-local num_steps_per_epoch = 8312;
 
 pretrain.config(
   options=pretrain.options(lstm_dim=1024, projection_dim=128, n_highway=1),
   num_samples=8192,
-  num_epochs=num_epochs,
+  num_epochs=3,
 ) + {
   validation_dataset_reader+: { batch_size: 32 },
   model+: { precision: 'bfloat16', state_reset: 0.05 },
   trainer+: {
     optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: {
-      type: 'linear_with_warmup',
-      warmup_steps: 500,
-      num_epochs: num_epochs,
-      num_steps_per_epoch: num_steps_per_epoch,
-    },
+    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 500 },
   },
 }

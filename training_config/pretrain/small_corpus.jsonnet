@@ -6,13 +6,7 @@
 // Expected: a test perplexity of 89.6 forward and 89.3 backward on WikiText-2 (33,278 words, `<eos>`
 // counted, docs/results.md). Hardware: one thread of a CPU with AVX-512. Time: 4.1 hours, 1.6 GB.
 // Sources: dropout, Gal and Ghahramani 2016; dropout of recurrent weights, Merity et al. 2018.
-//
-// `num_steps_per_epoch`, for the learning rate, is that of WikiText-2: words and line ends of the
-// text, divided by 64 * 35.
 local pretrain = import 'pretrain.libsonnet';
-
-local num_epochs = 20;
-local num_steps_per_epoch = 932;
 
 pretrain.config(
   options=pretrain.options(lstm_dim=1024, projection_dim=256, n_highway=1) {
@@ -22,7 +16,7 @@ pretrain.config(
   num_samples=4096,
   batch_size=64,
   num_steps=35,
-  num_epochs=num_epochs,
+  num_epochs=20,
 ) + {
   dataset_reader+: { shuffle_sentences: false, contiguous: true },
   validation_dataset_reader+: { batch_size: 16, contiguous: true },
@@ -34,11 +28,6 @@ pretrain.config(
   },
   trainer+: {
     optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: {
-      type: 'linear_with_warmup',
-      warmup_steps: 400,
-      num_epochs: num_epochs,
-      num_steps_per_epoch: num_steps_per_epoch,
-    },
+    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 400 },
   },
 }
