@@ -96,6 +96,17 @@ def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus:
         assert evaluated[key] == pytest.approx(metrics[f"best_validation_{key}"], rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["small_corpus", "tiny"])
+def test_the_learning_rate_falls_to_the_end_of_any_text(
+    name: str, config: Config, corpus: Path
+) -> None:
+    changes = {"trainer.learning_rate_scheduler.warmup_steps": 1}
+    train_model(config(name, changes), str(corpus.parent / "model"))
+    first, *_, last = RecordLosses.learning_rates
+    assert first == 0.002
+    assert last < 0.1 * first
+
+
 def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:
     folder = repository_root / "training_config" / "pretrain"
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])

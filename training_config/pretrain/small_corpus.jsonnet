@@ -6,12 +6,12 @@
 // Expected, hardware and time: not measured yet.
 // Sources: dropout, Gal and Ghahramani 2016; dropout of recurrent weights, Merity et al. 2018.
 //
-// `num_steps_per_epoch`, for the learning rate, is that of WikiText-2: words and line ends of the
-// text, divided by 64 * 35.
+// The learning rate rises for `warmup_steps` batches, then falls to 0 at the end of the last epoch,
+// whatever the size of the text. The progress bar shows the batches of an epoch, 932 of WikiText-2:
+// words and line ends of the text, divided by 64 * 35. If all epochs together have fewer than 4,000,
+// set fewer rows and a tenth of the batches, for instance
+//   -o '{"dataset_reader.batch_size": 16, "trainer.learning_rate_scheduler.warmup_steps": 100}'
 local pretrain = import 'pretrain.libsonnet';
-
-local num_epochs = 20;
-local num_steps_per_epoch = 932;
 
 pretrain.config(
   options=pretrain.options(lstm_dim=1024, projection_dim=256, n_highway=1) {
@@ -21,7 +21,7 @@ pretrain.config(
   num_samples=4096,
   batch_size=64,
   num_steps=35,
-  num_epochs=num_epochs,
+  num_epochs=20,
 ) + {
   dataset_reader+: { shuffle_sentences: false, contiguous: true },
   validation_dataset_reader+: { batch_size: 16, contiguous: true },
@@ -33,11 +33,6 @@ pretrain.config(
   },
   trainer+: {
     optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: {
-      type: 'linear_with_warmup',
-      warmup_steps: 400,
-      num_epochs: num_epochs,
-      num_steps_per_epoch: num_steps_per_epoch,
-    },
+    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 400 },
   },
 }

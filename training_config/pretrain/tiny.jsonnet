@@ -8,25 +8,17 @@
 // Source: scripts/pretraining_text.py makes its text.
 local pretrain = import 'pretrain.libsonnet';
 
-local num_epochs = 3;
-local num_steps_per_epoch = 5709;
-
 pretrain.config(
   options=pretrain.options(lstm_dim=512, projection_dim=128, n_highway=1) {
     char_cnn+: { filters: [[1, 32], [2, 32], [3, 64], [4, 96], [5, 96]] },
   },
   num_samples=2048,
-  num_epochs=num_epochs,
+  num_epochs=3,
 ) + {
   validation_dataset_reader+: { batch_size: 32 },
   model+: { precision: 'bfloat16', state_reset: 0.05 },
   trainer+: {
     optimizer: { type: 'dense_sparse_adam', lr: 0.002 },
-    learning_rate_scheduler: {
-      type: 'linear_with_warmup',
-      warmup_steps: 300,
-      num_epochs: num_epochs,
-      num_steps_per_epoch: num_steps_per_epoch,
-    },
+    learning_rate_scheduler: { type: 'linear_with_warmup', warmup_steps: 300 },
   },
 }
