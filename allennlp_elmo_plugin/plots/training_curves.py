@@ -474,7 +474,7 @@ def _label_ends(axes: Any, labels: Sequence[Tuple[float, str, str]]) -> None:
         own = float(to_axes.transform((0, value))[1] or 0)
         heights.append(max(own, heights[-1] + gap if heights else 0))
     for number, height in enumerate(reversed(heights), 1):
-        heights[-number] = min(height, 1 - gap * (number - 1))
+        heights[-number] = min(height, 1 - gap * (number - 0.5))
     for (_, text, color), height in zip(sorted(labels), heights):
         axes.annotate(
             _plain(text),

@@ -201,7 +201,9 @@ def test_figures(folder: Path, ending: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_texts_are_not_over_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_are_not_over_the_title_nor_ticks_over_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figures = pytest.importorskip("matplotlib.figure")
     metrics = {"validation_perplexity": 400.0}
     for epoch, value in enumerate((500.0, 300.0)):
@@ -226,10 +228,12 @@ def test_texts_are_not_over_each_other(folder: Path, monkeypatch: pytest.MonkeyP
     draw_curves([first, second], str(folder / "curves.png"))
     drawn[0].canvas.draw()
     for axes in drawn[0].axes:
-        for group in (axes.get_xticklabels(), [axes.title, *axes.texts]):
-            boxes = [text.get_window_extent() for text in group if text.get_text()]
-            for index, box in enumerate(boxes):
-                assert not any(map(box.overlaps, boxes[index + 1 :])), [*map(str, group)]
+        texts = axes.findobj(pytest.importorskip("matplotlib.text").Text)
+        (title,) = (text for text in texts if text.get_text() == axes.get_title("left"))
+        boxes = [text.get_window_extent() for text in (title, *axes.texts)]
+        assert not any(map(boxes[0].overlaps, boxes[1:]))
+        ticks = [text.get_window_extent() for text in axes.get_xticklabels()]
+        assert not any(map(type(ticks[0]).overlaps, ticks, ticks[1:]))
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:
