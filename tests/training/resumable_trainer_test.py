@@ -54,7 +54,12 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "dataset_reader.contiguous": True,
         "validation_dataset_reader.contiguous": True,
         "trainer.optimizer": {"type": "dense_sparse_adam", "lr": 0.01},
-        "trainer.learning_rate_scheduler": {"type": "linear_with_warmup", "warmup_steps": 10},
+        "trainer.learning_rate_scheduler": {
+            "type": "linear_with_warmup",
+            "warmup_steps": 10,
+            "num_epochs": 2,
+            "num_steps_per_epoch": 60,
+        },
     },
 }
 
