@@ -220,9 +220,9 @@ def test_labels_are_not_over_the_title_nor_ticks_over_each_other(
     )
     drawn = []
 
-    def keep(figure: Any, path: Path, **_: Any) -> None:
+    def keep(figure: Any, path: str, **_: Any) -> None:
         drawn.append(figure)
-        path.touch()
+        Path(path).touch()
 
     monkeypatch.setattr(figures.Figure, "savefig", keep)
     draw_curves([first, second], str(folder / "curves.png"))
