@@ -295,6 +295,10 @@ class TestWhatIsNotClear:
         shutil.copy(folder / "a.hdf5", folder / "b.hdf5")
         with pytest.raises(ConfigurationError, match="has a.hdf5, b.hdf5, so it is not clear"):
             ElmoEmbedder(str(folder))
+        (folder / "a_options.json").rename(folder / "options.json")
+        with pytest.raises(ConfigurationError, match="that are meant weights.hdf5 or model.hdf5$"):
+            ElmoEmbedder(str(folder))
+        (folder / "options.json").rename(folder / "a_options.json")
         # The one of the options' name, or of the usual one, is meant.
         shutil.copy(folder / "a.hdf5", folder / "a_weights.hdf5")
         assert ElmoFiles.find(str(folder)).weight_file == str(folder / "a_weights.hdf5")
@@ -328,15 +332,24 @@ class TestWhatIsNotClear:
     def test_what_is_no_model(self, published: Path, tmp_path: Path, capsys: Any) -> None:
         folder = tmp_path / "m"
         folder.mkdir()
-        for name in ("encoder.pkl", "token_embedder.pkl", "config.json.txt", "char.dic"):
+        for name in ("encoder.pkl", "token_embedder.pkl", "config.json", "char.dic"):
             (folder / name).write_bytes(b"x")
         path = zipped(folder, tmp_path / "136.zip")
-        with pytest.raises(ConfigurationError, match="136.zip: is a model of ELMoForManyLangs"):
-            ElmoEmbedder(str(path))
-        (folder / "encoder.pkl").unlink()
+        for model in (path, folder):
+            with pytest.raises(
+                ConfigurationError, match=f"{model}: is a model of ELMoForManyLangs"
+            ):
+                ElmoEmbedder(str(model))
+        for name in ("encoder.pkl", "config.json"):
+            (folder / name).unlink()
+        (folder / "OPTIONS.JSON").write_bytes(b"{}")
         zipped(folder, path)
-        with pytest.raises(ConfigurationError, match="136.zip is not the archive of a model"):
+        with pytest.raises(
+            ConfigurationError,
+            match="136.zip is not the archive .* it has OPTIONS.JSON, char.dic, token_embedder.pkl",
+        ):
             ElmoEmbedder(str(path))
+        (folder / "OPTIONS.JSON").unlink()
         (folder / "options.json").write_text("{}", encoding="utf-8")
         zipped(folder, path)
         with pytest.raises(

@@ -108,10 +108,11 @@ def check_encoding(files: Sequence[Path]) -> None:
 
 def undecodable(file: Path, number: int, error: UnicodeDecodeError) -> ConfigurationError:
     """Return the error for a line that is not UTF-8."""
-    return ConfigurationError(
-        f"{not_utf8(str(file), number, error)}, or read such bytes as U+FFFD (encoding_errors "
-        '"replace" in a configuration, --encoding-errors replace on the command line)'
+    alternative = (
+        ', or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
+        "--encoding-errors replace on the command line)"
     )
+    return ConfigurationError(not_utf8(str(file), number, error, alternative))
 
 
 class SentenceStream:

@@ -21,7 +21,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Callable, Iterator, List, Set
+from typing import IO, Any, Callable, Iterable, Iterator, List, Set
 
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
@@ -42,6 +42,8 @@ from allennlp_elmo_plugin.progress import step_bar
 _MAX_MEMBERS = 10_000
 _MAX_HEADER_BYTES = 2**20
 _CHUNK_BYTES = 2**20
+_SHOWN_NAMES = 8
+"""How many names of files an error quotes."""
 
 # The errors of `gzip`, `tarfile` and `zipfile` for damaged files; the last two for encryption and
 # for methods of compression that Python lacks.
@@ -141,6 +143,7 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
     raises.
     """
     if os.path.isdir(path):
+        _check_kind(os.listdir(path), source)
         yield Path(path)
         return
     if not os.path.isfile(path):
@@ -154,6 +157,7 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
         return is_model_file(name)
 
     with unpacked_files(path, source, is_wanted) as unpacked:
+        _check_kind(names, source)
         folder = _folder_of_the_model(unpacked, source, names)
         with errors_that_name(source, unpacked):
             yield folder
@@ -181,15 +185,25 @@ def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
             f"{source}: has several models, in the folders {', '.join(map(shown, folders))}; "
             "unpack it, and give the folder of one"
         )
-    if names >= _OTHER_KIND:
-        raise ValueError(
-            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
-            "be read; choose one whose archive has an options.json"
-        )
+    listed = [shown(name) for name in sorted(names) if not name.startswith(".")]
+    if len(listed) > _SHOWN_NAMES:
+        listed[_SHOWN_NAMES:] = ["..."]
     raise ValueError(
         f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
-        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE} or {NLPL_WEIGHT_FILE}"
+        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE} or {NLPL_WEIGHT_FILE}; it "
+        f"has {', '.join(listed) or 'no files'}"
     )
+
+
+def _check_kind(names: Iterable[str], source: str) -> None:
+    """
+    Refuse the files of a model of ELMoForManyLangs, whose config.json is not that of AllenNLP.
+    """
+    if _OTHER_KIND.issubset(names):
+        raise ValueError(
+            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
+            f"be read; choose one that has an {OPTIONS_FILE}"
+        )
 
 
 @contextmanager

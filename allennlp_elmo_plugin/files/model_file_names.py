@@ -23,8 +23,9 @@ CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
 
 WHOLE_MODELS = (
-    f"the folder or archive of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the {ARCHIVE_FILE} or "
-    f"the folder of a training run, or a checkpoint of bilm-tf with {OPTIONS_FILE}"
+    f"the folder or archive (.zip, .tar.gz) of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the "
+    f"{ARCHIVE_FILE} or the folder of a training run, or a checkpoint of bilm-tf with "
+    f"{OPTIONS_FILE}"
 )
 """For errors about something else."""
 
@@ -109,7 +110,8 @@ def name_beside(name: str) -> Optional[str]:
 def _weight_names(folder: Path) -> List[str]:
     options = _names(folder, f"*{OPTIONS_FILE}")
     of_options = [name[: -len(OPTIONS_FILE)] + WEIGHT_FILE for name in options]
-    return [*(of_options if len(options) == 1 else []), WEIGHT_FILE, NLPL_WEIGHT_FILE]
+    names = [*(of_options if len(options) == 1 else []), WEIGHT_FILE, NLPL_WEIGHT_FILE]
+    return list(dict.fromkeys(names))
 
 
 def find_vocabulary_file(folder: Path) -> Optional[Path]:

@@ -21,7 +21,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 STANDARD_INPUT = "-"
 
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
 _READ_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 
@@ -159,8 +159,16 @@ class TextLines:
         )
 
 
-def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
-    """Return the message of an error in line `number`, counted from 1."""
+def not_utf8(name: str, number: int, error: UnicodeDecodeError, alternative: str = "") -> str:
+    """
+    Return the message of an error in line `number`, counted from 1. `alternative` is another way to
+    read a text in an encoding of one byte a letter.
+    """
+    if number == 1 and error.object.startswith(_ZIP):
+        return (
+            f"{name}: is a zip archive or a document (.docx, .odt), not a text; save it as plain "
+            "text in UTF-8"
+        )
     byte = error.object[error.start]
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     is_utf16 = error.object.startswith(marks) or b"\0" in error.object
@@ -168,6 +176,7 @@ def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     return (
         f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file "
         f"(if it is a text, such as by `iconv -f {encoding} -t UTF-8 FILE > NEW_FILE`)"
+        f"{'' if is_utf16 else alternative}"
     )
 
 

@@ -433,7 +433,9 @@ def find_file(value: str, file_name: str, argument: str) -> str:
     except FileNotFoundError as error:
         hint = f"nor is it one of the models {list(SHORT_NAMES)}"
         if os.path.isdir(value):
+            inner = sorted(Path(value).glob(f"*/*{OPTIONS_FILE}"))
             hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
+            hint += f"; is {inner[0].parent} meant?" if inner else ""
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
 
 

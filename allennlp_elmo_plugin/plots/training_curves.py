@@ -454,7 +454,7 @@ def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> No
         axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.set_xlim(0, end)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=end > 3))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=end > 3))
     axes.set_xlabel("epochs")
     axes.set_title(panel.title, color=_INK)
     axes.grid(axis="y", linewidth=0.6)
@@ -463,16 +463,22 @@ def _draw_panel(axes: Any, panel: _Panel, runs: Sequence[Run], end: float) -> No
 
 
 def _label_ends(axes: Any, labels: Sequence[Tuple[float, str, str]]) -> None:
-    """Write labels beside the ends of the curves, from bottom to top, not over each other."""
+    """
+    Write labels beside the ends of the curves, not over each other, nor over the title beyond the
+    top.
+    """
     gap = 12 / (72 * axes.figure.get_figheight() * axes.get_position().height)
     heights: List[float] = []
     to_axes = axes.transData + axes.transAxes.inverted()
-    for value, text, color in sorted(labels):
-        height: Optional[float] = to_axes.transform((0, value))[1]
-        heights.append(max(float(height or 0), heights[-1] + gap if heights else 0))
+    for value, _, _ in sorted(labels):
+        own = float(to_axes.transform((0, value))[1] or 0)
+        heights.append(max(own, heights[-1] + gap if heights else 0))
+    for number, height in enumerate(reversed(heights), 1):
+        heights[-number] = min(height, 1 - gap * (number - 0.5))
+    for (_, text, color), height in zip(sorted(labels), heights):
         axes.annotate(
             _plain(text),
-            (1, heights[-1]),
+            (1, height),
             (5, 0),
             xycoords="axes fraction",
             textcoords="offset points",

@@ -154,7 +154,8 @@ def _print_results(folder: Path) -> None:
             if prefix + name in metrics:
                 columns.setdefault(heading, {})[name] = metrics[prefix + name]
     print(metrics_table(columns))
-    best = f" (the best epoch, {metrics['best_epoch']})" if "best_epoch" in metrics else ""
+    # AllenNLP counts epochs from 0, the progress bars from 1.
+    best = f" (the best epoch, {metrics['best_epoch'] + 1})" if "best_epoch" in metrics else ""
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 

@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from allennlp_elmo_plugin.files import text_lines
-from allennlp_elmo_plugin.files.text_lines import TextLines, open_lines, split_words
+from allennlp_elmo_plugin.files.text_lines import TextLines, not_utf8, open_lines, split_words
 
 TEXT = "a  b\r\n\n \t\nnaïve\u00a0x\u2028y \u3000\n\ufeffthe\x0bend"
 LINES = [
@@ -146,6 +146,18 @@ def test_undecodable_bytes_are_named():
 def test_the_encoding_that_it_may_be(data, encoding):
     with pytest.raises(ValueError, match=f"convert the file .*iconv -f {encoding} -t UTF-8"):
         list(TextLines(io.BytesIO(data), "x.txt"))
+
+
+def test_a_document():
+    with pytest.raises(ValueError, match="x.docx: is a zip archive or a document .*plain text"):
+        list(TextLines(io.BytesIO(b"PK\x03\x04\x14\xff\n"), "x.docx"))
+
+
+@pytest.mark.parametrize("encoding, is_offered", [("latin1", True), ("utf-16", False)])
+def test_another_way_to_read_is_for_one_byte_a_letter(encoding, is_offered):
+    with pytest.raises(UnicodeDecodeError) as raised:
+        "caf\xe9".encode(encoding).decode()
+    assert not_utf8("x", 1, raised.value, ", or so").endswith(", or so") == is_offered
 
 
 def test_the_class_of_the_errors():

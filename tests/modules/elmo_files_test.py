@@ -261,15 +261,17 @@ def test_nothing_there(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match="weight_file.*nothing.hdf5"):
         ElmoFiles.find(str(folder), "nothing.hdf5")
     (folder / "weights.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match="the folder of an ELMo has options.json and"):
+    with pytest.raises(FileNotFoundError, match="the folder of an ELMo has .* weights.hdf5$"):
         ElmoFiles.find(str(folder))
+    with pytest.raises(FileNotFoundError, match=f"weights.hdf5; is {folder} meant?"):
+        ElmoFiles.find(str(folder.parent))
 
 
 @pytest.mark.parametrize("use", [Elmo, ElmoEmbedder])
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("text", b"A sentence .\n", "text' is not a model: expected the folder or archive of an"),
+        ("text", b"A sentence .\n", r"text' is not a model: expected .* \(.zip, .tar.gz\) of an"),
         ("text", b"", "text' is not a model"),
         ("text", b"\xff\xfe\x00", "text' is not a model"),
         ("my.json", b'{"a": 1}', "my.json' needs its weight_file"),

@@ -5,6 +5,7 @@ import struct
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -198,6 +199,41 @@ def test_figures(folder: Path, ending: str, tmp_path: Path) -> None:
         draw_curves(runs, str(path))
         assert path.read_bytes() == content  # the same picture each time
     assert list(tmp_path.glob(".*")) == []
+
+
+def test_labels_are_not_over_the_title_nor_ticks_over_each_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    metrics = {"validation_perplexity": 400.0}
+    for epoch, value in enumerate((500.0, 300.0)):
+        metrics.update(validation_forward_perplexity=value, validation_backward_perplexity=value)
+        path = folder / f"metrics_epoch_{epoch}.json"
+        path.write_text(json.dumps(metrics), encoding="utf-8")
+    first = read_run(str(folder))
+    second = first._replace(
+        name="b",
+        curves={
+            name: curve[:1] if "validation" in name else curve
+            for name, curve in first.curves.items()
+        },
+    )
+    drawn = []
+
+    def keep(figure: Any, path: str, **_: Any) -> None:
+        drawn.append(figure)
+        Path(path).touch()
+
+    monkeypatch.setattr(figures.Figure, "savefig", keep)
+    draw_curves([first, second], str(folder / "curves.png"))
+    drawn[0].canvas.draw()
+    for axes in drawn[0].axes:
+        texts = axes.findobj(pytest.importorskip("matplotlib.text").Text)
+        (title,) = (text for text in texts if text.get_text() == axes.get_title("left"))
+        boxes = [text.get_window_extent() for text in (title, *axes.texts)]
+        assert not any(map(boxes[0].overlaps, boxes[1:]))
+        ticks = [text.get_window_extent() for text in axes.get_xticklabels()]
+        assert not any(map(type(ticks[0]).overlaps, ticks, ticks[1:]))
 
 
 def test_what_is_no_run(tmp_path: Path) -> None:

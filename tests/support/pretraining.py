@@ -27,12 +27,14 @@ SMALL_CHARACTERS = {
 
 @TrainerCallback.register("record_losses")
 class RecordLosses(TrainerCallback):
-    """Keeps the losses of all training steps of the last run."""
+    """Keeps the losses and the next learning rates of all training steps of the last run."""
 
     losses: List[float] = []
+    learning_rates: List[float] = []
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
         RecordLosses.losses = []
+        RecordLosses.learning_rates = []
 
     def on_batch(
         self,
@@ -45,6 +47,7 @@ class RecordLosses(TrainerCallback):
     ) -> None:
         if is_training:
             RecordLosses.losses += [output["loss"].item() for output in batch_outputs]
+            RecordLosses.learning_rates.append(trainer.optimizer.param_groups[0]["lr"])
 
 
 def write_text(path: Path, seed: int, n_sentences: int) -> None:

@@ -73,7 +73,8 @@ def test_interrupted_and_recovered(
         "backward_perplexity",
         "loss",
     ]
-    assert lines[5].endswith(f"is in {folder}/model.tar.gz")
+    n_epochs = len(list(folder.glob("metrics_epoch_*.json")))
+    assert lines[5] == f"The model (the best epoch, {n_epochs}) is in {folder}/model.tar.gz"
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (Terminated, 143)])

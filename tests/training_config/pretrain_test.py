@@ -11,7 +11,6 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
-from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.training.early_checks import check_early
@@ -53,20 +52,6 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 Config = Callable[..., Params]
-
-
-@TrainerCallback.register("record_learning_rates")
-class RecordLearningRates(TrainerCallback):
-    """Keeps the learning rates of all training steps of the last run."""
-
-    rates: List[float] = []
-
-    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        RecordLearningRates.rates = []
-
-    def on_batch(self, trainer: Any, *args: Any, is_training: bool, **kwargs: Any) -> None:
-        if is_training:
-            RecordLearningRates.rates.append(trainer.optimizer.param_groups[0]["lr"])
 
 
 @pytest.fixture
@@ -117,10 +102,9 @@ def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, corpu
     changes = {
         "trainer.num_epochs": 3,
         "trainer.learning_rate_scheduler.warmup_steps": 4,
-        "trainer.callbacks": ["record_learning_rates"],
     }
     train_model(config(name, changes), str(corpus.parent / "model"))
-    rates = RecordLearningRates.rates
+    rates = RecordLosses.learning_rates
     peak = max(rates)
     assert peak == rates[3] == 0.002
     # The batches of shuffled sentences are counted before they are shuffled.
@@ -133,17 +117,16 @@ def test_more_epochs_have_a_learning_rate(config: Config, corpus: Path) -> None:
     changes = {
         "trainer.num_epochs": 1,
         "trainer.learning_rate_scheduler.warmup_steps": 4,
-        "trainer.callbacks": ["record_learning_rates"],
     }
     train_model(config("small_corpus", changes), str(folder))
-    n_steps = len(RecordLearningRates.rates)
-    assert RecordLearningRates.rates[-1] == 0
+    n_steps = len(RecordLosses.learning_rates)
+    assert RecordLosses.learning_rates[-1] == 0
     more = config("small_corpus", {**changes, "trainer.num_epochs": 2})
     more.to_file(str(folder / "config.json"))
     train_model(more, str(folder), recover=True)
     n_left = range(n_steps - 1, -1, -1)
     expected = [0.002 * n / (2 * n_steps - 4) for n in n_left]
-    assert RecordLearningRates.rates == pytest.approx(expected)
+    assert RecordLosses.learning_rates == pytest.approx(expected)
 
 
 def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:

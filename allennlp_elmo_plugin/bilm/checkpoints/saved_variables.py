@@ -385,8 +385,8 @@ def find_variables(folder: Path) -> SavedVariables:
     if weight_file is None:
         raise FileNotFoundError(
             f"{folder}: there is neither a checkpoint of TensorFlow (checkpoint, model.ckpt-*) nor "
-            f"a {WEIGHT_FILE} or other HDF5 file, and the folder is not that of a training run "
-            f"({CONFIG_FILE}, {RUN_WEIGHT_FILE})"
+            f"a {WEIGHT_FILE} or another file that ends with .hdf5, and the folder is not that of "
+            f"a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE})"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
 
