@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from allennlp_elmo_plugin.quiet import quiet_start
+from allennlp_elmo_plugin.quiet_imports import quiet_start
 from allennlp_elmo_plugin.version import INSTALL_ALLENNLP, __version__
 
 if find_spec("allennlp") is None:

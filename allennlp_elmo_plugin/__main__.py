@@ -8,7 +8,7 @@ import allennlp.__main__  # noqa: F401  (It sets up logging.)
 from allennlp import commands
 from allennlp.common.util import install_sigterm_handler
 
-from allennlp_elmo_plugin.quiet import import_plugins
+from allennlp_elmo_plugin.quiet_imports import import_plugins
 from allennlp_elmo_plugin.version import __version__
 
 

@@ -13,7 +13,7 @@ from allennlp import commands
 from allennlp_elmo_plugin import __main__, __version__
 
 REPORT = """import sys
-from allennlp_elmo_plugin.quiet import import_plugins
+from allennlp_elmo_plugin.quiet_imports import import_plugins
 
 print("with task models" if "allennlp_models" in sys.modules else "without task models")
 import_plugins()

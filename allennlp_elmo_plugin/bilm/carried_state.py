@@ -8,13 +8,13 @@ from typing import Any, Dict, Hashable, Iterator, Optional
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 from allennlp_elmo_plugin.bilm.lstm import LstmState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 
-class CarriedState(Guarded):
+class CarriedState(LockedObject):
     """
     The LSTM states that row i of a batch leaves for row i of the next: outputs and memories of
     every layer and direction, without gradient.

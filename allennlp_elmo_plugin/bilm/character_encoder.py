@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions

@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 from allennlp_elmo_plugin.bilm.lstm_steps import Clips, StepWeights, empty_apart
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.step_graphs import steps_for

@@ -19,7 +19,7 @@ from typing import Dict, Hashable, Iterator, List, Optional, Sequence, Union
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights
 
@@ -329,7 +329,7 @@ def _are_faster(
     return graphed < plain and torch.allclose(first, second, rtol=tolerance, atol=tolerance)
 
 
-class _Kept(Guarded):
+class _Kept(LockedObject):
     """
     Kinds of steps by their keys, the one used last at the end.
     """

@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.progress import say, titled_bars
-from allennlp_elmo_plugin.quiet import import_plugins
+from allennlp_elmo_plugin.quiet_imports import import_plugins
 
 CONFIG_FOLDER = CONFIGS / "benchmark"
 

@@ -16,7 +16,7 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -189,7 +189,7 @@ class BidirectionalLanguageModel(Model):
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
-        self._evaluation = Guarded()
+        self._evaluation = LockedObject()
 
     @model_call
     def forward(

@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 from allennlp_elmo_plugin.bilm.model import BiLmNetwork, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import (

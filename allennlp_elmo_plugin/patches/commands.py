@@ -16,7 +16,7 @@ from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.patches import hub
-from allennlp_elmo_plugin.patches.names import replace, replace_attribute
+from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribute
 from allennlp_elmo_plugin.signals import terminable
 from allennlp_elmo_plugin.training.console import quiet_console
 from allennlp_elmo_plugin.training.train_command import (

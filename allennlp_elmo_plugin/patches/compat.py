@@ -25,7 +25,7 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import archival
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
-from allennlp_elmo_plugin.patches.names import replace, replace_attribute
+from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribute
 
 logger = logging.getLogger(__name__)
 

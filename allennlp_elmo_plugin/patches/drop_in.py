@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.modules import elmo_token_embedder as our_token_embedd
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
-from allennlp_elmo_plugin.patches.names import replace
+from allennlp_elmo_plugin.patches.replaced_names import replace
 from allennlp_elmo_plugin.training import (
     console,
     evaluation,

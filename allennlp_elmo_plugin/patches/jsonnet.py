@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.model_archive import is_archive
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
-from allennlp_elmo_plugin.patches.names import replace_attribute
+from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 
 
 def elmo_model(name: str) -> Dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from allennlp.common import tqdm as allennlp_tqdm
 
-from allennlp_elmo_plugin.patches.names import replace_attribute
+from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 from allennlp_elmo_plugin.progress import bar_of_allennlp
 
 

@@ -21,7 +21,7 @@ from allennlp.training.checkpointer import Checkpointer
 from allennlp_elmo_plugin.data.vocabulary import find_vocabulary_folder
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole_file import Staging, remove, sync, sync_folder, whole_file
-from allennlp_elmo_plugin.patches.names import replace_attribute
+from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 
 _VOCABULARY_LOCK = ".lock"  # AllenNLP's name
 

@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import drop_in
-from allennlp_elmo_plugin.patches.names import REPLACED
+from allennlp_elmo_plugin.patches.replaced_names import REPLACED
 from tests.support import originals
 from tests.support.testing import write_random_elmo
 

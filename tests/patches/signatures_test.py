@@ -14,7 +14,7 @@ from allennlp.common import params
 from allennlp.common.tqdm import Tqdm
 from allennlp.training import util as training_util
 
-from allennlp_elmo_plugin.patches.names import REPLACED
+from allennlp_elmo_plugin.patches.replaced_names import REPLACED
 
 # From elsewhere, except the last one, which has no signature.
 OTHERS = {

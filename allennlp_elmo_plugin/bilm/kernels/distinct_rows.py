@@ -6,7 +6,7 @@ from typing import Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.prepared import hash_factors
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import hash_factors
 
 
 def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:

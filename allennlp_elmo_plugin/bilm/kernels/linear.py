@@ -13,7 +13,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, needs_grad, without_autocast
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 
 
 class _LinearFunction(torch.autograd.Function):

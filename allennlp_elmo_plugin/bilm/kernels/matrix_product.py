@@ -12,7 +12,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -224,7 +224,7 @@ def _quantize(matrix: torch.Tensor) -> Any:
             torch.backends.quantized.engine = engine
 
 
-_engine = Guarded()
+_engine = LockedObject()
 
 
 def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.Tensor:

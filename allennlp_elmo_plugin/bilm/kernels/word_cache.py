@@ -10,13 +10,13 @@ from typing import Callable, Dict, Hashable, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 _FEW_ROWS = 1024
 
 
-class _Table(Guarded):
+class _Table(LockedObject):
     """
     Words with their vectors. Words are only added, so that a thread that has found a word in a
     table finds its vector there, whatever other threads do.

@@ -12,7 +12,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.kernels import side_by_side
 from allennlp_elmo_plugin.bilm.kernels.model_call import checksums_of_call, model_call
-from allennlp_elmo_plugin.bilm.kernels.prepared import checksums
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import checksums
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from tests.support.testing import fork
 

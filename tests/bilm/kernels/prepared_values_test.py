@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.bilm.kernels.prepared import Prepared, checksums
+from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared, checksums
 
 
 def change_data(linear):

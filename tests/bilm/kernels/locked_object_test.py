@@ -9,7 +9,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.kernels import matrix_product
-from allennlp_elmo_plugin.bilm.kernels.guarded import Guarded
+from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.support.testing import fork, write_random_elmo
@@ -77,16 +77,16 @@ def test_a_child_process_does_not_wait_for_threads_of_its_parent(tmp_path):
 
 @needs_fork
 def test_a_child_made_by_a_thread_that_holds_the_lock_goes_on():
-    guarded = Guarded()
+    locked = LockedObject()
 
     def go_on():
-        assert guarded.lock.acquire(blocking=False)
+        assert locked.lock.acquire(blocking=False)
 
-    with guarded.lock:
+    with locked.lock:
         assert ends_well(go_on)
 
 
-@pytest.mark.parametrize("make", [Guarded, CarriedState, lambda: WordCache(3)._table])
+@pytest.mark.parametrize("make", [LockedObject, CarriedState, lambda: WordCache(3)._table])
 @pytest.mark.parametrize(
     "duplicate", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
 )

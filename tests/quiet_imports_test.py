@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from allennlp_elmo_plugin import quiet
-from allennlp_elmo_plugin.quiet import quiet_imports, quiet_start
+from allennlp_elmo_plugin.quiet_imports import _Muted, quiet_imports, quiet_start
 
 
 def test_prints_nothing_but_errors(capsys: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -44,7 +43,7 @@ def test_an_import_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModuleNotFoundError):
         with quiet_imports():
             import no_such_module  # type: ignore  # noqa: F401
-    assert sys.stderr is stderr and not quiet._Muted.muted
+    assert sys.stderr is stderr and not _Muted.muted
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import weakref
 from typing import Any, Dict
 
 
-class Guarded:
+class LockedObject:
     """
     An object with a `lock`. Methods that hold it leave the object usable after each line, since a
     child process may begin there.
@@ -24,7 +24,7 @@ class Guarded:
     def _set_lock(self) -> None:
         # A thread that holds it may acquire it again.
         self.lock = threading.RLock()
-        _guarded.add(self)
+        _locked_objects.add(self)
 
     def __getstate__(self) -> Dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "lock"}
@@ -34,11 +34,11 @@ class Guarded:
         self._set_lock()
 
 
-_guarded: "weakref.WeakSet[Guarded]" = weakref.WeakSet()
+_locked_objects: "weakref.WeakSet[LockedObject]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for each in list(_guarded):
+    for each in list(_locked_objects):
         each.lock = threading.RLock()
 
 
