@@ -20,7 +20,7 @@ from allennlp.training import gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin.embedding import embedder
-from allennlp_elmo_plugin.patches import compat, names
+from allennlp_elmo_plugin.patches import compat, replaced_names
 
 PLUGIN = "allennlp_elmo_plugin"
 
@@ -281,14 +281,14 @@ class TestDeviceOfIndex:
 
         original = common_util.int_to_device
         monkeypatch.setattr(compat, "torch", Torch)
-        monkeypatch.setattr(names, "REPLACED", set())
+        monkeypatch.setattr(replaced_names, "REPLACED", set())
         try:
             compat.patch_device_of_index()
             assert common_util.int_to_device is compat.int_to_device
             assert trainer.int_to_device is compat.int_to_device
             assert embedder.int_to_device is compat.int_to_device
         finally:
-            names.replace(compat.int_to_device, original)
+            replaced_names.replace(compat.int_to_device, original)
         assert trainer.int_to_device is original
 
     @pytest.mark.parametrize("index, name", [(-1, "cpu"), (0, "cuda:0"), (2, "cuda:2")])
