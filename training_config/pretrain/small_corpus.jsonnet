@@ -4,7 +4,8 @@
 //
 // Reproduces: nothing published.
 // Expected: a test perplexity of 89.6 forward and 89.3 backward on WikiText-2 (33,278 words, `<eos>`
-// counted, docs/results.md). Hardware: one thread of a CPU with AVX-512. Time: 4.1 hours, 1.6 GB.
+// counted; docs/results.md).
+// Hardware and time: one thread of a CPU with AVX-512, 1.6 GB; about 4.1 hours.
 // Sources: dropout, Gal and Ghahramani 2016; dropout of recurrent weights, Merity et al. 2018.
 //
 // The learning rate rises for `warmup_steps` batches, then falls to 0 at the end of the last epoch,
