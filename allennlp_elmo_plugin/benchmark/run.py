@@ -18,6 +18,7 @@ from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels, keep_vec
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.evaluation.bracketing_scorer import replace_evalb
 from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
+from allennlp_elmo_plugin.version import __version__
 
 
 def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Dict[str, Any]:
@@ -97,5 +98,5 @@ def _machine(device: torch.device) -> str:
         name += f" with {torch.cuda.get_device_name(device)}"
     return (
         f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads a run; Python "
-        f"{platform.python_version()}, torch {torch.__version__}"
+        f"{platform.python_version()}, torch {torch.__version__}, this package {__version__}"
     )

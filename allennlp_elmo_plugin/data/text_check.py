@@ -15,6 +15,8 @@ _CHECKED_WORDS = 100_000
 # A text is not tokenised if its lines are one long word each, or if commas are parts of words.
 _WORDS_OF_A_LINE, _BYTES_OF_A_WORD = 2, 20
 _SHARE_WITH_COMMA = 0.02
+_SHARE_WITH_ZERO = 0.5
+"""Zero bytes for each word: UTF-16, read as UTF-8, has one for each space at least."""
 _SHARE_CUT = 1e-4
 """A warning if more words are cut; otherwise, as of a few addresses in a text, a message."""
 
@@ -36,6 +38,7 @@ class TextCheck:
         self._name = name
         self._max_bytes = max_characters - 2
         self._n_lines = self._n_words = self._n_bytes = self._n_cut = self._n_with_comma = 0
+        self._n_zero = self._n_returns = 0
         self._example = ""
         self._is_done = False
 
@@ -45,6 +48,8 @@ class TextCheck:
             return
         starts, ends, n_words = find_words(text)
         lengths = ends - starts
+        self._n_zero += text.count(b"\0")
+        self._n_returns += text.count(b"\r") - text.count(b"\r\n")
         self._n_lines += len(n_words)
         self._n_words += len(starts)
         self._n_bytes += int(lengths.sum())
@@ -61,6 +66,7 @@ class TextCheck:
         """Count a word that occurs several times."""
         self._n_words += count
         self._n_bytes += count * len(word)
+        self._n_zero += count * word.count(b"\0")
         if word.endswith(b",") and len(word) > 1:
             self._n_with_comma += count
         if len(word) > self._max_bytes:
@@ -75,6 +81,22 @@ class TextCheck:
 
     def _report(self, words: str) -> None:
         self._is_done = True
+        if self._n_zero > _SHARE_WITH_ZERO * self._n_words:
+            logger.warning(
+                "%s: is this text UTF-8? There are %s zero bytes in %s words, as in UTF-16. "
+                "Convert it, such as by `iconv -f UTF-16LE -t UTF-8 FILE > NEW_FILE`.",
+                self._name,
+                f"{self._n_zero:,}",
+                words,
+            )
+            return  # What else is wrong with the words follows from it.
+        if self._n_returns > self._n_lines:
+            logger.warning(
+                "%s: %s carriage returns without a line feed are read as spaces. If they end "
+                "lines, convert them, such as by `tr '\\r' '\\n' < FILE > NEW_FILE`.",
+                self._name,
+                f"{self._n_returns:,}",
+            )
         if self._n_words < _WORDS_OF_A_LINE * self._n_lines and (
             self._n_bytes > _BYTES_OF_A_WORD * self._n_words
         ):

@@ -9,6 +9,7 @@ from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.files.text_lines import join_lines
 from tests.support.testing import write_random_elmo
 
 JAPANESE = "東京は日本の首都であり、人口が最も多い都市である。\n" * 30
@@ -22,7 +23,7 @@ def warnings_of(caplog: Any) -> List[str]:
 
 def check(text: str, **settings: Any) -> None:
     checked = TextCheck("a.txt", **settings)
-    checked.add(text.encode())
+    checked.add(join_lines([text.encode()]))
     checked.finish()
 
 
@@ -46,6 +47,21 @@ def check(text: str, **settings: Any) -> None:
         ),
         (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
         (ENGLISH * 300 + f"{'x' * 49}\n", []),  # one of many: a message, no warning
+        (
+            ENGLISH.encode("utf-16-le").decode(),
+            ["a.txt: is this text UTF-8? There are 960 zero bytes in"],
+        ),
+        (
+            ("был он .\n" * 30).encode("utf-16-le").decode(),
+            ["a.txt: is this text UTF-8? There are "],
+        ),
+        (ENGLISH + "a\0b\n", []),  # an odd byte in a text
+        (
+            ENGLISH.replace("\n", "\r"),
+            ["a.txt: 29 carriage returns without a line feed are read as spaces. If they end"],
+        ),
+        (ENGLISH.replace("\n", "\r\n"), []),
+        (ENGLISH + "so\rlate\n", []),
         ("", []),
         ("\n\n", []),
     ],
