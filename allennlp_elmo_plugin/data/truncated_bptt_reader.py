@@ -7,7 +7,7 @@ import logging
 import os
 import random
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import numpy as np
 import torch
@@ -116,12 +116,15 @@ class TruncatedBpttLmReader(DatasetReader):
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
-        for name, value, least in (
+        limits: List[Tuple[str, Optional[int], int]] = [
             ("batch_size", batch_size, 1),
             ("num_steps", num_steps, 1),
-            ("max_characters_per_token", max_characters_per_token, 3),
-        ):
-            if value is not None and value < least:
+        ]
+        if max_characters_per_token is not None:
+            limits.append(("max_characters_per_token", max_characters_per_token, 3))
+        for name, value, least in limits:
+            # AllenNLP lets a config's null pass for a number.
+            if value is None or value < least:
                 raise ConfigurationError(f"{name} is {value}, but must be at least {least}")
         if encoding_errors not in ("strict", "replace"):
             raise ConfigurationError(

@@ -288,6 +288,7 @@ class TestBadInput:
         "settings, message",
         [
             ({"batch_size": 0}, "batch_size is 0"),
+            ({"batch_size": None}, "batch_size is None, but must be at least 1"),
             ({"num_steps": 0}, "num_steps is 0"),
             ({"max_characters_per_token": 2}, "max_characters_per_token is 2"),
             ({"encoding_errors": "ignore"}, "encoding_errors is 'ignore'"),
