@@ -12,6 +12,7 @@ import re
 import runpy
 import shutil
 import sys
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Dict, List, NamedTuple, Tuple
@@ -20,6 +21,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.benchmark.layer_weights import draw_layer_weights
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -41,23 +43,38 @@ class Task(NamedTuple):
     models: Dict[str, Tuple[float, float]]
 
 
+def read_table(results: str, start: str) -> List[Dict[str, str]]:
+    """Return the rows of the first table of docs/results.md whose first line starts so."""
+    lines = iter(results.splitlines())
+    header = next(line for line in lines if line.startswith(start))
+    next(lines)
+    rows = takewhile(lambda line: line.startswith("|"), lines)
+    columns, *table = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)
+    )
+    return [dict(zip(columns, cells)) for cells in table]
+
+
 def read_tasks(results: str) -> List[Task]:
     """Read the first table of tasks in docs/results.md."""
-    lines = iter(results.splitlines())
-    header = next(line for line in lines if line.startswith("| task | score (test) |"))
-    columns = [cell.strip() for cell in header.strip("|").split("|")]
-    next(lines)
     tasks = []
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        cells = dict(zip(columns, (cell.strip() for cell in line.strip("|").split("|"))))
+    for cells in read_table(results, "| task | score (test) |"):
         models = {}
         for model in ("baseline", "word vectors", "+ ELMo"):
             mean, deviation = map(float, re.findall(r"[\d.]+", cells[model]))
             models[model] = mean, deviation
         tasks.append(Task(cells["task"], cells["score (test)"], models))
     return tasks
+
+
+def read_layer_weights(results: str) -> Dict[str, List[Tuple[str, List[float]]]]:
+    """Read the table of the layers' weights in docs/results.md: by place, tasks with their mix."""
+    places: Dict[str, List[Tuple[str, List[float]]]] = {}
+    for task, place, *mix in (
+        row.values() for row in read_table(results, "| task | place of ELMo |")
+    ):
+        places.setdefault(place, []).append((task, [float(weight) for weight in mix]))
+    return places
 
 
 def draw_tasks(tasks: List[Task], output: Path) -> None:
@@ -96,8 +113,12 @@ def draw_tasks(tasks: List[Task], output: Path) -> None:
         axes.set_axisbelow(True)
         title = "tiny brings more than word vectors of the same text (three seeds each)"
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        with whole_file(output) as staged:
-            figure.savefig(staged, transparent=True, metadata={"Date": None})
+        save(figure, output)
+
+
+def save(figure: Figure, output: Path) -> None:
+    with whole_file(output) as staged:
+        figure.savefig(staged, transparent=True, metadata={"Date": None})
 
 
 def read_sentences(path: Path) -> List[List[str]]:
@@ -159,6 +180,8 @@ def main() -> None:
     args = parser.parse_args()
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     draw_tasks(read_tasks(results), args.output / "tasks.svg")
+    with rc_context(STYLE):
+        save(draw_layer_weights(read_layer_weights(results)), args.output / "layer_weights.svg")
     run = read_run(str(args.demo / "model"))._replace(name="Demo")
     draw_curves([run], str(args.output / "training_curves.svg"))
     take_pictures(args.demo, args.output)

@@ -24,3 +24,16 @@ def test_scores_of_tasks(script: Dict[str, Any], repository_root: Path, tmp_path
         for task in tasks:
             for mean, _ in task.models.values():
                 assert f"<!-- {mean:.1f} -->" in text
+
+
+def test_weights_of_layers(script: Dict[str, Any], repository_root: Path) -> None:
+    """Each column of the table is a mix, and its numbers are those of the picture."""
+    results = (repository_root / "docs" / "results.md").read_text(encoding="utf-8")
+    drawn = repository_root / "docs" / "pictures" / "layer_weights.svg"
+    text = drawn.read_text(encoding="utf-8")
+    places = script["read_layer_weights"](results)
+    assert set(places) <= {"input", "output"}
+    for task, mix in (column for columns in places.values() for column in columns):
+        assert len(mix) == 3 and sum(mix) == pytest.approx(1, abs=0.016)  # three roundings
+        assert f"<!-- {task} -->" in text
+        assert all(f"<!-- {weight:.2f} -->" in text for weight in mix)
