@@ -194,6 +194,8 @@ class ResumableTrainer(GradientDescentTrainer):
                     loader.state_dict() if hasattr(loader, "state_dict") else None
                     for loader in self._data_loaders
                 ],
+                # A scheduler may freeze and unfreeze them.
+                "trained": [n for n, p in self.model.named_parameters() if p.requires_grad],
                 "scaler": None if self._scaler is None else self._scaler.state_dict(),
                 "random": get_random_state(self.cuda_device),
                 "id": uuid.uuid4().hex,  # the same on all machines, unlike that of another run
@@ -259,6 +261,9 @@ class ResumableTrainer(GradientDescentTrainer):
         state = self._progress.states[self._global_rank]
         self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
         self.model.load_training_state(state["model"])
+        if "trained" in state:  # not in those of an earlier version
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad_(name in state["trained"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
                 loader.load_state_dict(loader_state)
@@ -270,6 +275,8 @@ class ResumableTrainer(GradientDescentTrainer):
                     averages[name] = averages[name].to(parameter.device)
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
+        # AllenNLP's tracker counts validations, not epochs.
+        self._metric_tracker.best_epoch = self._progress.metrics.get("best_epoch")
         # The next checkpoint is saved when the run would have saved it without the kill.
         self._set_last_save(
             self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
@@ -326,7 +333,7 @@ class ResumableTrainer(GradientDescentTrainer):
         if (
             is_sharded
             or self._start_after_batches_in_epoch_completed > 0
-            or not self._metric_tracker.is_best_so_far()
+            or self._metric_tracker.best_epoch != self._start_after_epochs_completed - 1
         ):
             if self._best_model_filename is not None:
                 name = os.path.basename(self._best_model_filename)
@@ -480,11 +487,14 @@ class _Progress(TrainerCallback):
     ) -> None:
         if not is_training:
             return
-        for name in ("loss", "reg_loss"):
-            if f"batch_{name}" in batch_metrics:
-                total = self.sums.get(name, 0.0) + batch_metrics[f"batch_{name}"]
-                self.sums[name] = total
-                batch_metrics[name] = float(total / batch_number)
+        values = {"loss": batch_metrics["batch_loss"]}
+        if "reg_loss" in batch_outputs[0]:
+            # AllenNLP's "batch_reg_loss" is the part of the last of the accumulated batches.
+            penalties = [float(each["reg_loss"]) for each in batch_outputs]
+            values["reg_loss"] = sum(penalties) / len(penalties)
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+            batch_metrics[name] = self.sums[name] / batch_number
         self._title.note = f"{self._words_per_second(trainer):,.0f} words/s"
 
     def on_epoch(

@@ -11,6 +11,8 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
@@ -43,6 +45,19 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "trainer.learning_rate_scheduler": {"type": "noam", "model_size": 8, "warmup_steps": 20},
         "trainer.moving_average": {"type": "exponential", "decay": 0.9},
         "trainer.patience": 1,
+    },
+    "unfreezing": {
+        "trainer.learning_rate_scheduler": {
+            "type": "slanted_triangular",
+            "gradual_unfreezing": True,
+        },
+        "trainer.optimizer.parameter_groups": [
+            [[name], {}] for name in ("embedder", "layer_0", "layer_1", "softmax")
+        ],
+        "trainer.callbacks": [
+            "write_losses",
+            {"type": "should_validate_callback", "validation_interval": 2},
+        ],
     },
     "small_corpus": {
         "model.dropout": 0.3,
@@ -346,6 +361,19 @@ class TestTrainer:
                 cuda_device=cuda_device,
                 use_amp=True,
             )
+
+    def test_penalty_of_accumulated_batches(self, data: Path, tmp_path: Path) -> None:
+        changes = {
+            "train_data_path": str(data / "heldout.txt"),
+            "model.regularizer": {"regexes": [["lstm", {"type": "l2", "alpha": 0.01}]]},
+            "trainer.num_epochs": 1,
+            "trainer.num_gradient_accumulation_steps": 3,  # the last group is not full
+            "trainer.optimizer": {"type": "adagrad", "lr": 0.0},
+        }
+        params = Params.from_file(write_config(tmp_path, data, changes))
+        model: Any = train_model(params, str(tmp_path / "run"))
+        penalty = float(model.get_regularization_penalty())
+        assert metrics(tmp_path / "run")["training_reg_loss"] == pytest.approx(penalty, rel=1e-6)
 
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects

@@ -6,3 +6,4 @@ from allennlp_elmo_plugin.training.callbacks.log_writers import (
     ResumableTensorBoardCallback,
     ResumableWandBCallback,
 )
+from allennlp_elmo_plugin.training.callbacks.should_validate import ResumableShouldValidateCallback

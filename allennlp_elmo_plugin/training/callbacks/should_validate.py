@@ -1,0 +1,49 @@
+"""The callback that says in which epochs to validate."""
+
+from typing import Any, Dict
+
+from allennlp.training import GradientDescentTrainer
+from allennlp.training.callbacks import ShouldValidateCallback, TrainerCallback
+
+from allennlp_elmo_plugin.registration import register_anew
+
+
+@register_anew(TrainerCallback, "should_validate_callback")
+class ResumableShouldValidateCallback(ShouldValidateCallback):
+    """
+    AllenNLP's callback, which decides about an epoch when this begins, from its number. AllenNLP's
+    decides at the end of the epoch before, before the weights of that epoch are saved: as the best
+    it then saves those of the next epoch that isn't validated. And it takes the epoch in which a
+    run recovers for the first.
+
+    It replaces the callback "should_validate_callback".
+
+    # Parameters
+
+    Those of `ShouldValidateCallback`.
+    """
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        # Not in `on_batch` alone, as a checkpoint may be that of an epoch's last batch.
+        epoch = trainer._start_after_epochs_completed
+        trainer._should_validate_this_epoch = self._should_validate(epoch)
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: Any,
+        batch_outputs: Any,
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        **kwargs: Any,
+    ) -> None:
+        trainer._should_validate_this_epoch = self._should_validate(epoch)
+
+    def on_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """
+        Do nothing.
+        """

@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+
+from tests.support.training_runs import metrics, write_config
+
+
+def test_the_best_weights_are_those_of_an_epoch_that_was_validated(
+    data: Path, tmp_path: Path
+) -> None:
+    changes = {
+        "train_data_path": str(data / "heldout.txt"),
+        "trainer.num_epochs": 2,
+        "trainer.checkpointer": {},
+        "trainer.callbacks": [{"type": "should_validate_callback", "validation_interval": 2}],
+    }
+    run = tmp_path / "run"
+    train_model(Params.from_file(write_config(tmp_path, data, changes)), str(run))
+    found = metrics(run)
+    assert found["best_epoch"] == 0 and found["epoch"] == 1
+    validated = [metrics(run, f"metrics_epoch_{n}")["validation_perplexity"] for n in range(2)]
+    assert validated[0] == validated[1]  # AllenNLP repeats those of the last validation
+    best, first, second = (
+        torch.load(run / f"{name}.th")["softmax.weight"]
+        for name in ("best", "model_state_e1_b0", "model_state_e2_b0")
+    )
+    assert torch.equal(best, first) and not torch.equal(best, second)
