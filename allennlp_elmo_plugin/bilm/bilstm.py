@@ -88,6 +88,41 @@ class BiLstm(torch.nn.Module):
         """
         self.carried.reset(mask)
 
+    @property
+    def _states(self) -> Optional[LstmState]:
+        """
+        The carried states by the name and in the shapes of AllenNLP's `ElmoLstm`: outputs, shape
+        `(n_layers, n_rows, n_directions * projection_dim)`, and memories, shape `(n_layers, n_rows,
+        n_directions * dim)`; `None` before the first batch. They can be set, and read as a copy.
+        """
+        states = self.carried._states
+        if not states:
+            return None
+        outputs, memories = (
+            torch.stack(
+                [
+                    torch.cat([states[direction, index][part] for direction in self.directions], 1)
+                    for index in range(self.n_layers)
+                ]
+            )
+            for part in range(2)
+        )
+        return outputs, memories
+
+    @_states.setter
+    def _states(self, states: Optional[LstmState]) -> None:
+        if states is None:
+            self.carried.reset()
+            return
+        outputs, memories = (part.detach().chunk(len(self.directions), 2) for part in states)
+        self.carried.load_state_dict(
+            {
+                (direction, index): (output[index], memory[index])
+                for direction, output, memory in zip(self.directions, outputs, memories)
+                for index in range(self.n_layers)
+            }
+        )
+
     def start(self) -> CarriedState:
         """
         Return the state that sentences start from unless a call is given another: what the last

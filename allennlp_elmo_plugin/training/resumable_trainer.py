@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived
+from allennlp.common.util import SigTermReceived, dump_metrics
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
@@ -490,7 +490,7 @@ class _Progress(TrainerCallback):
         values = {"loss": batch_metrics["batch_loss"]}
         if "reg_loss" in batch_outputs[0]:
             # AllenNLP's "batch_reg_loss" is the part of the last of the accumulated batches.
-            penalties = [float(each["reg_loss"]) for each in batch_outputs]
+            penalties = [each["reg_loss"].item() for each in batch_outputs]
             values["reg_loss"] = sum(penalties) / len(penalties)
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
@@ -505,9 +505,14 @@ class _Progress(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        # What callbacks added in an earlier epoch stays, with or without a kill in between.
-        for name, value in self.metrics.items():
-            metrics.setdefault(name, value)
+        # What callbacks added in an earlier epoch, and the last validation, stay, with or without a
+        # kill in between.
+        lacking = {name: value for name, value in self.metrics.items() if name not in metrics}
+        if lacking:
+            metrics.update(lacking)
+            if is_primary:  # AllenNLP has written the file.
+                path = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
+                dump_metrics(path, metrics)
         self.metrics = metrics  # other callbacks may add to them
 
     def state_dict(self) -> Dict[str, Any]:

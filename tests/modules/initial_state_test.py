@@ -55,6 +55,25 @@ class TestCarriedState:
         pair.ours._elmo_lstm._elmo_lstm.reset_states()
         assert_same(Pair(pair.ours, elmo_pair().original), self.BATCHES[0])
 
+    @pytest.mark.parametrize("size", ["plain", "three layers"])
+    def test_states_by_allennlps_name(self, elmo_pair, size):
+        """Some programs take them for vectors of sentences."""
+        pair, others = elmo_pair(size), elmo_pair(size)
+        lstms, others_lstms = (
+            [elmo._elmo_lstm._elmo_lstm for elmo in each] for each in (pair, others)
+        )
+        assert [lstm._states for lstm in lstms] == [None, None]
+        for batch in self.BATCHES[:4]:
+            assert_same(pair, batch)
+            for mine, its in zip(*(lstm._states for lstm in lstms)):
+                assert_close(mine, its)
+        for lstm, other in zip(lstms, others_lstms):
+            other._states = lstm._states
+        assert_same(others, self.BATCHES[4])
+        for other in others_lstms:
+            other._states = None
+        assert_same(others, self.BATCHES[0])
+
     def test_reset_of_some_rows(self, elmo_pair):
         pair = elmo_pair()
         assert_same(pair, self.BATCHES[1])

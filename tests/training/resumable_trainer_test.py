@@ -56,6 +56,7 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         ],
         "trainer.callbacks": [
             "write_losses",
+            "initial_validation",
             {"type": "should_validate_callback", "validation_interval": 2},
         ],
     },
@@ -372,7 +373,7 @@ class TestTrainer:
         }
         params = Params.from_file(write_config(tmp_path, data, changes))
         model: Any = train_model(params, str(tmp_path / "run"))
-        penalty = float(model.get_regularization_penalty())
+        penalty = model.get_regularization_penalty().item()
         assert metrics(tmp_path / "run")["training_reg_loss"] == pytest.approx(penalty, rel=1e-6)
 
     def test_is_the_default(self) -> None:

@@ -1,6 +1,6 @@
 """The callback that says in which epochs to validate."""
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import ShouldValidateCallback, TrainerCallback
@@ -13,8 +13,8 @@ class ResumableShouldValidateCallback(ShouldValidateCallback):
     """
     AllenNLP's callback, which decides about an epoch when this begins, from its number. AllenNLP's
     decides at the end of the epoch before, before the weights of that epoch are saved: as the best
-    it then saves those of the next epoch that isn't validated. And it takes the epoch in which a
-    run recovers for the first.
+    it then saves those of the next epoch that isn't validated. It also tests the weights of the
+    last epoch, validated or not, and takes the epoch in which a run recovers for the first.
 
     It replaces the callback "should_validate_callback".
 
@@ -47,3 +47,15 @@ class ResumableShouldValidateCallback(ShouldValidateCallback):
         """
         Do nothing.
         """
+
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Optional[Dict[str, Any]] = None,
+        epoch: Optional[int] = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        best = trainer._best_model_filename
+        if metrics is not None and best is not None and metrics["best_epoch"] != epoch:
+            trainer._load_model_state(best)

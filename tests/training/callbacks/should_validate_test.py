@@ -17,7 +17,7 @@ def test_the_best_weights_are_those_of_an_epoch_that_was_validated(
         "trainer.callbacks": [{"type": "should_validate_callback", "validation_interval": 2}],
     }
     run = tmp_path / "run"
-    train_model(Params.from_file(write_config(tmp_path, data, changes)), str(run))
+    model = train_model(Params.from_file(write_config(tmp_path, data, changes)), str(run))
     found = metrics(run)
     assert found["best_epoch"] == 0 and found["epoch"] == 1
     validated = [metrics(run, f"metrics_epoch_{n}")["validation_perplexity"] for n in range(2)]
@@ -27,3 +27,4 @@ def test_the_best_weights_are_those_of_an_epoch_that_was_validated(
         for name in ("best", "model_state_e1_b0", "model_state_e2_b0")
     )
     assert torch.equal(best, first) and not torch.equal(best, second)
+    assert torch.equal(model.state_dict()["softmax.weight"], best)
