@@ -39,6 +39,8 @@ class ResumableShouldValidateCallback(ShouldValidateCallback):
         epoch: int,
         batch_number: int,
         is_training: bool,
+        is_primary: bool = True,
+        batch_grad_norm: Optional[float] = None,
         **kwargs: Any,
     ) -> None:
         trainer._should_validate_this_epoch = self._should_validate(epoch)
