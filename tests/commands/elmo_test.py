@@ -153,6 +153,10 @@ class TestBadInput:
         path.write_text("a\n", encoding="utf-8")
         self.check(capsys, tmp_path, "same file", str(path), str(path), "--top", "--force")
         assert path.read_text(encoding="utf-8") == "a\n"
+        partial = path.rename(tmp_path / "i.partial")
+        for option in ("--force", "--resume"):
+            self.check(capsys, tmp_path, "same file", str(partial), str(path), "--top", option)
+        assert partial.read_text(encoding="utf-8") == "a\n"
 
     def test_output_is_a_file_of_the_model(self, files, tmp_path, capsys):
         (tmp_path / "i").write_text("a\n", encoding="utf-8")
