@@ -186,16 +186,18 @@ class CorpusEmbedder:
         progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
         seconds, tokens = progress["seconds"], progress["tokens"]
         started = last_checkpoint = time.monotonic()
-        position = lines.position if lines.size else 0
+
+        def position() -> int:
+            return lines.position if lines.size else lines.offset
+
         with progress_bar(
-            total=lines.size, initial=position, unit="B", unit_scale=True, desc="embedding"
+            total=lines.size, initial=position(), unit="B", unit_scale=True, desc="embedding"
         ) as bar:
 
             def update() -> None:
                 progress["lines"], progress["checksum"] = lines.number, lines.checksum
                 progress["seconds"] = seconds + time.monotonic() - started
-                if lines.size:
-                    bar.update(lines.position - bar.n)
+                bar.update(position() - bar.n)
 
             update()
             check = TextCheck(lines.name, self._embedder.elmo_bilm.max_characters)

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -127,6 +128,13 @@ def test_existing_output_needs_force(elmo, tmp_path, capsys):
 def test_file_friendly_logging(elmo):
     elmo("--top", "--file-friendly-logging").close()
     assert common_logging.FILE_FRIENDLY_LOGGING
+
+
+def test_progress_of_a_pipe(elmo, files, tmp_path, monkeypatch, capsys):
+    text = b"a b\n" * 3
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    elmo.main("-", str(tmp_path / "o"), "--top", "--options-file", files[0])
+    assert "embedding: 12.0B [" in capsys.readouterr().err
 
 
 def test_include_package(elmo, tmp_path, monkeypatch):
