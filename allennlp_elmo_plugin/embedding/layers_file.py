@@ -196,7 +196,13 @@ class LayersFile:
             The sentence that the key stands for: an attribute, if it is not the key itself.
         """
         # h5py's `create_dataset` needs twice the time (64 us a key against 32).
-        layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
+        with numpy.errstate(over="ignore"):
+            layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
+        if self._dtype == "float16" and not numpy.isfinite(layers).all():
+            raise ConfigurationError(
+                f"the layers with the key {key!r} have numbers beyond those of float16 (65,504); "
+                "write float32 (`--dtype`)"
+            )
         dataset = h5py.h5d.create(
             self._file.id,
             key.encode("utf-8"),
