@@ -27,6 +27,7 @@ from allennlp_elmo_plugin.modules.elmo_files import (
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 _TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
+_BLOCK_BYTES = 2**20
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
 
 
@@ -233,7 +234,9 @@ class _Digests:
         if path not in self._found:
             digest = hashlib.sha256()
             for file in _files_in(path):
-                digest.update(file.read_bytes())
+                with open(file, "rb") as content:  # Word vectors may not fit into the memory.
+                    for block in iter(lambda: content.read(_BLOCK_BYTES), b""):
+                        digest.update(block)
             self._found[path] = digest.hexdigest()[:16]
         return self._found[path]
 

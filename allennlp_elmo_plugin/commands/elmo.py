@@ -26,6 +26,7 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     check_output,
     check_settings,
     has_checkpoint,
+    partial_file,
 )
 from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
@@ -341,12 +342,14 @@ def _go_on(args: argparse.Namespace) -> Optional[str]:
 
 def _check_inputs_stay(args: argparse.Namespace) -> None:
     """Refuse an output that would replace a file that the command reads."""
-    if not os.path.exists(args.output_file):
+    written = [args.output_file, partial_file(args.output_file)]
+    written = [name for name in written if os.path.exists(name)]
+    if not written:
         return
     model = local_files(args.options_file, args.weight_file)
     for name in (args.input_file, args.vocab_path, *model):
         if name not in (None, STANDARD_INPUT) and os.path.exists(name):
-            if os.path.samefile(name, args.output_file):
+            if any(os.path.samefile(name, output) for output in written):
                 raise ConfigurationError(
                     f"input and output are the same file, {name}; choose another output"
                 )

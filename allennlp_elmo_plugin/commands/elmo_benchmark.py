@@ -18,6 +18,7 @@ progress.
 """
 
 import argparse
+import logging
 import time
 from pathlib import Path
 from typing import List, Optional, Tuple
@@ -31,6 +32,8 @@ from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.progress import say, titled_bars
 from allennlp_elmo_plugin.quiet_imports import import_plugins
+
+logger = logging.getLogger(__name__)
 
 CONFIG_FOLDER = CONFIGS / "benchmark"
 
@@ -181,7 +184,9 @@ def benchmark(
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            print("No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')")
+            logger.warning(
+                "No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
+            )
             return table
         draw(rows, folder.read_runs(), folder.path)
         return table

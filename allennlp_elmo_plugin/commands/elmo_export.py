@@ -25,6 +25,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import List, Optional, Union
 
 from allennlp.commands.subcommand import Subcommand
@@ -172,9 +173,8 @@ def _export_file(model: str, output: PathLike, force: bool, precision: str) -> N
         raise ConfigurationError(
             f"{output} exists; choose another output, or --force to replace it"
         )
-    with whole_file(output) as staged:
-        folder = Path(staged).parent / "files"
-        folder.mkdir()
+    with whole_file(output) as staged, TemporaryDirectory(dir=Path(staged).parent) as files:
+        folder = Path(files)
         exported = _write(model, folder, Path(output).name, NLPL_WEIGHT_FILE, precision)
         with zipfile.ZipFile(staged, "w") as archive:
             for name in _ZIPPED:

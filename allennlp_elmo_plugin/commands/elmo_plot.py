@@ -210,8 +210,8 @@ def _labelled(
         label, tab, sentence = line.sentence.partition("\t")
         if not tab and line.words:
             raise ConfigurationError(
-                f"{file}, line {line.number + 1}: has no tab; with --labels, each line is LABEL, a "
-                "tab and the sentence"
+                f"{file}, line {line.number + 1}: with --labels, each line must be LABEL, a tab "
+                f"and the sentence, and this one is {line.sentence[:40]!r}"
             )
         words = split_words(sentence.encode())
         if word in words:

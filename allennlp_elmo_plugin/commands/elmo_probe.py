@@ -14,6 +14,7 @@ writes
 """
 
 import argparse
+import logging
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -29,6 +30,8 @@ from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.probing.report import draw, markdown
 from allennlp_elmo_plugin.probing.run import run
 from allennlp_elmo_plugin.probing.task import TASKS
+
+logger = logging.getLogger(__name__)
 
 _OUTPUTS = ("results.json", "results.md", "layers.png")
 
@@ -182,8 +185,8 @@ def probe(
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            table += (
-                "\nNo picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')\n"
+            logger.warning(
+                "No picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
             )
         else:
             draw(results, folder / "layers.png")

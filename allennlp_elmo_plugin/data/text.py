@@ -15,6 +15,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.files.text_lines import join_lines, not_utf8, open_lines, split_words
+from allennlp_elmo_plugin.files.whole_file import is_special
 
 PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
@@ -72,9 +73,11 @@ def find_files(paths: PathOrPaths) -> List[Path]:
                     f"No file matches {name} (looked from {os.getcwd()}); check the pattern"
                 )
         else:
+            problem = f"does not exist (looked from {os.getcwd()})"
+            if is_special(name):
+                problem = "is a pipe or a device, which this doesn't read"
             raise ConfigurationError(
-                f"{name} does not exist (looked from {os.getcwd()}); give a file, a folder or a "
-                "glob of text files"
+                f"{name} {problem}; give a file, a folder or a glob of text files"
             )
         files += found
     files = list(dict.fromkeys(files))

@@ -14,7 +14,11 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import lazy_groups_of
 
 from allennlp_elmo_plugin.data.text_check import TextCheck
-from allennlp_elmo_plugin.embedding.layers_file import LayersFile, complete_summary
+from allennlp_elmo_plugin.embedding.layers_file import (
+    MAX_MAPPING_BYTES,
+    LayersFile,
+    complete_summary,
+)
 from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.progress import progress_bar, step_bar
@@ -155,6 +159,7 @@ class CorpusEmbedder:
             The settings, `lines` of the text and their `checksum`; `sentences` in the file, their
             `tokens`, and the `seconds` that it took.
         """
+        self._check_mapping_fits(lines)
         settings = self.settings()
         if resume:
             summary = finished(path, settings, lines)
@@ -167,21 +172,32 @@ class CorpusEmbedder:
             file.finish(progress)
         return {**settings, **progress}
 
+    def _check_mapping_fits(self, lines: TextLines) -> None:
+        """Refuse at once a text whose mapping `LayersFile`, or that of all shards, can't hold."""
+        size = 0 if lines.is_gzip else lines.size or 0
+        if self._mappings and size > MAX_MAPPING_BYTES:
+            raise ConfigurationError(
+                f"{lines.name} has {size:,} bytes, but sentence_to_index, which has all sentences, "
+                f"can have {MAX_MAPPING_BYTES:,} in HDF5; leave it out (`--forget-sentences`)"
+            )
+
     def _embed_rest(self, lines: TextLines, file: LayersFile) -> Dict[str, Any]:
         """Embed what follows in the text, and return the totals of the file."""
         progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
         seconds, tokens = progress["seconds"], progress["tokens"]
         started = last_checkpoint = time.monotonic()
-        position = lines.position if lines.size else 0
+
+        def position() -> int:
+            return lines.position if lines.size else lines.offset
+
         with progress_bar(
-            total=lines.size, initial=position, unit="B", unit_scale=True, desc="embedding"
+            total=lines.size, initial=position(), unit="B", unit_scale=True, desc="embedding"
         ) as bar:
 
             def update() -> None:
                 progress["lines"], progress["checksum"] = lines.number, lines.checksum
                 progress["seconds"] = seconds + time.monotonic() - started
-                if lines.size:
-                    bar.update(lines.position - bar.n)
+                bar.update(position() - bar.n)
 
             update()
             check = TextCheck(lines.name, self._embedder.elmo_bilm.max_characters)

@@ -163,6 +163,8 @@ class ElmoEmbedder:
         """
         if isinstance(sentences, str):
             check_sentences(sentences)
+        if batch_size < 1:
+            raise ConfigurationError(f"the batch size is {batch_size}; it must be at least 1")
         for batch in lazy_groups_of(sentences, batch_size):
             yield from self.embed_batch(batch)
 

@@ -20,6 +20,9 @@ COMPRESSIONS = ("gzip", "lzf")
 ATTRIBUTE = "allennlp_elmo_plugin"
 """Attribute of the root group: JSON of how the file was made."""
 
+MAX_MAPPING_BYTES = 2**32 - 2**10
+"""HDF5 counts the bytes of a string by 32 bits; longer ones can be written, but not read."""
+
 _SENTENCE = "sentence"
 _CHUNK_TOKENS = 4096
 _GZIP_LEVEL = 4
@@ -77,7 +80,7 @@ class LayersFile:
         self._path = os.path.expanduser(os.fspath(path))
         self._overwrite = overwrite
         check_output(self._path, overwrite, resume)
-        self._partial_path = _partial(self._path)
+        self._partial_path = partial_file(self._path)
         self._settings = settings or {}
         self._dtype = dtype
         self._compression = compression
@@ -193,7 +196,13 @@ class LayersFile:
             The sentence that the key stands for: an attribute, if it is not the key itself.
         """
         # h5py's `create_dataset` needs twice the time (64 us a key against 32).
-        layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
+        with numpy.errstate(over="ignore"):
+            layers = numpy.ascontiguousarray(layers, dtype=self._dtype)
+        if self._dtype == "float16" and not numpy.isfinite(layers).all():
+            raise ConfigurationError(
+                f"the layers with the key {key!r} have numbers beyond those of float16 (65,504); "
+                "write float32 (`--dtype`)"
+            )
         dataset = h5py.h5d.create(
             self._file.id,
             key.encode("utf-8"),
@@ -225,6 +234,11 @@ class LayersFile:
         """Add a pair to `sentence_to_index`. A second file holds the pairs until the end."""
         separator = ", " if self._mapping.tell() else ""
         pair = f"{separator}{json.dumps(sentence)}: {json.dumps(key)}"
+        if self._mapping.tell() + len(pair) > MAX_MAPPING_BYTES - len("{}"):
+            raise ConfigurationError(
+                f"sentence_to_index can have {MAX_MAPPING_BYTES:,} bytes in HDF5, too few for the "
+                f"sentence with the key {key}; leave it out (`--forget-sentences`)"
+            )
         self._mapping.write(pair.encode("ascii"))
 
     def write_mapping(self, names: Sequence[str]) -> None:
@@ -282,7 +296,7 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
     if is_special(path):
         raise ConfigurationError(f"cannot write {path}: it is a device or a pipe, give a file name")
-    partial = _partial(path)
+    partial = partial_file(path)
     _check_new(path, overwrite)
     if not (overwrite or resume) and _has_progress(partial):
         raise ConfigurationError(
@@ -304,7 +318,7 @@ def check_settings(path: str, settings: Dict[str, Any]) -> None:
     if summary is not None:
         _check_same(path, {key: summary.get(key) for key in settings}, settings)
     elif has_checkpoint(path):
-        _check_same(_partial(path), read_note(_partial(path))["settings"], settings)
+        _check_same(partial_file(path), read_note(partial_file(path))["settings"], settings)
 
 
 def _check_same(path: str, found: Dict[str, Any], settings: Dict[str, Any]) -> None:
@@ -323,7 +337,7 @@ def _check_same(path: str, found: Dict[str, Any], settings: Dict[str, Any]) -> N
 def has_checkpoint(path: str) -> bool:
     """Return whether a run that writes, or wrote, this file can be resumed."""
     with suppress(OSError, ValueError):
-        note = read_note(_partial(os.path.expanduser(path)))
+        note = read_note(partial_file(os.path.expanduser(path)))
         return note is not None and bool(note["progress"])
     return False
 
@@ -344,10 +358,10 @@ def complete_summary(path: str) -> Optional[Dict[str, Any]]:
     Return the summary of a `LayersFile` that is complete, or `None`, also if a run is replacing it.
     Remove the files that a process was killed while removing.
     """
-    if not os.path.exists(path) or os.path.exists(_partial(path)):
+    if not os.path.exists(path) or os.path.exists(partial_file(path)):
         return None
-    if any(map(os.path.lexists, _files_of_a_run(_partial(path)))):
-        _remove_leftovers(_partial(path))
+    if any(map(os.path.lexists, _files_of_a_run(partial_file(path)))):
+        _remove_leftovers(partial_file(path))
     return read_summary(path)
 
 
@@ -362,7 +376,8 @@ def read_summary(path: str) -> Optional[Dict[str, Any]]:
     return summary if isinstance(summary, dict) else None
 
 
-def _partial(path: str) -> str:
+def partial_file(path: str) -> str:
+    """Return the name of a `LayersFile` before it is complete."""
     return f"{path}.partial"
 
 

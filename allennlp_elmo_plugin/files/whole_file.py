@@ -52,7 +52,9 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     folder, name = os.path.split(target)
     with Staging(Path(folder, f".{name}.partial"), target, wait) as staging:
         staging.clear()
-        staged = str(staging.path / name)
+        new = staging.path / "new"  # The file may have the name of the lock.
+        new.mkdir()
+        staged = str(new / name)
         yield staged
         sync(staged)
         os.replace(staged, target)

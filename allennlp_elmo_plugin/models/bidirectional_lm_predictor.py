@@ -3,6 +3,7 @@
 import locale
 import math
 import reprlib
+import string
 import sys
 from typing import Any, List, Optional
 
@@ -77,7 +78,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
             # No text has the latter; it is the words of a sentence as a list.
             plain_text = not line.lstrip().startswith(("{", '["'))
         if plain_text:
-            return {"sentence": line.strip()}
+            return {"sentence": line.strip(string.whitespace)}  # of ASCII
         try:
             return super().load_line(line)
         except (ValueError, RecursionError) as error:

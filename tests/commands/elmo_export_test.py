@@ -165,6 +165,13 @@ class TestZip:
             assert archive.namelist() == ["options.json", "model.hdf5", "README.md"]
             assert "| Vocabulary | none in the files |" in archive.read("README.md").decode()
 
+    def test_a_short_name(self, run, tmp_path):
+        for name in ("files", "new", "lock"):
+            export(str(run[0]), tmp_path / name, zipped=True)
+            assert zipfile.is_zipfile(tmp_path / name)
+        names = ["files", "lock", "new", "run", "vocabulary"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == names
+
     def test_no_model(self, tmp_path):
         (tmp_path / "empty").mkdir()
         with pytest.raises(ConfigurationError, match="not that of a training run"):

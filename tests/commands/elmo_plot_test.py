@@ -104,7 +104,10 @@ def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["curves", "run", "-o", "a.svg", "--log"], "unrecognized arguments: --log"),
         (["map", "bank", "text.txt", "-o", "a.png"], "give a name that ends with .html"),
         (["map", "shore", "text.txt", "-o", "a.html"], "'shore' is not in the text of"),
-        (["map", "bank", "text.txt", "--labels", "-o", "a.html"], "text.txt, line 1: has no tab"),
+        (
+            ["map", "bank", "text.txt", "--labels", "-o", "a.html"],
+            "text.txt, line 1: with --labels",
+        ),
         (["surprise", "elmo", "text.txt", "-o", "a.html", "-q"], "elmo: has no softmax"),
         (["surprise", "missing", "text.txt", "-o", "a.html"], "missing"),
     ]:

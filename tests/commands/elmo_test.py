@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -129,6 +130,13 @@ def test_file_friendly_logging(elmo):
     assert common_logging.FILE_FRIENDLY_LOGGING
 
 
+def test_progress_of_a_pipe(elmo, files, tmp_path, monkeypatch, capsys):
+    text = b"a b\n" * 3
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    elmo.main("-", str(tmp_path / "o"), "--top", "--options-file", files[0])
+    assert "embedding: 12.0B [" in capsys.readouterr().err
+
+
 def test_include_package(elmo, tmp_path, monkeypatch):
     (tmp_path / "user_package.py").write_text("", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -153,6 +161,10 @@ class TestBadInput:
         path.write_text("a\n", encoding="utf-8")
         self.check(capsys, tmp_path, "same file", str(path), str(path), "--top", "--force")
         assert path.read_text(encoding="utf-8") == "a\n"
+        partial = path.rename(tmp_path / "i.partial")
+        for option in ("--force", "--resume"):
+            self.check(capsys, tmp_path, "same file", str(partial), str(path), "--top", option)
+        assert partial.read_text(encoding="utf-8") == "a\n"
 
     def test_output_is_a_file_of_the_model(self, files, tmp_path, capsys):
         (tmp_path / "i").write_text("a\n", encoding="utf-8")

@@ -46,6 +46,7 @@ class TestFindFiles:
             ("*.json", r"No file matches .*\*.json"),
             ("empty", "empty has no files"),
             ("zero.txt", "zero.txt is empty"),
+            (os.devnull, f"{os.devnull} is a pipe or a device"),
         ],
     )
     def test_errors_name_the_path(self, corpus, path, message):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedding import corpus_embedder
+from allennlp_elmo_plugin.embedding import corpus_embedder, layers_file
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import read_summary
 from tests.support.full_disk import Disk
@@ -383,6 +383,24 @@ class TestFormats:
                 file, str(tmp_path / "o"), batch_size=4, batch_tokens=40
             )
         assert_same_files(tmp_path / "o", tmp_path / "plain")
+
+    @pytest.mark.parametrize("module", [corpus_embedder, layers_file])
+    def test_a_mapping_too_long_for_hdf5(self, module, files, tmp_path, monkeypatch):
+        text = "word\n" * 10
+        mapping = ", ".join(f'"word": "{i}"' for i in range(10))
+        n_bytes = {corpus_embedder: len(text), layers_file: len(f"{{{mapping}}}")}[module]
+        (tmp_path / "i").write_text(text, encoding="utf-8")
+        for limit in (n_bytes, n_bytes - 1):
+            monkeypatch.setattr(module, "MAX_MAPPING_BYTES", limit)
+            embedder = ElmoEmbedder(*files, initial_state="settled")
+            with open(tmp_path / "i", "rb") as file:
+                if limit == n_bytes:
+                    embedder.embed_file(file, str(tmp_path / "o"))
+                    continue
+                with pytest.raises(ConfigurationError, match="leave it out"):
+                    embedder.embed_file(file, str(tmp_path / "p"))
+                file.seek(0)
+                embedder.embed_file(file, str(tmp_path / "p"), forget_sentences=True)
 
     def test_summary(self, files, tmp_path):
         summary = embed(files, "a b\n\na b\n", tmp_path / "o")

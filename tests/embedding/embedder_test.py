@@ -299,6 +299,11 @@ class TestFile:
             assert set(file) == {"sentence_to_index"}
 
 
+def test_sentences_in_batches_of_none(embedder):
+    with pytest.raises(ConfigurationError, match="the batch size is 0; it must be at least 1"):
+        list(embedder.embed_sentences([["a"]], batch_size=0))
+
+
 def test_strings_for_sentences_are_refused(embedder):
     for call in (
         lambda: embedder.embed_sentence("A cat"),

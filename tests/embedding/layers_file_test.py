@@ -32,6 +32,17 @@ def read(path: Path) -> Any:
         return {name: file[name][...].tolist() for name in file}
 
 
+def test_numbers_that_float16_lacks(tmp_path: Path) -> None:
+    layers = np.array([[65504, -1e-3]], "float32")
+    with LayersFile(str(tmp_path / "o"), dtype="float16") as file:
+        file.add("0", layers)
+    with pytest.raises(ConfigurationError, match="key '1' have numbers beyond those of float16"):
+        with LayersFile(str(tmp_path / "p"), dtype="float16") as file:
+            file.add("0", layers)
+            file.add("1", 2 * layers)
+    assert os.listdir(tmp_path) == ["o"]
+
+
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     write(tmp_path / "expected")
     path = tmp_path / "o"

@@ -33,8 +33,13 @@ def test_appears_at_the_end(tmp_path: Path) -> None:
     with whole_file(path) as staged:
         Path(staged).write_text("new", encoding="utf-8")
         assert path.read_text(encoding="utf-8") == "old"
-        assert Path(staged).parent.parent == tmp_path  # so that it is on the same disk
+        assert tmp_path in Path(staged).parents  # so that it is on the same disk
     assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_the_name_of_the_lock(tmp_path: Path) -> None:
+    write(tmp_path / "lock", "text")
+    assert (tmp_path / "lock").read_text(encoding="utf-8") == "text"
 
 
 def test_an_error_changes_nothing(tmp_path: Path) -> None:

@@ -124,6 +124,12 @@ def test_command(plain_text, tmp_path, monkeypatch):
         assert found["perplexity"] == pytest.approx(output["perplexity"])
 
 
+def test_other_spaces_are_parts_of_words(tmp_path):
+    predictor, _ = make(OPTIONS["characters"], tmp_path)
+    output = predictor.predict_json(predictor.load_line("\u00a0the\tcat \u3000\r\n"))
+    assert output["tokens"] == ["\u00a0the", "cat", "\u3000"]
+
+
 class TestBadInput:
     @pytest.mark.parametrize("inputs", [{}, {"sentence": 3}, {"tokens": "the cat"}, ["the"]])
     def test_line_without_sentence(self, inputs, tmp_path):
