@@ -51,7 +51,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
     # Raises
 
     `ConfigurationError`
-        A path is empty or missing, a folder has no files, a glob no match, or there is no text in any file.
+        A path is empty or missing, a folder has no files, a glob no match, or no file has text.
     """
     files: List[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
