@@ -52,11 +52,15 @@ def find_files(paths: PathOrPaths) -> List[Path]:
     # Raises
 
     `ConfigurationError`
-        A path is missing, a folder has no files, a glob no match, or there is no text in any file.
+        A path is empty or missing, a folder has no files, a glob no match, or no file has text.
     """
     files: List[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         name = os.fspath(path)
+        if not name:
+            raise ConfigurationError(
+                "The name of the text is empty; give a file, a folder or a glob of text files"
+            )
         if os.path.isfile(name):
             found = [Path(name)]
         elif os.path.isdir(name):

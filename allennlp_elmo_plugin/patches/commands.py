@@ -12,9 +12,11 @@ from allennlp.commands import build_vocab, evaluate, predict
 from allennlp.common import Params, push_to_hf
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
+from allennlp.models.archival import CONFIG_NAME
 from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.patches import hub
 from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribute
 from allennlp_elmo_plugin.signals import terminable
@@ -98,6 +100,14 @@ def _check_archive(archive_file: str, **kwargs: Any) -> None:
         raise ConfigurationError(
             f"There is no archive {archive_file} (looked from {os.getcwd()}); give a model.tar.gz, "
             "or the folder of a training run"
+        )
+    path = os.path.expanduser(archive_file)
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, CONFIG_NAME)):
+        is_elmo = os.path.exists(os.path.join(path, OPTIONS_FILE))
+        advice = f"; `allennlp elmo-import {archive_file} FOLDER` makes an archive of it"
+        raise ConfigurationError(
+            f"{archive_file} is not the folder of a training run: it has no {CONFIG_NAME}"
+            + advice * is_elmo
         )
 
 

@@ -4,6 +4,7 @@ The docstring of each replacement names the upstream file and the versions that 
 """
 
 import functools
+import gzip
 import inspect
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import tempfile
 import types
+import zlib
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Callable, Iterable, Iterator, List, Tuple, Union
@@ -193,7 +195,8 @@ def extracted_archive(
     # Raises
 
     `ConfigurationError`
-        A member of the archive would lie, or link, outside of the folder.
+        The file is no archive, or a damaged one, or a member of it would lie, or link, outside of
+        the folder.
     """
     folder = tempfile.mkdtemp()
     try:
@@ -201,8 +204,12 @@ def extracted_archive(
         try:
             with tarfile.open(resolved_archive_file, "r:gz") as archive:
                 _extract_all(archive, folder)
-        except BaseException:
+        except BaseException as error:
             cleanup = True
+            if isinstance(error, (EOFError, tarfile.TarError, gzip.BadGzipFile, zlib.error)):
+                raise ConfigurationError(
+                    f"{resolved_archive_file} is not a model.tar.gz, or one cut off ({error})"
+                ) from error
             raise
         yield folder
     finally:

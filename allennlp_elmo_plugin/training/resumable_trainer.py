@@ -1,5 +1,6 @@
 """The trainer whose runs recover exactly after a kill."""
 
+import difflib
 import functools
 import glob
 import hashlib
@@ -118,6 +119,7 @@ class ResumableTrainer(GradientDescentTrainer):
         model = arguments["model"]
         if not hasattr(model, "training_state"):
             return create(*args, **kwargs)
+        _check_settings(arguments)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
         # gradients.
         for name, parameter in model.named_parameters():
@@ -528,6 +530,30 @@ class _Progress(TrainerCallback):
         self.states = state_dict["processes"]
         self.metrics = state_dict["metrics"]
         self.recovered = True
+
+
+def _check_settings(arguments: Dict[str, Any]) -> None:
+    """
+    Check those settings of the trainer of a language model that AllenNLP ignores if they are wrong,
+    or fails with in the end of an epoch.
+    """
+    unknown = sorted(set(arguments.get("kwargs", {})) - {"run_sanity_checks"})
+    if unknown:
+        known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
+        similar = difflib.get_close_matches(unknown[0], known, 1)
+        advice = f"; did you mean {similar[0]}?" if similar else ""
+        raise ConfigurationError(f"trainer: there is no setting {', '.join(unknown)}{advice}")
+    n_epochs = arguments.get("num_epochs", 1)
+    if not isinstance(n_epochs, int) or n_epochs < 1:
+        raise ConfigurationError(f"trainer: num_epochs is {n_epochs}, but must be at least 1")
+    metrics = [*arguments["model"].get_metrics(), "loss"]
+    names = arguments.get("validation_metric", "-loss")
+    for name in [names] if isinstance(names, str) else names:
+        if name[:1] not in ("+", "-") or name[1:] not in metrics:
+            raise ConfigurationError(
+                f"trainer: validation_metric is {name!r}, but must be one of "
+                + ", ".join(f"-{metric}" for metric in metrics)
+            )
 
 
 def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:

@@ -12,6 +12,7 @@ import re
 import shlex
 import signal
 import sys
+import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
@@ -31,6 +32,10 @@ _train_model_from_file = train.train_model_from_file
 
 _PROGRAMS = ("allennlp", "python -m allennlp", "python -m allennlp_elmo_plugin")
 """Whose `train` is the command; that of a user's own program gets exceptions."""
+
+_MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
+_PACKAGES = ("allennlp", "torch", "allennlp_elmo_plugin")
+"""Whose errors about a value of a config say what is wrong."""
 
 
 @functools.wraps(_train_model_from_file)
@@ -68,10 +73,10 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         number, word = after_signal(error)
         command = _command(arguments, _option(arguments, version_of_config(folder) != version))
         message = f"{word}; to go on: {command}"
-    except (ConfigurationError, FileNotFoundError) as error:
-        if not is_ours or not is_of_this_package(error):
+    except (ConfigurationError, FileNotFoundError, TypeError, ValueError) as error:
+        if not is_ours or not _is_mistake(error):
             raise
-        message = f"error: {str(error).strip()}"
+        message = "error: " + " ".join(str(error).strip().splitlines())
         _log_to_files(error)
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     end_with(message, number)
@@ -109,6 +114,20 @@ def is_of_this_package(error: BaseException) -> bool:
         trace = trace.tb_next
     name: Optional[str] = trace and trace.tb_frame.f_globals.get("__name__")
     return (name or "").split(".")[0] == __name__.split(".")[0]
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Return whether a setting is wrong, or a file is missing that the user has named."""
+    is_missing = isinstance(error, FileNotFoundError)
+    if is_of_this_package(error) and (is_missing or isinstance(error, ConfigurationError)):
+        return True
+    modules = [
+        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    # AllenNLP was reading the config, or making the model and the trainer with its settings: any
+    # constructor may refuse a value. One of a user's own code may have a fault, though.
+    is_of_config = not _MODULES_OF_CONFIGS.isdisjoint(modules)
+    return is_of_config and not is_missing and modules[-1].split(".")[0] in _PACKAGES
 
 
 def _check_paths(config: str, folder: Path) -> None:

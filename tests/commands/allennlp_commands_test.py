@@ -179,11 +179,17 @@ class TestPredict:
     [
         ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
         ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
+        ("train.txt", "train.txt", "train.txt is not a model.tar.gz, or one cut off ("),
+        ("cut.tar.gz", "train.txt", "cut.tar.gz is not a model.tar.gz, or one cut off ("),
+        ("elmo", "train.txt", "elmo is not the folder of a training run: it has no config.json; "),
     ],
 )
 def test_evaluation_of_missing_files(
     archive: str, text: str, error: str, run: Any, capsys: Any
 ) -> None:
+    Path("cut.tar.gz").write_bytes(Path("run/model.tar.gz").read_bytes()[:2000])
+    Path("elmo").mkdir(exist_ok=True)
+    Path("elmo/options.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit, match="^1$"):
         run("evaluate", archive, text)
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")

@@ -28,6 +28,7 @@ N_WORDS = 63
         ({"dataset_reader.batch_size": 1000}, "shards is smaller than one batch"),
         ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
         ({"test_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
+        ({"train_data_path": ""}, "The name of the text is empty"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
 
 import io
+import json
 import os
 import re
 import signal
@@ -30,6 +31,15 @@ class PressCtrlC(TrainerCallback):
         if trainer._total_batches_completed == 9 and not PressCtrlC.pressed:
             PressCtrlC.pressed = True
             raise KeyboardInterrupt
+
+
+@TrainerCallback.register("with_a_fault")
+class WithAFault(TrainerCallback):
+    """A user's own, which can't be made."""
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        int("fault")
 
 
 @pytest.fixture
@@ -294,6 +304,48 @@ def test_mistakes_in_the_run_are_in_its_log(
     assert output.err.splitlines()[-1].startswith("error: ") and message in output.err
     log = (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
     assert "CRITICAL - root - Uncaught exception\nTraceback" in log and message in log
+
+
+@pytest.mark.parametrize(
+    "setting, value, message",
+    [
+        ("trainer.num_epoch", 3, "there is no setting num_epoch; did you mean num_epochs?"),
+        ("trainer.num_epochs", "3", "Expected num_epochs to be a int."),
+        ("trainer.num_epochs", 0, "num_epochs is 0, but must be at least 1"),
+        ("trainer.num_epochs", None, "num_epochs is None, but must be at least 1"),
+        ("trainer.validation_metric", "perplexity", "must be one of -perplexity, -forward_"),
+        ("trainer.validation_metric", ["-loss", "-loss_"], "validation_metric is '-loss_'"),
+        ("trainer.patience", "2", "Expected patience to be a int."),
+        ("trainer.optimizer.lr", -1, "Invalid learning rate: -1"),
+        ("trainer.optimizer.type", "adma", "adma not in acceptable choices for trainer.optimizer"),
+        ("dataset_reader.nun_steps", 9, "unexpected keyword argument 'nun_steps'"),
+        ("model.optoins.dropout", 0.2, "unused keys: ['model.optoins.dropout']"),
+    ],
+)
+def test_wrong_settings_have_one_line(
+    setting: str,
+    value: Any,
+    message: str,
+    config: Path,
+    tmp_path: Path,
+    command: List[str],
+    capsys: Any,
+) -> None:
+    overrides = json.dumps({setting: value, "data_loader.type": "truncated_bptt"})
+    with pytest.raises(SystemExit) as raised:
+        train.train_model_from_file(str(config), str(tmp_path / "run"), overrides)
+    assert raised.value.code == 1
+    output = capsys.readouterr()
+    assert "Traceback" not in output.out + output.err
+    assert output.err.splitlines()[-1].startswith("error: ") and message in output.err
+
+
+def test_faults_of_users_code_keep_their_traceback(
+    config: Path, tmp_path: Path, command: List[str]
+) -> None:
+    overrides = json.dumps({"trainer.callbacks": ["with_a_fault"]})
+    with pytest.raises(ValueError, match="fault"):
+        train.train_model_from_file(str(config), str(tmp_path / "run"), overrides)
 
 
 def test_other_models_are_allennlps(
