@@ -95,11 +95,13 @@ def _check_text(config: Dict[str, Any]) -> None:
     validation = config.get("validation_dataset_reader", train)
     for key, section in (("train", train), ("validation", validation), ("test", validation)):
         path = config.get(f"{key}_data_path")
-        if (
-            path is None
-            or not isinstance(section, dict)
-            or section.get("type") != "truncated_bptt_lm"
-        ):
+        if not isinstance(section, dict) or section.get("type") != "truncated_bptt_lm":
+            continue
+        if path is None:
+            if key == "train":
+                raise ConfigurationError(
+                    "There is no train_data_path; give a file, a folder or a glob of text files"
+                )
             continue
         files = find_files(path)
         n_bytes = sum(file.stat().st_size for file in files)

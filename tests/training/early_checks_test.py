@@ -29,6 +29,7 @@ N_WORDS = 63
         ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
         ({"test_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
         ({"train_data_path": ""}, "The name of the text is empty"),
+        ({"train_data_path": None}, "There is no train_data_path"),
     ],
     ids=str,
 )
