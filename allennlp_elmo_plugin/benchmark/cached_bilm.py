@@ -5,6 +5,7 @@ A frozen language model for task benchmarks, which computes each sentence once.
 import math
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from shutil import disk_usage
 from typing import Dict, Optional, Tuple
@@ -31,6 +32,7 @@ class Vectors:
 
     def __init__(self, folder: Optional[Path] = None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)
+        weakref.finalize(self, self._file.close)
         self._places: Dict[bytes, Tuple[int, Tuple[int, ...]]] = {}
         self._end = 0
 

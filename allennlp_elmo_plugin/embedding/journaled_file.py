@@ -64,6 +64,7 @@ class JournaledFile(io.RawIOBase):
         self.journal_path = journal_path(path)
         self.note: Any = None
         self.error: Optional[OSError] = None
+        self._file: Any = None
         self._journal: Any = None
         self._size = 0
         self._saved: Set[int] = set()
@@ -193,9 +194,9 @@ class JournaledFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._file.close()
-            if self._journal is not None:
-                self._journal.close()
+            for file in (self._file, self._journal):
+                if file is not None:  # Python closes an object whose `__init__` has failed, too.
+                    file.close()
         super().close()
 
 

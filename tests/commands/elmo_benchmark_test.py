@@ -20,6 +20,7 @@ from allennlp_elmo_plugin.commands import elmo_benchmark
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.version import __version__
 from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
 
@@ -468,7 +469,8 @@ def test_word_vectors(
     assert embeddings[2]["film"] != expected["film"]
     assert embeddings[2]["bad"] == embeddings[2]["not"]
     assert results["elmo"]["layer_weights"] and not results["vectors"]["layer_weights"]
-    assert results["elmo"]["machine"].endswith(f"torch {torch.__version__}")
+    versions = f"torch {torch.__version__}, this package {__version__}"
+    assert results["elmo"]["machine"].endswith(versions)
     (row,) = _read(tmp_path / "out" / "results.json")
     assert list(row["deltas"]) == ["baseline", "vectors"]
 
