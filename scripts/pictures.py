@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORD = "set"
 N_SENTENCES = 14
 COLORS = ("#7b8490", "#2a8fbd", "#2366a8")
+TASKS_A_ROW = 5
 
 
 class Task(NamedTuple):
@@ -78,42 +79,48 @@ def read_layer_weights(results: str) -> Dict[str, List[Tuple[str, List[float]]]]
 
 
 def draw_tasks(tasks: List[Task], output: Path) -> None:
-    """Draw the scores of the tasks as bars, with their standard deviations."""
+    """Draw the scores of the tasks as bars, with their standard deviations; five tasks a row."""
+    rows = [tasks[start : start + TASKS_A_ROW] for start in range(0, len(tasks), TASKS_A_ROW)]
     with rc_context(STYLE):
-        figure = Figure(figsize=(7.5, 3.4), layout="constrained")
-        axes = figure.subplots()
-        models = list(tasks[0].models)
-        width = 0.8 / len(models)
-        for number, (model, color) in enumerate(zip(models, COLORS)):
-            places = [place + (number + 0.5) * width - 0.4 for place in range(len(tasks))]
-            means, deviations = zip(*(task.models[model] for task in tasks))
-            error = {
-                "ecolor": STYLE["text.color"],
-                "elinewidth": 1.4,
-                "capsize": 4,
-                "capthick": 1.4,
-            }
-            axes.bar(places, means, width * 0.92, color=color, yerr=deviations, error_kw=error)
-            for place, mean, deviation in zip(places, means, deviations):
-                axes.annotate(
-                    f"{mean:.1f}",
-                    (place, mean + deviation),
-                    (0, 4),
-                    textcoords="offset points",
-                    ha="center",
-                )
-            label = f"{model} (tiny)" if model == "+ ELMo" else model
-            axes.annotate(
-                label, (places[0], 1.5), rotation=90, ha="center", va="bottom", color="white"
+        figure = Figure(figsize=(9, 0.4 + 2.8 * len(rows)), layout="constrained")
+        for axes, row in zip(figure.subplots(len(rows), squeeze=False)[:, 0], rows):
+            _draw_row(axes, row)
+        for number, (model, color) in enumerate(zip(tasks[0].models, COLORS)):
+            figure.axes[0].annotate(
+                model,
+                (number * 0.16, 1.04),
+                xycoords="axes fraction",
+                color=color,
+                fontweight="bold",
             )
-        axes.set_xticks(range(len(tasks)), [f"{task.name}\n{task.score}" for task in tasks])
-        axes.set_ylabel("score on the test set, %")
-        axes.tick_params(axis="x", length=0)
-        axes.grid(axis="y", linewidth=0.6)
-        axes.set_axisbelow(True)
-        title = "tiny brings more than word vectors of the same text (three seeds each)"
+        title = "Tasks with nothing pretrained, with word vectors, and with ELMo of the same text"
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         save(figure, output)
+
+
+def _draw_row(axes: Any, tasks: List[Task]) -> None:
+    width = 0.88 / len(COLORS)
+    for number, (model, color) in enumerate(zip(tasks[0].models, COLORS)):
+        places = [place + (number + 0.5) * width - 0.44 for place in range(len(tasks))]
+        means, deviations = zip(*(task.models[model] for task in tasks))
+        error = {"ecolor": STYLE["text.color"], "elinewidth": 1.2, "capsize": 3, "capthick": 1.2}
+        axes.bar(places, means, width * 0.92, color=color, yerr=deviations, error_kw=error)
+        for place, mean, deviation in zip(places, means, deviations):
+            axes.annotate(
+                f"{mean:.1f}",
+                (place, mean + deviation),
+                (0, 4),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+            )
+    axes.set_xticks(range(len(tasks)), [f"{task.name}\n{task.score}" for task in tasks])
+    axes.set_xlim(-0.55, TASKS_A_ROW - 0.45)
+    axes.set_ylim(0, 108)
+    axes.set_ylabel("test set, %")
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="y", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def save(figure: Figure, output: Path) -> None:
