@@ -31,6 +31,7 @@ from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
+from allennlp_elmo_plugin.training.run_folder import is_trained
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
 logger = logging.getLogger(__name__)
@@ -538,7 +539,9 @@ def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
     or fails with in the end of an epoch.
     """
     unknown = sorted(set(arguments.get("kwargs", {})) - {"run_sanity_checks"})
-    if unknown and trainer_class is ResumableTrainer:  # A user's subclass may have more.
+    # A user's subclass may have more, and a run of an earlier version must keep its config.
+    is_exempt = trainer_class is not ResumableTrainer
+    if unknown and not (is_exempt or is_trained(arguments["serialization_dir"])):
         known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
         similar = difflib.get_close_matches(unknown[0], known, 1)
         advice = f"; did you mean {similar[0]}?" if similar else ""

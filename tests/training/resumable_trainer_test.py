@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import MagicMock
@@ -395,6 +396,15 @@ class TestTrainer:
     ) -> None:
         params = Params.from_file(write_config(tmp_path, data, changes))
         TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+
+    def test_a_run_of_an_earlier_version_keeps_its_config(self, data: Path, tmp_path: Path) -> None:
+        changes = {"trainer.num_epoch": 3}
+        for is_trained in (False, True):
+            if is_trained:
+                (tmp_path / "model_state_e0_b7.th").touch()
+            params = Params.from_file(write_config(tmp_path, data, changes))
+            with nullcontext() if is_trained else pytest.raises(ConfigurationError, match="epoch;"):
+                TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
 
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects
