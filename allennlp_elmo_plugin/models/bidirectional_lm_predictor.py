@@ -76,7 +76,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
         plain_text = self.plain_text
         if plain_text is None:
             # No text has the latter; it is the words of a sentence as a list.
-            plain_text = not line.lstrip().startswith(("{", '["'))
+            plain_text = not line.lstrip(string.whitespace).startswith(("{", '["'))
         if plain_text:
             return {"sentence": line.strip(string.whitespace)}  # of ASCII
         try:

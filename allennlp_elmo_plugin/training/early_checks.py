@@ -98,7 +98,8 @@ def _check_text(config: Dict[str, Any]) -> None:
         if not isinstance(section, dict) or section.get("type") != "truncated_bptt_lm":
             continue
         if path is None:
-            if key == "train":
+            # A user's own training may have other keys.
+            if key == "train" and config.get("type", "default") == "default":
                 raise ConfigurationError(
                     "There is no train_data_path; give a file, a folder or a glob of text files"
                 )

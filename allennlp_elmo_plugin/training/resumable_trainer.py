@@ -31,6 +31,7 @@ from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
+from allennlp_elmo_plugin.training.run_folder import is_trained
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class ResumableTrainer(GradientDescentTrainer):
         model = arguments["model"]
         if not hasattr(model, "training_state"):
             return create(*args, **kwargs)
-        _check_settings(arguments)
+        _check_settings(cls, arguments)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
         # gradients.
         for name, parameter in model.named_parameters():
@@ -532,22 +533,36 @@ class _Progress(TrainerCallback):
         self.recovered = True
 
 
-def _check_settings(arguments: Dict[str, Any]) -> None:
+def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
     """
     Check those settings of the trainer of a language model that AllenNLP ignores if they are wrong,
     or fails with in the end of an epoch.
     """
     unknown = sorted(set(arguments.get("kwargs", {})) - {"run_sanity_checks"})
-    if unknown:
+    # A user's subclass may have more, and a run of an earlier version must keep its config.
+    is_exempt = trainer_class is not ResumableTrainer
+    if unknown and not (is_exempt or is_trained(arguments["serialization_dir"])):
         known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
         similar = difflib.get_close_matches(unknown[0], known, 1)
         advice = f"; did you mean {similar[0]}?" if similar else ""
         raise ConfigurationError(f"trainer: there is no setting {', '.join(unknown)}{advice}")
     n_epochs = arguments.get("num_epochs", 1)
-    if not isinstance(n_epochs, int) or n_epochs < 1:
+    if n_epochs is None or n_epochs < 1:
         raise ConfigurationError(f"trainer: num_epochs is {n_epochs}, but must be at least 1")
-    metrics = [*arguments["model"].get_metrics(), "loss"]
     names = arguments.get("validation_metric", "-loss")
+    if names is None:
+        raise ConfigurationError(
+            "trainer: validation_metric is None, but must be a metric, such as -perplexity; leave "
+            "the key out for -loss"
+        )
+    model = arguments["model"]
+    # Those of a user's own model may be known only in validation, and without that nobody asks.
+    is_known = model.get_metrics.__module__.split(".")[0] == __name__.split(".")[0]
+    if arguments.get("validation_data_loader") is None or not is_known:
+        return
+    metrics = [*model.get_metrics(), "loss"]
+    if model.get_regularization_penalty() is not None:
+        metrics.append("reg_loss")
     for name in [names] if isinstance(names, str) else names:
         if name[:1] not in ("+", "-") or name[1:] not in metrics:
             raise ConfigurationError(

@@ -128,6 +128,7 @@ def test_other_spaces_are_parts_of_words(tmp_path):
     predictor, _ = make(OPTIONS["characters"], tmp_path)
     output = predictor.predict_json(predictor.load_line("\u00a0the\tcat \u3000\r\n"))
     assert output["tokens"] == ["\u00a0the", "cat", "\u3000"]
+    assert predictor.load_line("\u00a0{ the\n") == {"sentence": "\u00a0{ the"}
 
 
 class TestBadInput:

@@ -76,6 +76,7 @@ def test_text_in_other_encodings(
         {"vocabulary": {"type": "from_files", "directory": "https://example.com/vocab.tar.gz"}},
         {"dataset_reader": {"type": "mine"}, "train_data_path": "s3://text"},
         {"model": "mine"},
+        {"type": "mine", "train_data_path": None},
     ],
     ids=str,
 )

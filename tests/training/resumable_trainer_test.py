@@ -5,18 +5,20 @@ import random
 import shutil
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from allennlp.commands.train import train_model
+from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import load_archive
+from allennlp.models import Model, load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
 
+from allennlp_elmo_plugin.models import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import ResumableTrainer, resumable_trainer
 from tests.support.testing import read_files
 from tests.support.training_runs import (
@@ -376,6 +378,34 @@ class TestTrainer:
         penalty = model.get_regularization_penalty().item()
         assert metrics(tmp_path / "run")["training_reg_loss"] == pytest.approx(penalty, rel=1e-6)
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"trainer.type": "own", "trainer.own_setting": 1},
+            {"model.type": "own", "trainer.validation_metric": "+own"},
+            {"validation_data_path": None, "trainer.validation_metric": "+none"},
+            {
+                "trainer.validation_metric": ["-loss", "-reg_loss"],
+                "model.regularizer": {"regexes": [["lstm", {"type": "l2", "alpha": 0.01}]]},
+            },
+        ],
+        ids=str,
+    )
+    def test_settings_that_allennlp_accepts(
+        self, changes: Dict[str, Any], data: Path, tmp_path: Path
+    ) -> None:
+        params = Params.from_file(write_config(tmp_path, data, changes))
+        TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+
+    def test_a_run_of_an_earlier_version_keeps_its_config(self, data: Path, tmp_path: Path) -> None:
+        changes = {"trainer.num_epoch": 3}
+        for is_trained in (False, True):
+            if is_trained:
+                (tmp_path / "model_state_e0_b7.th").touch()
+            params = Params.from_file(write_config(tmp_path, data, changes))
+            with nullcontext() if is_trained else pytest.raises(ConfigurationError, match="epoch;"):
+                TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects
         assert Trainer.by_name(Trainer.default_implementation)
@@ -440,6 +470,23 @@ class TestTrainer:
         saver._remove_checkpoint(0, 5)
         assert saver._find_all_checkpoints() == {(0, 50), (0, 51)}
         assert len(list(tmp_path.iterdir())) == 4
+
+
+@Trainer.register("own", constructor="from_partial_objects")
+class OwnTrainer(ResumableTrainer):
+    """A user's own, with a setting more."""
+
+    def __init__(self, *args: Any, own_setting: int = 0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+@Model.register("own")
+class OwnModel(BidirectionalLanguageModel):
+    """A user's own, with a metric of validation."""
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        metrics = super().get_metrics(reset)
+        return metrics if self.training else {**metrics, "own": 0.0}
 
 
 def test_sparse_gradients_are_clipped() -> None:

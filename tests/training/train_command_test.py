@@ -315,6 +315,7 @@ def test_mistakes_in_the_run_are_in_its_log(
         ("trainer.num_epochs", None, "num_epochs is None, but must be at least 1"),
         ("trainer.validation_metric", "perplexity", "must be one of -perplexity, -forward_"),
         ("trainer.validation_metric", ["-loss", "-loss_"], "validation_metric is '-loss_'"),
+        ("trainer.validation_metric", None, "validation_metric is None, but must be a metric"),
         ("trainer.patience", "2", "Expected patience to be a int."),
         ("trainer.optimizer.lr", -1, "Invalid learning rate: -1"),
         ("trainer.optimizer.type", "adma", "adma not in acceptable choices for trainer.optimizer"),

@@ -59,5 +59,8 @@ class ResumableShouldValidateCallback(ShouldValidateCallback):
         **kwargs: Any,
     ) -> None:
         best = trainer._best_model_filename
+        wrapped = trainer._ddp_wrapped_model
+        if wrapped is not None and wrapped.is_sharded:
+            return  # By now AllenNLP has made one file of the shards, which they can't load.
         if metrics is not None and best is not None and metrics["best_epoch"] != epoch:
             trainer._load_model_state(best)
