@@ -80,7 +80,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except BrokenPipeError:  # The reader of our output has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        if error.filename is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"error: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
     return _ERROR

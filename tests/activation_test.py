@@ -146,6 +146,18 @@ def test_a_reader_that_stops_early() -> None:
     assert process.returncode == 2
 
 
+def test_a_full_standard_output() -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, activation.__file__],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+    assert process.returncode == 2
+    assert process.stderr == "error: standard output: No space left on device\n"
+
+
 def test_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with `>&-`."""
     monkeypatch.setattr(sys, "stdout", None)

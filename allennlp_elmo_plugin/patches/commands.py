@@ -6,7 +6,7 @@ and `predict` end.
 import argparse
 import functools
 import os
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 from allennlp.commands import build_vocab, evaluate, predict
 from allennlp.common import Params, push_to_hf
@@ -111,6 +111,30 @@ def _check_archive(archive_file: str, **kwargs: Any) -> None:
         )
 
 
+def _check_evaluation(
+    archive_file: str,
+    *,
+    metrics_output_file: Optional[str] = None,
+    predictions_output_file: Optional[str] = None,
+    **kwargs: Any,
+) -> None:
+    _check_archive(archive_file)
+    for paths in (metrics_output_file, predictions_output_file):
+        for path in paths.split(",") if paths else []:
+            _check_output(path)
+
+
+def _check_output(path: str) -> None:
+    """AllenNLP opens it after the work, or without a message that says what to do."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise ConfigurationError(f"cannot write {path}: it is a folder, give a file name")
+    if not os.path.isdir(folder):
+        raise ConfigurationError(
+            f"cannot write {path}: there is no folder {folder}; create it first"
+        )
+
+
 def _check_prediction(args: argparse.Namespace) -> None:
     _check_archive(args.archive_file)
     path = args.input_file
@@ -121,6 +145,8 @@ def _check_prediction(args: argparse.Namespace) -> None:
             f"{path} {reason} (looked from {os.getcwd()}); give a file with a sentence a line, or "
             "- for standard input"
         )
+    if args.output_file:
+        _check_output(args.output_file)
 
 
 @functools.wraps(_get_predictor)
@@ -130,6 +156,6 @@ def _load_quietly(args: argparse.Namespace) -> Predictor:
 
 
 _push = _in_one_line("push-to-hf", hub.push_to_hf)
-_evaluate = _in_one_line("evaluate", _evaluate_from_archive, _check_archive)
+_evaluate = _in_one_line("evaluate", _evaluate_from_archive, _check_evaluation)
 _load_predictor = _in_one_line("predict", _load_quietly, _check_prediction)
 _predict = _in_one_line("predict", _run)

@@ -195,6 +195,23 @@ def test_evaluation_of_missing_files(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {error}")
 
 
+@pytest.mark.parametrize(
+    "command, option",
+    [
+        ("evaluate", "--output-file"),
+        ("evaluate", "--predictions-output-file"),
+        ("predict", "--output-file"),
+    ],
+)
+def test_wrong_outputs(command: str, option: str, run: Any, capsys: Any) -> None:
+    for output, reason in (("no/out.json", "there is no folder "), ("run", "it is a folder, ")):
+        with pytest.raises(SystemExit, match="^1$"):
+            run(command, "run/model.tar.gz", "validation.txt", option, output)
+        printed = capsys.readouterr()
+        assert printed.err.splitlines()[-1].startswith(f"error: cannot write {output}: {reason}")
+        assert "perplexity" not in printed.out  # It ends before the work.
+
+
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_ctrl_c(command: str, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     def press(*args: Any, **kwargs: Any) -> None:
