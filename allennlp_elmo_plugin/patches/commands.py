@@ -116,10 +116,14 @@ def _check_evaluation(
     *,
     metrics_output_file: Optional[str] = None,
     predictions_output_file: Optional[str] = None,
+    auto_names: str = "NONE",
     **kwargs: Any,
 ) -> None:
     _check_archive(archive_file)
-    for paths in (metrics_output_file, predictions_output_file):
+    # With `auto_names`, AllenNLP ignores one or both.
+    metrics = metrics_output_file if auto_names in ("NONE", "PREDS") else None
+    predictions = predictions_output_file if auto_names in ("NONE", "METRICS") else None
+    for paths in (metrics, predictions):
         for path in paths.split(",") if paths else []:
             _check_output(path)
 

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -210,6 +211,13 @@ def test_wrong_outputs(command: str, option: str, run: Any, capsys: Any) -> None
         printed = capsys.readouterr()
         assert printed.err.splitlines()[-1].startswith(f"error: cannot write {output}: {reason}")
         assert "perplexity" not in printed.out  # It ends before the work.
+
+
+def test_ignored_output(run: Any, tmp_path: Path) -> None:
+    text = shutil.copy("validation.txt", tmp_path)
+    ignored = ("--output-file", "no/out.json", "--auto-names", "METRICS")
+    run("evaluate", "run/model.tar.gz", str(text), *ignored)
+    assert (tmp_path / "validation.outputs").exists()
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
