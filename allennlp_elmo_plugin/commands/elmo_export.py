@@ -139,8 +139,8 @@ def export(
     # Raises
 
     `ConfigurationError`
-        There is no such model, the folder is not empty, the file exists, or the output is the
-        folder of a training run, which needs its own vocabulary.
+        There is no such model, the folder is not empty or named `*.zip`, the file exists, or the
+        output is the folder of a training run, which needs its own vocabulary.
     """
     if zipped:
         _export_file(model, output, force, precision)
@@ -149,6 +149,10 @@ def export(
 
 
 def _export_folder(model: str, output: PathLike, force: bool, precision: str) -> None:
+    if Path(output).suffix.lower() == ".zip":
+        raise ConfigurationError(
+            f"{output}: without --zip the output is a folder; add --zip, or choose another name"
+        )
     if (Path(output) / CONFIG_FILE).exists() and any(Path(output).glob("*.th")):
         raise ConfigurationError(
             f"{output} is the folder of a training run, whose vocabulary an export would replace; "

@@ -122,6 +122,8 @@ METRICS = {
 class TestZip:
     def test_layout_of_nlpl(self, run, tmp_path, monkeypatch, capsys):
         arguments = ["elmo-export", str(run[0]), str(tmp_path / "elmo.zip"), "--zip"]
+        assert "elmo.zip: without --zip the output is a folder" in refused(capsys, *arguments[:-1])
+        assert not (tmp_path / "elmo.zip").exists()
         monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
         main()
         assert "model.hdf5 (2 layers, both directions" in capsys.readouterr().out
