@@ -4,7 +4,7 @@
 // Reproduces: the sizes of the published "small" model; the optimizer is Adam.
 // Expected: a perplexity of 103.6 on the validation text, 108.2 on a held-out novel
 //   (docs/results.md).
-// Hardware and time: 2.3 to 3 hours a pass, one core of a machine busy with other work, 1.6 GB.
+// Hardware and time: 2.3 to 3.7 hours a pass, one core of a machine busy with other work, 1.6 GB.
 // Source: scripts/pretraining_text.py --reviews makes its text.
 local pretrain = import 'pretrain.libsonnet';
 
