@@ -21,6 +21,7 @@ from allennlp.common.util import SigTermReceived, dump_metrics
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
+from allennlp.training.learning_rate_schedulers import PolynomialDecay, SlantedTriangular
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
@@ -241,12 +242,16 @@ class ResumableTrainer(GradientDescentTrainer):
             self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
         # The end of the schedule, which the run may have passed if it gets more epochs now.
-        scheduler: Any = self._learning_rate_scheduler
-        ends = {name: getattr(scheduler, name, None) for name in ("total_steps", "num_epochs")}
+        # That of AllenNLP's schedules: those of a user's own may call something else so.
+        scheduler = self._learning_rate_scheduler
+        ends = {
+            name: getattr(scheduler, name)
+            for kind, name in ((PolynomialDecay, "total_steps"), (SlantedTriangular, "num_epochs"))
+            if isinstance(scheduler, kind)
+        }
         super()._maybe_restore_checkpoint()
         for name, end in ends.items():
-            if end is not None:
-                setattr(scheduler, name, end)
+            setattr(scheduler, name, end)
         if not self._progress.recovered:
             if self._distributed:
                 self._check_text()

@@ -174,7 +174,8 @@ def _print_results(folder: Path) -> None:
                 columns.setdefault(heading, {})[name] = metrics[prefix + name]
     print(metrics_table(columns))
     # AllenNLP counts epochs from 0, the progress bars from 1.
-    best = f" (the best epoch, {metrics['best_epoch'] + 1})" if "best_epoch" in metrics else ""
+    epoch = metrics.get("best_epoch")  # None if no epoch was validated
+    best = "" if epoch is None else f" (the best epoch, {epoch + 1})"
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 

@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,6 +17,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model, load_archive
 from allennlp.training import GradientDescentTrainer, Trainer, checkpointer
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from allennlp_elmo_plugin.models import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import ResumableTrainer, resumable_trainer
@@ -30,6 +31,22 @@ from tests.support.training_runs import (
     train,
     write_config,
 )
+
+
+@LearningRateScheduler.register("counts_steps")
+class CountsSteps(LearningRateScheduler):
+    """A user's own, whose `total_steps` are not those of the whole training."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self.total_steps = 0
+
+    def get_values(self) -> Any:
+        return self.base_values
+
+    def step_batch(self, batch_num_total: Optional[int] = None) -> None:
+        self.total_steps += 1
+
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
 VARIANTS: Dict[str, Dict[str, Any]] = {
@@ -405,6 +422,22 @@ class TestTrainer:
             params = Params.from_file(write_config(tmp_path, data, changes))
             with nullcontext() if is_trained else pytest.raises(ConfigurationError, match="epoch;"):
                 TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+
+    def test_a_schedule_of_ones_own_recovers(self, data: Path, tmp_path: Path) -> None:
+        changes = {
+            "train_data_path": str(data / "heldout.txt"),
+            "trainer.num_epochs": 1,
+            "trainer.learning_rate_scheduler": "counts_steps",
+        }
+        config = write_config(tmp_path, data, changes)
+        folder = str(tmp_path / "run")
+        train_model(Params.from_file(config), folder)
+        loop: Any = TrainModel.from_params(
+            params=Params.from_file(config), serialization_dir=folder, local_rank=0
+        )
+        loop.trainer._maybe_restore_checkpoint()
+        n_batches = len(losses(tmp_path / "run"))
+        assert loop.trainer._learning_rate_scheduler.total_steps == n_batches > 0
 
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects

@@ -341,6 +341,15 @@ def test_wrong_settings_have_one_line(
     assert output.err.splitlines()[-1].startswith("error: ") and message in output.err
 
 
+def test_results_without_a_best_epoch(tmp_path: Path, capsys: Any) -> None:
+    """A user's own callback may save weights as the best before an epoch is validated."""
+    values = '{"best_epoch": null, "training_loss": 1.5}'
+    (tmp_path / "metrics.json").write_text(values, encoding="utf-8")
+    train_command._print_results(tmp_path)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"The model is in {tmp_path}/model.tar.gz"
+
+
 def test_faults_of_users_code_keep_their_traceback(
     config: Path, tmp_path: Path, command: List[str]
 ) -> None:

@@ -1,4 +1,5 @@
-local elmo = import 'elmo.libsonnet';
+// No dropout of the representation: `embedding_dropout` of the model has it already.
+local elmo = (import 'elmo.libsonnet') { dropout:: 0.0 };
 
 elmo.reader_added_to(import 'sst5.jsonnet') {
   model+: {

@@ -4,10 +4,11 @@
 // Paper: accuracy 54.7 +- 0.5 on the test set, 3.3 over its baseline (Peters et al. 2018, table 1).
 // AllenNLP: no score in the model cards of allennlp-models.
 // Differs: see bcn.jsonnet. `use_integrator_output_elmo` would set a second representation beside
-//   the output of the integrator.
+//   the output of the integrator. No dropout of the representation: `embedding_dropout` of the model
+//   has it already.
 // Score, hardware, time: not measured.
 // Data: those of bcn.jsonnet; ELMO, see elmo.libsonnet.
-local elmo = (import '../elmo.libsonnet') { dropout:: 0.2 };
+local elmo = (import '../elmo.libsonnet') { dropout:: 0.0 };
 
 elmo.reader_added_to(import 'bcn.jsonnet') {
   model+: {

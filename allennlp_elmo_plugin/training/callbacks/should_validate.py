@@ -13,8 +13,9 @@ class ResumableShouldValidateCallback(ShouldValidateCallback):
     """
     AllenNLP's callback, which decides about an epoch when this begins, from its number. AllenNLP's
     decides at the end of the epoch before, before the weights of that epoch are saved: as the best
-    it then saves those of the next epoch that isn't validated. It also tests the weights of the
-    last epoch, validated or not, and takes the epoch in which a run recovers for the first.
+    it then saves those of a later epoch, which isn't validated. It also tests the weights of the
+    last epoch, if the last validation was the best, and takes the epoch in which a run recovers for
+    the first.
 
     It replaces the callback "should_validate_callback".
 
