@@ -24,6 +24,8 @@ def test_scores_of_tasks(script: Dict[str, Any], repository_root: Path, tmp_path
         "SNLI (counterfactual)",
         "SST-5",
         "XQuAD (English)",
+        "coreference (LitBank), `tiny`",
+        "IMDB, fine-tuned `tiny`",
     ]
     for task in tasks:
         assert list(task.models) == ["baseline", "word vectors", "+ ELMo"]
