@@ -500,6 +500,17 @@ def test_the_environment_gives_no_word_vectors(
     assert configuration.params("sst5", "baseline", 1).as_dict(quiet=True) == expected
 
 
+def test_word_vectors_of_reviews_are_not_trained(elmo: str, data: Path, vectors: Path) -> None:
+    configuration = Configuration(
+        find_tasks(data, ["imdb"]), elmo, CONFIG_FOLDER, "{}", vectors=vectors
+    )
+    trained = {}
+    for model in configuration.models:
+        settings = configuration.params("imdb", model, 1).as_dict(quiet=True)["model"]
+        trained[model] = settings["text_field_embedder"]["token_embedders"]["tokens"]["trainable"]
+    assert trained == {"baseline": True, "vectors": False, "elmo": False}
+
+
 def test_configs_without_word_vectors(elmo: str, data: Path, vectors: Path, tmp_path: Path) -> None:
     small = (CONFIG_FOLDER / "small.libsonnet").read_text(encoding="utf-8")
     configs = _copy_configs(tmp_path)
