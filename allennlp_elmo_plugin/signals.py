@@ -6,9 +6,11 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from typing import Any, Callable, Iterator, NoReturn, Optional
+from typing import Any, Callable, Iterable, Iterator, NoReturn, Optional
 
 from allennlp.common import util as allennlp_util
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 _SECONDS = 0.05
 """After which a lost signal is sent again."""
@@ -104,10 +106,36 @@ def let_signals_kill() -> None:
     is a child that has nothing to lose. One that is ignored, as SIGINT in a shell's background job,
     stays so.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _NUMBERS:
         if signal.getsignal(number) != signal.SIG_IGN:
             with suppress(ValueError):  # Only the main thread may set handlers.
                 signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """
+    In the `with` block, let SIGINT and SIGTERM wait, also in the processes that are started in it:
+    a child that has begun with its parent's handlers would print the exception of a signal.
+    """
+    blocked = _mask("SIG_BLOCK", _NUMBERS)
+    try:
+        yield
+    finally:
+        _mask("SIG_SETMASK", blocked)
+
+
+def accept_signals() -> None:
+    """In a process that was started in `signals_blocked`, let signals end it at once."""
+    let_signals_kill()
+    _mask("SIG_UNBLOCK", _NUMBERS)
+
+
+def _mask(how: str, numbers: Iterable[int]) -> Iterable[int]:
+    """Change the signals that wait, and return those that did before."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return ()
+    return signal.pthread_sigmask(getattr(signal, how), numbers)
 
 
 def end_by_signal(number: int) -> NoReturn:

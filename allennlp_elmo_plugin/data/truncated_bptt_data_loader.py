@@ -3,7 +3,6 @@ The data loader of the language model's training, which can continue in the midd
 """
 
 import functools
-from contextlib import suppress
 from queue import Empty
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -25,7 +24,7 @@ from allennlp_elmo_plugin.data.text import (
 )
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import TextPosition
-from allennlp_elmo_plugin.signals import let_signals_kill
+from allennlp_elmo_plugin.signals import accept_signals, signals_blocked
 
 _BATCHES_IN_MEMORY = 8
 _SECONDS_BETWEEN_LOOKS = 5.0
@@ -168,20 +167,28 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
             yield tensors, batch.position() if is_ahead else batch.position
 
     def _batch_worker(self, *args: Any) -> None:
+        accept_signals()
         # AllenNLP means its workers to end when this process is killed, but they don't notice it.
         end_with_parent()
-        let_signals_kill()  # without a traceback
         super()._batch_worker(*args)
 
     def _start_batch_workers(self, queue: Any, *args: Any) -> Any:
-        workers, pipes = super()._start_batch_workers(queue, *args)
-        # AllenNLP waits forever for a worker that was killed.
+        with signals_blocked():  # until `accept_signals` in the worker
+            workers, pipes = super()._start_batch_workers(queue, *args)
+        # AllenNLP waits forever for a worker that was killed, and for a lock that it held.
         queue.get = functools.partial(_get, queue.get, workers)
+        queue.task_done = lambda: None
         return workers, pipes
 
-    def _join_workers(self, *args: Any) -> None:
-        with suppress(BrokenPipeError):  # The worker that is told to stop ended by the same signal.
-            super()._join_workers(*args)
+    def _join_workers(self, workers: List[Any], *_: Any) -> None:
+        """
+        Kill the workers. AllenNLP's way needs a lock of the queue and a pipe to each worker, which
+        one that was killed may have left locked or broken; a worker has nothing to finish.
+        """
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join()
 
     def state_dict(self) -> Dict[str, Any]:
         """

@@ -3,6 +3,7 @@ import multiprocessing
 import os
 import select
 import signal
+import threading
 import time
 
 import pytest
@@ -160,6 +161,53 @@ def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
     assert len(list(itertools.islice(batches, n_batches))) == n_batches
     with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
         next(batches)
+
+
+def die_with_lock(worker_id, queue, lock, pipe):
+    pipe.close()
+    queue._cond.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_leaves_its_lock(corpus, vocab, monkeypatch):
+    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    made = loader(corpus, vocab, num_workers=1)
+    monkeypatch.setattr(made, "_batch_worker", die_with_lock)
+    errors = []
+
+    def take_one():
+        try:
+            next(iter(made))
+        except ChildProcessError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=take_one, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_as_the_worker_begins(corpus, vocab, monkeypatch, capfd, number):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def begin(*args):
+        os.kill(os.getpid(), number)
+        work(*args)
+
+    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    made = loader(corpus, vocab, num_workers=1)
+    work = made._batch_worker
+    monkeypatch.setattr(made, "_batch_worker", begin)
+    before = signal.signal(number, interrupt)
+    try:
+        with pytest.raises(ChildProcessError, match=f"exit code -{number:d}"):
+            next(iter(made))
+    finally:
+        signal.signal(number, before)
+    assert "Traceback" not in capfd.readouterr().err
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def start_method(rank, *arguments):

@@ -15,7 +15,6 @@ import pytest
 from allennlp.commands import train
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.training import workers
 from allennlp_elmo_plugin.training.workers import workers_ended
 from tests.support.testing import fork
@@ -163,13 +162,6 @@ def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> No
     printed = finish(process, tmp_path / "run", -number)
     assert "Traceback" not in printed, printed
     assert "; to go on: " in printed.splitlines()[-1]
-
-
-def test_data_loader_whose_process_is_gone() -> None:
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    receiver.close()
-    loader: Any = object.__new__(TruncatedBpttDataLoader)
-    loader._join_workers([], None, [sender])
 
 
 class PressCtrlC:
