@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("text", type=Path, help="tokenised text, may be compressed (gzip)")
     parser.add_argument("output", type=Path, help="file to write")
-    parser.add_argument("--dim", type=int, default=100, help="numbers a word")
+    parser.add_argument("--dim", type=int, default=100, help="dimensions of a word")
     parser.add_argument("--epochs", type=int, default=5, help="passes over the text")
     parser.add_argument("--min-count", type=int, default=5, help="rarer words get no vector")
     parser.add_argument("--seed", type=int, default=1)

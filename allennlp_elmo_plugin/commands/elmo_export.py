@@ -237,7 +237,7 @@ def _weights(name: str, model: PretrainedLanguageModel) -> str:
     return (
         f"{name} ({model.options.n_layers} layers, "
         f"{'both directions' if model.options.bidirectional else 'forward only'}, "
-        f"{model.bilm.get_output_dim()} numbers a token)"
+        f"{model.bilm.get_output_dim()} dimensions per token)"
     )
 
 

@@ -50,7 +50,7 @@ def test_is_what_bilm_tf_dumps(run, archived, tmp_path, capsys):
         archive_model(str(folder))
         source = folder / "model.tar.gz"
     export(str(source), tmp_path / "elmo")
-    assert "8 numbers a token" not in capsys.readouterr().out
+    assert "8 dimensions per token" not in capsys.readouterr().out
     written, expected = (
         read_arrays(path)
         for path in (tmp_path / "elmo" / "weights.hdf5", REFERENCE / "checkpoint" / "weights.hdf5")
@@ -205,7 +205,7 @@ def test_model_card(run, archived, tmp_path):
     for row in (
         "| LSTM layers | 2, in both directions |",
         f"| Cells of a layer and direction | {model.options.lstm_dim} |",
-        f"| Numbers of a token in each layer | {model.bilm.get_output_dim()} |",
+        f"| Dimensions per token in each layer | {model.bilm.get_output_dim()} |",
         f"| Parameters | {n_parameters:,} without the softmax |",
         f"| Size of the weights | {size:.1f} MB |",
         "| Weights | weights.hdf5, float16 |",

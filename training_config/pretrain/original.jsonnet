@@ -1,4 +1,4 @@
-// The original ELMo: characters, two LSTM layers of 4096 cells, 512 numbers a direction.
+// The original ELMo: characters, two LSTM layers of 4096 cells, 512 dimensions per direction.
 //
 // Reproduces: the settings of bilm-tf's bin/train_elmo.py, which trained the published "original"
 //   model (93.6 million parameters without the softmax) on the 1 Billion Word Benchmark with a

@@ -1,4 +1,4 @@
-// ELMo at a quarter of the size: two LSTM layers of 1024 cells, 128 numbers a direction.
+// ELMo at a quarter of the size: two LSTM layers of 1024 cells, 128 dimensions per direction.
 //
 // Reproduces: the sizes of the published "small" model (13.6 million parameters without the
 //   softmax), with the training of original.jsonnet. How the published one was trained is not

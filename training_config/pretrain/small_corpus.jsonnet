@@ -1,6 +1,6 @@
 // A biLM of a small corpus, such as the two million words of WikiText-2: two LSTM layers of 1024
-// cells, 256 numbers a direction, with more dropout than bilm-tf has, and Adam. The rows read the text
-// across its line ends.
+// cells, 256 dimensions per direction, with more dropout than bilm-tf has, and Adam. Each row of a
+// batch reads one part of the text, across its line ends.
 //
 // Reproduces: nothing published.
 // Expected: a test perplexity of 89.6 forward and 89.3 backward on WikiText-2 (33,278 words, `<eos>`

@@ -1,5 +1,5 @@
-// The English model that this package contains: two LSTM layers of 512 cells, 128 numbers a
-// direction.
+// The English model that this package contains: two LSTM layers of 512 cells, 128
+// dimensions per direction.
 //
 // Reproduces nothing published: characters, layers and softmax are those of bilm-tf with fewer
 //   filters and cells (2.6 million parameters without the softmax), the optimizer is Adam.
