@@ -118,11 +118,13 @@ def signals_blocked() -> Iterator[None]:
     In the `with` block, let SIGINT and SIGTERM wait, also in the processes that are started in it:
     a child that has begun with its parent's handlers would print the exception of a signal.
     """
-    blocked = _mask("SIG_BLOCK", _NUMBERS)
+    # Each call may raise the exception of a signal, after it has changed what waits.
+    before = _mask("SIG_BLOCK", ())
     try:
+        _mask("SIG_BLOCK", _NUMBERS)
         yield
     finally:
-        _mask("SIG_SETMASK", blocked)
+        _mask("SIG_SETMASK", before)
 
 
 def accept_signals() -> None:

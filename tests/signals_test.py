@@ -16,6 +16,7 @@ from allennlp_elmo_plugin.signals import (
     end_by_signal,
     let_signals_kill,
     lost_signals_sent_again,
+    signals_blocked,
     signals_first,
     terminable,
 )
@@ -153,3 +154,22 @@ def test_an_error_after_a_signal(stays: bool, expected: Any) -> None:
         except:  # noqa: E722 - as in Python's own copyreg
             pass
         raise OSError("the other process has ended")
+
+
+@pytest.mark.parametrize("n_call", [1, 2, 3])
+def test_a_signal_as_signals_are_blocked(n_call: int) -> None:
+    """`pthread_sigmask` raises the exception of a signal that came before, when it has worked."""
+    calls: List[Any] = []
+
+    def change_and_raise(*args: Any) -> Any:
+        calls.append(args)
+        before = change(*args)
+        if len(calls) == n_call:
+            raise KeyboardInterrupt
+        return before
+
+    change = signal.pthread_sigmask
+    with patch("signal.pthread_sigmask", change_and_raise), pytest.raises(KeyboardInterrupt):
+        with signals_blocked():
+            pass
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -3,6 +3,8 @@ The data loader of the language model's training, which can continue in the midd
 """
 
 import functools
+import multiprocessing.util
+import sys
 from queue import Empty
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -160,11 +162,15 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         are made of the windows that the instances, which are not read, would be made of.
         """
         is_ahead = self.reader.get_worker_info() is not None
-        for batch in self.reader.read_batches(self.data_path, self._vocab):
-            tensors = self.reader.make_tensors(batch)
-            if move_to_device and self.cuda_device is not None:
-                tensors = util.move_to_device(tensors, self.cuda_device)
-            yield tensors, batch.position() if is_ahead else batch.position
+        try:
+            for batch in self.reader.read_batches(self.data_path, self._vocab):
+                tensors = self.reader.make_tensors(batch)
+                if move_to_device and self.cuda_device is not None:
+                    tensors = util.move_to_device(tensors, self.cuda_device)
+                yield tensors, batch.position() if is_ahead else batch.position
+        finally:
+            if is_ahead:
+                sys.stdout.flush()  # A user's own reader may print, and the worker is killed.
 
     def _batch_worker(self, *args: Any) -> None:
         accept_signals()
@@ -173,11 +179,21 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         super()._batch_worker(*args)
 
     def _start_batch_workers(self, queue: Any, *args: Any) -> Any:
-        with signals_blocked():  # until `accept_signals` in the worker
-            workers, pipes = super()._start_batch_workers(queue, *args)
-        # AllenNLP waits forever for a worker that was killed, and for a lock that it held.
-        queue.get = functools.partial(_get, queue.get, workers)
-        queue.task_done = lambda: None
+        # Workers offer their tensors in this process's temporary folder, which it removes at its
+        # end: a worker that is killed would leave a folder of its own.
+        multiprocessing.util.get_temp_dir()
+        workers: List[Any] = []
+        try:
+            with signals_blocked():  # until `accept_signals` in the worker
+                workers, pipes = super()._start_batch_workers(queue, *args)
+            # AllenNLP waits forever for a worker that was killed, for the rest of a batch that it
+            # was putting there, and for a lock that it held.
+            queue._writer.close()
+            queue.get = functools.partial(_get, queue.get, workers)
+            queue.task_done = lambda: None
+        except BaseException:
+            self._join_workers(workers)
+            raise
         return workers, pipes
 
     def _join_workers(self, workers: List[Any], *_: Any) -> None:
@@ -233,17 +249,27 @@ def _get(get: Callable[..., Any], workers: List[Any]) -> Any:
     # Raises
 
     `ChildProcessError`
-        A worker has ended, and the queue is empty.
+        A worker has ended, and there is nothing in the queue that can be received without it.
     """
     while True:
         # What a worker put there before it ended may still be on its way.
-        ended = [worker for worker in workers if not worker.is_alive()]
+        ended = _ended(workers)
         try:
             return get(timeout=_SECONDS_BETWEEN_LOOKS)
-        except Empty:
+        except (Empty, EOFError, OSError) as error:
+            if not isinstance(error, Empty):  # A batch is cut off, or its worker is not there.
+                for worker in workers:
+                    worker.join(1)
+                ended = _ended(workers)
+                if not ended:
+                    raise
             if ended:
                 raise ChildProcessError(
                     f"The data loader's process {ended[0].pid} has ended (exit code "
                     f"{ended[0].exitcode}); -9 is what it has when memory is short. Continue with "
                     '`allennlp train --recover`, without "num_workers" if it happens again'
                 ) from None
+
+
+def _ended(workers: List[Any]) -> List[Any]:
+    return [worker for worker in workers if not worker.is_alive()]

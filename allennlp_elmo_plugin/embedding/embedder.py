@@ -44,7 +44,8 @@ class ElmoEmbedder:
 
     ```python
     embedder = ElmoEmbedder("tiny")  # or ElmoEmbedder("options.json", "weights.hdf5")
-    layers = embedder.embed_sentence(["A", "sentence", "."])  # (3, 3, 256): layers, words, dimensions
+    # (3, 3, 256): layers, words, dimensions
+    layers = embedder.embed_sentence(["A", "sentence", "."])
     ```
 
     The API is that of the class of the same name in AllenNLP 0.9. There, the states of the language

@@ -170,7 +170,9 @@ def facts_of(options: BiLmOptions, weight_file: Path) -> Dict[str, str]:
     return {
         "LSTM layers": f"{options.n_layers}, {directions}",
         "Cells of a layer and direction": f"{options.lstm_dim:,}",
-        "Dimensions per token in each layer": f"{len(options.directions) * options.projection_dim:,}",
+        "Dimensions per token in each layer": (
+            f"{len(options.directions) * options.projection_dim:,}"
+        ),
         "Input": _input(options),
         "Parameters": f"{n_parameters:,} without the softmax",
         "Size of the weights": f"{weight_file.stat().st_size / 1e6:,.1f} MB",

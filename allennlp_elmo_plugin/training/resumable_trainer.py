@@ -21,7 +21,6 @@ from allennlp.common.util import SigTermReceived, dump_metrics
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
-from allennlp.training.learning_rate_schedulers import PolynomialDecay, SlantedTriangular
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
@@ -33,6 +32,7 @@ from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.run_folder import is_trained
+from allennlp_elmo_plugin.training.schedule_recovery import exact_recovery
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
 logger = logging.getLogger(__name__)
@@ -241,17 +241,8 @@ class ResumableTrainer(GradientDescentTrainer):
         if self._distributed:
             self._agree_on_checkpoint()
         parameters: Any = None if self._moving_average is None else self._moving_average._parameters
-        # The end of the schedule, which the run may have passed if it gets more epochs now.
-        # That of AllenNLP's schedules: those of a user's own may call something else so.
-        scheduler = self._learning_rate_scheduler
-        ends = {
-            name: getattr(scheduler, name)
-            for kind, name in ((PolynomialDecay, "total_steps"), (SlantedTriangular, "num_epochs"))
-            if isinstance(scheduler, kind)
-        }
-        super()._maybe_restore_checkpoint()
-        for name, end in ends.items():
-            setattr(scheduler, name, end)
+        with exact_recovery(self._learning_rate_scheduler):
+            super()._maybe_restore_checkpoint()
         if not self._progress.recovered:
             if self._distributed:
                 self._check_text()

@@ -3,14 +3,19 @@ import multiprocessing
 import os
 import select
 import signal
+import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.data_loaders.multiprocess_data_loader import WorkerError
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
@@ -163,28 +168,77 @@ def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
         next(batches)
 
 
+def test_the_worker_is_killed_with_batches_in_its_queue(corpus, vocab):
+    batches = iter(loader(corpus, vocab, num_workers=1))
+    next(batches)
+    (worker,) = multiprocessing.active_children()
+    time.sleep(0.5)  # Now the next ones are there.
+    worker.kill()
+    with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
+        list(batches)
+
+
 def die_with_lock(worker_id, queue, lock, pipe):
     pipe.close()
+    queue.put((("a batch", None), None))
+    time.sleep(0.5)
     queue._cond.acquire()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_worker_leaves_its_lock(corpus, vocab, monkeypatch):
+def die_as_it_writes(worker_id, queue, lock, pipe):
+    pipe.close()
+    queue.put((("a batch", None), None))
+    time.sleep(0.5)
+    os.write(queue._writer.fileno(), (100).to_bytes(4, "big") + b"50 of 100 bytes" * 3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("die", [die_with_lock, die_as_it_writes])
+def test_what_a_killed_worker_leaves(corpus, vocab, monkeypatch, die):
     monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
     made = loader(corpus, vocab, num_workers=1)
-    monkeypatch.setattr(made, "_batch_worker", die_with_lock)
-    errors = []
+    monkeypatch.setattr(made, "_batch_worker", die)
+    results = []
 
-    def take_one():
+    def take_all():
         try:
-            next(iter(made))
+            for batch in made:
+                results.append(batch)
+                time.sleep(1)  # Now the worker has died.
         except ChildProcessError as error:
-            errors.append(error)
+            results.append(error)
 
-    thread = threading.Thread(target=take_one, daemon=True)
+    thread = threading.Thread(target=take_all, daemon=True)
     thread.start()
-    thread.join(60)
-    assert len(errors) == 1
+    thread.join(30)
+    assert [type(result) for result in results] == [str, ChildProcessError]
+
+
+def test_workers_leave_no_folder(corpus, vocab, monkeypatch, tmp_path):
+    settings = multiprocessing.current_process()._config
+    monkeypatch.setitem(settings, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for _ in range(2):
+        list(loader(corpus, vocab, num_workers=1))
+    # This process removes it at its end.
+    assert list(tmp_path.glob("pymp-*")) == [Path(settings["tempdir"])]
+
+
+class PrintingReader(TruncatedBpttLmReader):
+    def read_batches(self, *args):
+        yield from super().read_batches(*args)
+        print("read")
+        raise ValueError("no more")
+
+
+def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
+    printed = tmp_path / "printed"
+    with open(printed, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(WorkerError, match="no more"):
+            list(loader(corpus, vocab, PrintingReader(4, 5), num_workers=1))
+    assert printed.read_text() == "read\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -208,6 +262,20 @@ def test_a_signal_as_the_worker_begins(corpus, vocab, monkeypatch, capfd, number
         signal.signal(number, before)
     assert "Traceback" not in capfd.readouterr().err
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_signal_while_the_worker_is_started(corpus, vocab, monkeypatch):
+    start = MultiProcessDataLoader._start_batch_workers
+
+    def start_and_signal(*args):
+        started = start(*args)
+        os.kill(os.getpid(), signal.SIGINT)
+        return started
+
+    monkeypatch.setattr(MultiProcessDataLoader, "_start_batch_workers", start_and_signal)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader(corpus, vocab, num_workers=1)))
+    assert not multiprocessing.active_children()
 
 
 def start_method(rank, *arguments):

@@ -79,6 +79,15 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
             {"type": "should_validate_callback", "validation_interval": 2},
         ],
     },
+    "combined_schedules": {
+        "trainer.learning_rate_scheduler": {
+            "type": "combined",
+            "schedulers": [
+                [1, {"type": "exponential", "gamma": 0.5}],
+                [2, {"type": "constant_with_warmup", "num_warmup_steps": 2}],
+            ],
+        },
+    },
     "small_corpus": {
         "model.dropout": 0.3,
         "model.variational_dropout": True,
