@@ -72,7 +72,7 @@ def main() -> None:
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
             file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector)}\n")
     print(
-        f"{arguments.output}: {len(model.wv)} words, {arguments.dim} numbers each, "
+        f"{arguments.output}: {len(model.wv)} words, {arguments.dim} dimensions each, "
         f"{model.corpus_total_words} words read {arguments.epochs} times in "
         f"{time.monotonic() - start:.0f} s"
     )
