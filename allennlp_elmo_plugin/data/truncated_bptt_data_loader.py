@@ -4,7 +4,6 @@ The data loader of the language model's training, which can continue in the midd
 
 import functools
 import multiprocessing.util
-import sys
 from queue import Empty
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -170,7 +169,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
                 yield tensors, batch.position() if is_ahead else batch.position
         finally:
             if is_ahead:
-                sys.stdout.flush()  # A user's own reader may print, and the worker is killed.
+                # A user's own reader may print, and the worker is killed. (There may be no output.)
+                print(end="", flush=True)
 
     def _batch_worker(self, *args: Any) -> None:
         accept_signals()

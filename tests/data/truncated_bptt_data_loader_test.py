@@ -241,6 +241,11 @@ def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
     assert printed.read_text() == "read\n"
 
 
+def test_a_program_without_output(corpus, vocab, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert list(loader(corpus, vocab, num_workers=1))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_as_the_worker_begins(corpus, vocab, monkeypatch, capfd, number):
     def interrupt(number, frame):
