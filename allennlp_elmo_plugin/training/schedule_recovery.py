@@ -33,16 +33,17 @@ def exact_recovery(scheduler: Optional[LearningRateScheduler]) -> Iterator[None]
 
 
 def _load(scheduler: LearningRateScheduler, state: Dict[str, Any]) -> None:
-    if isinstance(scheduler, CombinedLearningRateScheduler):
+    load = type(scheduler).load_state_dict
+    if load is CombinedLearningRateScheduler.load_state_dict:  # not that of a user's subclass
         _load_combined(scheduler, state)
         return
     ends = {name: getattr(scheduler, name) for kind, name in _ENDS if isinstance(scheduler, kind)}
-    type(scheduler).load_state_dict(scheduler, state)
+    load(scheduler, state)
     for name, end in ends.items():
         setattr(scheduler, name, end)
 
 
-def _load_combined(scheduler: CombinedLearningRateScheduler, state: Dict[str, Any]) -> None:
+def _load_combined(scheduler: Any, state: Dict[str, Any]) -> None:
     """
     Load the state of "combined", which makes its current schedule when asked for it. That may set
     the learning rates, which the optimizer has loaded already.

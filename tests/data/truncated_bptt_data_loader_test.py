@@ -215,14 +215,15 @@ def test_what_a_killed_worker_leaves(corpus, vocab, monkeypatch, die):
     assert [type(result) for result in results] == [str, ChildProcessError]
 
 
-def test_workers_leave_no_folder(corpus, vocab, monkeypatch, tmp_path):
+def test_workers_leave_no_folder(corpus, vocab, monkeypatch):
     settings = multiprocessing.current_process()._config
     monkeypatch.setitem(settings, "tempdir", None)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for _ in range(2):
-        list(loader(corpus, vocab, num_workers=1))
-    # This process removes it at its end.
-    assert list(tmp_path.glob("pymp-*")) == [Path(settings["tempdir"])]
+    with tempfile.TemporaryDirectory() as folder:  # A socket's path must be short.
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        for _ in range(2):
+            list(loader(corpus, vocab, num_workers=1))
+        # This process removes it at its end.
+        assert list(Path(folder).glob("pymp-*")) == [Path(settings["tempdir"])]
 
 
 class PrintingReader(TruncatedBpttLmReader):

@@ -6,7 +6,10 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+from allennlp.training.learning_rate_schedulers import (
+    CombinedLearningRateScheduler,
+    LearningRateScheduler,
+)
 
 from allennlp_elmo_plugin.training.schedule_recovery import exact_recovery
 
@@ -90,6 +93,24 @@ def test_more_epochs(settings: Dict[str, Any], is_combined: bool) -> None:
     expected = Run(whole(4), 4).train(4 * N_BATCHES)[-n_left:]
     # The first rate was set before the end of the run before.
     assert recovered.train(n_left)[1:] == expected[1:]
+
+
+@LearningRateScheduler.register("combined_of_a_user")
+class CombinedOfAUser(CombinedLearningRateScheduler):
+    loaded: Any = None
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self.loaded = state_dict
+        super().load_state_dict(state_dict)
+
+
+def test_combined_of_a_user() -> None:
+    settings = {**combined((1, "constant"), (3, LINEAR)), "type": "combined_of_a_user"}
+    killed, recovered = Run(settings, 4), Run(settings, 4)
+    killed.train(N_BATCHES + 3)
+    recovered.recover(killed)
+    schedule: Any = recovered.schedule
+    assert schedule.loaded == killed.schedule.state_dict()
 
 
 def test_combined_after_its_end() -> None:
