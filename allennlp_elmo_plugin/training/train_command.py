@@ -73,7 +73,13 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         number, word = after_signal(error)
         command = _command(arguments, _option(arguments, version_of_config(folder) != version))
         message = f"{word}; to go on: {command}"
-    except (ConfigurationError, FileNotFoundError, TypeError, ValueError) as error:
+    except (
+        ChildProcessError,
+        ConfigurationError,
+        FileNotFoundError,
+        TypeError,
+        ValueError,
+    ) as error:
         if not is_ours or not _is_mistake(error):
             raise
         message = "error: " + " ".join(str(error).strip().splitlines())
@@ -117,8 +123,13 @@ def is_of_this_package(error: BaseException) -> bool:
 
 
 def _is_mistake(error: Exception) -> bool:
-    """Return whether a setting is wrong, or a file is missing that the user has named."""
+    """
+    Return whether a setting is wrong, or a file is missing that the user has named; or the process
+    of the data loader was killed.
+    """
     is_missing = isinstance(error, FileNotFoundError)
+    if isinstance(error, ChildProcessError):
+        return is_of_this_package(error)
     if is_of_this_package(error) and (is_missing or isinstance(error, ConfigurationError)):
         return True
     modules = [

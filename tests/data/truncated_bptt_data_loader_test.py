@@ -1,3 +1,4 @@
+import functools
 import itertools
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReade
 from allennlp_elmo_plugin.data.windows import check_window_order
 from tests.support.corpora import LINES, write_corpus
 from tests.support.process_group import run_processes
+from tests.support.testing import fork
 
 WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
 
@@ -215,15 +217,19 @@ def test_what_a_killed_worker_leaves(corpus, vocab, monkeypatch, die):
     assert [type(result) for result in results] == [str, ChildProcessError]
 
 
-def test_workers_leave_no_folder(corpus, vocab, monkeypatch):
+def read_and_count_folders(corpus, vocab, folder):
     settings = multiprocessing.current_process()._config
-    monkeypatch.setitem(settings, "tempdir", None)
+    settings["tempdir"] = None
+    tempfile.tempdir = folder
+    for _ in range(2):
+        list(loader(corpus, vocab, num_workers=1))
+    # This process removes it at its end.
+    assert list(Path(folder).glob("pymp-*")) == [Path(settings["tempdir"])]
+
+
+def test_workers_leave_no_folder(corpus, vocab):
     with tempfile.TemporaryDirectory() as folder:  # A socket's path must be short.
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        for _ in range(2):
-            list(loader(corpus, vocab, num_workers=1))
-        # This process removes it at its end.
-        assert list(Path(folder).glob("pymp-*")) == [Path(settings["tempdir"])]
+        assert fork(functools.partial(read_and_count_folders, corpus, vocab, folder)) == 0
 
 
 class PrintingReader(TruncatedBpttLmReader):

@@ -164,6 +164,19 @@ def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> No
     assert "; to go on: " in printed.splitlines()[-1]
 
 
+def test_data_loader_whose_process_is_killed(data: Path, tmp_path: Path) -> None:
+    changes = {"trainer.num_epochs": 1000, "data_loader.num_workers": 1}
+    process = start(write_config(tmp_path, data, changes), tmp_path / "run")
+    while not list(tmp_path.glob("run/model_state_e1_b7.th")):
+        assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
+        time.sleep(0.01)
+    for each in children(process):
+        os.kill(each, signal.SIGKILL)
+    printed = finish(process, tmp_path / "run", 1)
+    assert "Traceback" not in printed, printed
+    assert printed.splitlines()[-1].startswith("error: The data loader's process ")
+
+
 class PressCtrlC:
     """Interrupts the process that pickles it."""
 
