@@ -299,7 +299,7 @@ class PretendGpu:
 
     def _place_of(self, storages: Dict[int, Any]) -> Optional[torch.device]:
         for address in storages:
-            return self._places[address][1] if address in self._places else _CPU
+            return self._places.get(address, (None, _CPU))[1]
         return _CPU
 
     def _put(self, tensor: torch.Tensor, place: Optional[torch.device]) -> None:
@@ -308,7 +308,9 @@ class PretendGpu:
 
     def _put_storage(self, address: int, storage: Any, place: Optional[torch.device]) -> None:
         if len(self._places) > self._max_places:
-            for old, (reference, _) in list(self._places.items()):
+            # `copy` is one step for other threads; `list(items())` makes tuples, where the garbage
+            # collector may run and another thread go on.
+            for old, (reference, _) in self._places.copy().items():
                 if reference.expired():
                     self._places.pop(old, None)
             self._max_places = 2 * len(self._places) + 1000
