@@ -21,9 +21,9 @@ def replace(original: Any, replacement: Any) -> None:
     if original is replacement:
         return
     REPLACED.add(_full_name(original))
-    for module_name, module in list(sys.modules.items()):
+    for module_name, module in sys.modules.copy().items():
         if module_name.split(".")[0] in _PACKAGES:
-            for name, value in list(vars(module).items()):
+            for name, value in vars(module).copy().items():
                 if value is original:
                     setattr(module, name, replacement)
 
