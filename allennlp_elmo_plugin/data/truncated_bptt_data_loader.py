@@ -3,7 +3,13 @@ The data loader of the language model's training, which can continue in the midd
 """
 
 import functools
-import multiprocessing.util
+import os
+import pickle
+import signal
+import sys
+import time
+from contextlib import suppress
+from multiprocessing import forkserver
 from queue import Empty
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
@@ -29,6 +35,7 @@ from allennlp_elmo_plugin.signals import accept_signals, signals_blocked
 
 _BATCHES_IN_MEMORY = 8
 _SECONDS_BETWEEN_LOOKS = 5.0
+_SECONDS_FOR_SIGNALS = 1.0
 
 
 @DataLoader.register("truncated_bptt")
@@ -96,6 +103,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self.reader: TruncatedBpttLmReader
         self.data_path: DatasetReaderInput
         self.batches_per_epoch: Optional[int]
+        self.start_method: str
         self._n_batches: Optional[int] = None
         # The number of the next pass or, in the middle of one, of the pass after it.
         self._epoch = 0
@@ -144,7 +152,14 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self.reader.set_position(self.data_path, start)
         n_windows = start.n_windows
         batches: Iterator[Any] = super()._iter_batches()
-        for batch, position in batches:
+        for item in batches:
+            if isinstance(item, bytes):  # of a worker
+                item = pickle.loads(item)
+                if isinstance(item, ConfigurationError):
+                    raise item
+            batch, position = item
+            if self.cuda_device is not None:
+                batch = util.move_to_device(batch, self.cuda_device)
             self._epoch = start.epoch + 1
             self._position = position
             n_windows += 1
@@ -160,28 +175,38 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         Yield each batch with the position after it: a worker is ahead of the training. The batches
         are made of the windows that the instances, which are not read, would be made of.
         """
-        is_ahead = self.reader.get_worker_info() is not None
+        if self.reader.get_worker_info() is not None:
+            return self._pickled_batches()
+        return (
+            (self.reader.make_tensors(batch), batch.position)
+            for batch in self.reader.read_batches(self.data_path, self._vocab)
+        )
+
+    def _pickled_batches(self) -> Iterator[bytes]:
+        """
+        The batches of a worker, pickled here: a queue would put tensors into shared memory, which
+        may be full, and which needs the worker alive until they are received.
+        """
         try:
             for batch in self.reader.read_batches(self.data_path, self._vocab):
-                tensors = self.reader.make_tensors(batch)
-                if move_to_device and self.cuda_device is not None:
-                    tensors = util.move_to_device(tensors, self.cuda_device)
-                yield tensors, batch.position() if is_ahead else batch.position
+                yield pickle.dumps((self.reader.make_tensors(batch), batch.position()))
+        except ConfigurationError as error:  # Its message says all: AllenNLP adds the traceback.
+            yield pickle.dumps(error)
         finally:
-            if is_ahead:
-                # A user's own reader may print, and the worker is killed. (There may be no output.)
-                print(end="", flush=True)
+            # A user's own reader may print, and the worker is killed. There may be no output.
+            with suppress(AttributeError, OSError, ValueError):
+                sys.stdout.flush()
 
-    def _batch_worker(self, *args: Any) -> None:
+    def _batch_worker(self, worker_id: int, queue: Any, *args: Any) -> None:
         accept_signals()
         # AllenNLP means its workers to end when this process is killed, but they don't notice it.
         end_with_parent()
-        super()._batch_worker(*args)
+        queue._on_queue_feeder_error = _end_worker
+        super()._batch_worker(worker_id, queue, *args)
 
     def _start_batch_workers(self, queue: Any, *args: Any) -> Any:
-        # Workers offer their tensors in this process's temporary folder, which it removes at its
-        # end: a worker that is killed would leave a folder of its own.
-        multiprocessing.util.get_temp_dir()
+        if self.start_method == "forkserver":
+            forkserver.ensure_running()  # Its later processes should accept signals, too.
         workers: List[Any] = []
         try:
             with signals_blocked():  # until `accept_signals` in the worker
@@ -201,6 +226,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         Kill the workers. AllenNLP's way needs a lock of the queue and a pipe to each worker, which
         one that was killed may have left locked or broken; a worker has nothing to finish.
         """
+        # A process that was forked while a pass was half read has a copy of its iterator.
+        workers = [worker for worker in workers if worker._parent_pid == os.getpid()]
         for worker in workers:
             worker.kill()
         for worker in workers:
@@ -264,11 +291,22 @@ def _get(get: Callable[..., Any], workers: List[Any]) -> Any:
                 if not ended:
                     raise
             if ended:
+                code = ended[0].exitcode
+                if code in (-signal.SIGINT, -signal.SIGTERM):
+                    time.sleep(_SECONDS_FOR_SIGNALS)  # Those of Ctrl-C and `kill` come here, too.
+                hint = " (it was killed; memory may be short)" if code == -signal.SIGKILL else ""
                 raise ChildProcessError(
-                    f"The data loader's process {ended[0].pid} has ended (exit code "
-                    f"{ended[0].exitcode}); -9 is what it has when memory is short. Continue with "
-                    '`allennlp train --recover`, without "num_workers" if it happens again'
+                    f"The data loader's process {ended[0].pid} has ended with exit code {code}"
+                    f"{hint}. Continue with `allennlp train --recover`, without "
+                    '"num_workers" if it happens again'
                 ) from None
+
+
+def _end_worker(error: BaseException, item: Any) -> None:
+    """End a worker that can't send a batch, which a queue would leave out."""
+    with suppress(AttributeError, OSError, ValueError):
+        print(f"The data loader can't send a batch: {error!r}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def _ended(workers: List[Any]) -> List[Any]:

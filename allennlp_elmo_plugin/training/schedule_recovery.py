@@ -11,6 +11,9 @@ from allennlp.training.learning_rate_schedulers import (
     PolynomialDecay,
     SlantedTriangular,
 )
+from allennlp.training.learning_rate_schedulers.learning_rate_scheduler import (
+    _PyTorchLearningRateSchedulerWithMetricsWrapper,
+)
 
 # Where AllenNLP's schedules keep their end. Those of a user's own may call something else so.
 _ENDS = ((PolynomialDecay, "total_steps"), (SlantedTriangular, "num_epochs"))
@@ -29,7 +32,8 @@ def exact_recovery(scheduler: Optional[LearningRateScheduler]) -> Iterator[None]
     try:
         yield
     finally:
-        del scheduler.load_state_dict
+        # A user's own may have replaced its attributes.
+        vars(scheduler).pop("load_state_dict", None)
 
 
 def _load(scheduler: LearningRateScheduler, state: Dict[str, Any]) -> None:
@@ -59,8 +63,16 @@ def _load_combined(scheduler: Any, state: Dict[str, Any]) -> None:
         for group, values in zip(groups, loaded):
             group.update(values)
         _load(current, state["current_scheduler"])
-    elif scheduler._current_scheduler_first_epoch != scheduler.last_epoch + 1:
+        return
+    # The run goes on after the end of its schedules with one that its config has got since.
+    n_epochs = scheduler.last_epoch + 1
+    if scheduler._current_scheduler_first_epoch != n_epochs:
         raise ConfigurationError(
-            f'learning_rate_scheduler: "combined" had ended after {scheduler.last_epoch + 1} '
-            "epochs, and its last schedule can't become longer now. Add another one to its list"
+            f'learning_rate_scheduler: "combined" had ended in this run, which has had {n_epochs} '
+            "epochs. One that is added must begin there: let those before it have "
+            f'{n_epochs} epochs in all, with "constant" for epochs that had none'
         )
+    # An epoch's end makes the next schedule and lets it make a step. The metric of that epoch,
+    # which "reduce_on_plateau" compares, is not known any more.
+    if not isinstance(current, _PyTorchLearningRateSchedulerWithMetricsWrapper):
+        current.step()

@@ -1,14 +1,16 @@
+import errno
 import functools
+import io
 import itertools
 import multiprocessing
 import os
 import select
 import signal
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
+from multiprocessing import queues
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -217,19 +219,51 @@ def test_what_a_killed_worker_leaves(corpus, vocab, monkeypatch, die):
     assert [type(result) for result in results] == [str, ChildProcessError]
 
 
-def read_and_count_folders(corpus, vocab, folder):
-    settings = multiprocessing.current_process()._config
-    settings["tempdir"] = None
-    tempfile.tempdir = folder
-    for _ in range(2):
-        list(loader(corpus, vocab, num_workers=1))
-    # This process removes it at its end.
-    assert list(Path(folder).glob("pymp-*")) == [Path(settings["tempdir"])]
+@pytest.mark.parametrize("n_sent", ["some", "all but one", "all"])
+def test_a_batch_that_can_not_be_sent(corpus, vocab, monkeypatch, capfd, n_sent):
+    n_batches = len(list(loader(corpus, vocab)))
+    left = iter(range({"some": 5, "all but one": n_batches - 1, "all": n_batches}[n_sent]))
+    made = loader(corpus, vocab, num_workers=1)
+    work = made._batch_worker
+    dumps = queues._ForkingPickler.dumps
+
+    def send(item):
+        if next(left, None) is None:
+            raise MemoryError("no memory is left")
+        return dumps(item)
+
+    def work_with_little_memory(*args):
+        monkeypatch.setattr(queues._ForkingPickler, "dumps", send)
+        work(*args)
+
+    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    monkeypatch.setattr(made, "_batch_worker", work_with_little_memory)
+    with pytest.raises(ChildProcessError, match="exit code 1. Continue"):
+        list(made)
+    assert "no memory is left" in capfd.readouterr().err
 
 
-def test_workers_leave_no_folder(corpus, vocab):
-    with tempfile.TemporaryDirectory() as folder:  # A socket's path must be short.
-        assert fork(functools.partial(read_and_count_folders, corpus, vocab, folder)) == 0
+def test_a_worker_needs_no_shared_memory(corpus, vocab, monkeypatch):
+    def share(tensor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setitem(ForkingPickler._extra_reducers, torch.Tensor, share)
+    assert equal(list(loader(corpus, vocab, num_workers=1)), list(loader(corpus, vocab)))
+
+
+def close_and_print(batches):
+    batches.close()
+    print("closed")
+
+
+def test_a_copy_of_a_half_read_pass_is_closed(corpus, vocab, capfd):
+    whole = list(loader(corpus, vocab))
+    batches = iter(loader(corpus, vocab, num_workers=1))
+    first = next(batches)
+    assert fork(functools.partial(close_and_print, batches)) == 0
+    assert equal([first, *batches], whole)
+    output = capfd.readouterr()
+    assert output.out == "closed\n" and not output.err
 
 
 class PrintingReader(TruncatedBpttLmReader):
@@ -237,6 +271,20 @@ class PrintingReader(TruncatedBpttLmReader):
         yield from super().read_batches(*args)
         print("read")
         raise ValueError("no more")
+
+
+class MissingFileReader(TruncatedBpttLmReader):
+    def read_batches(self, *args):
+        yield from itertools.islice(super().read_batches(*args), 3)
+        text.find_files("/not/there")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_file_is_missing_while_the_text_is_read(corpus, vocab, num_workers):
+    batches = iter(loader(corpus, vocab, MissingFileReader(4, 5), num_workers=num_workers))
+    assert len(list(itertools.islice(batches, 3))) == 3
+    with pytest.raises(ConfigurationError, match="/not/there"):
+        next(batches)
 
 
 def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
@@ -248,9 +296,20 @@ def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
     assert printed.read_text() == "read\n"
 
 
-def test_a_program_without_output(corpus, vocab, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)
+@pytest.mark.parametrize("output", ["none", "closed", "no flush"])
+def test_a_program_without_output(corpus, vocab, monkeypatch, output):
+    closed = io.StringIO()
+    closed.close()
+    outputs = {"none": None, "closed": closed, "no flush": object()}
+    monkeypatch.setattr(sys, "stdout", outputs[output])
     assert list(loader(corpus, vocab, num_workers=1))
+
+
+def test_a_full_output(corpus, vocab, monkeypatch):
+    with open("/dev/full", "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(WorkerError, match="no more"):
+            list(loader(corpus, vocab, PrintingReader(4, 5), num_workers=1))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -288,6 +347,38 @@ def test_a_signal_while_the_worker_is_started(corpus, vocab, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         next(iter(loader(corpus, vocab, num_workers=1)))
     assert not multiprocessing.active_children()
+
+
+def test_a_signal_that_ends_the_worker_first(corpus, vocab, monkeypatch):
+    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
+    batches = iter(loader(corpus, vocab, num_workers=1))
+    next(batches)
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGINT)
+    worker.join()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(batches)
+
+
+def terminate_a_later_process(corpus, vocab):
+    made = loader(corpus, vocab, num_workers=1, start_method="forkserver")
+    context = multiprocessing.get_context("forkserver")
+    workers, _ = made._start_batch_workers(context.JoinableQueue(), context)
+    made._join_workers(workers)
+    process = context.Process(target=time.sleep, args=(60,))
+    process.start()
+    process.terminate()
+    process.join(20)
+    assert process.exitcode == -signal.SIGTERM
+
+
+def test_a_fork_server_accepts_signals(corpus, vocab):
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=terminate_a_later_process, args=(corpus, vocab))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def start_method(rank, *arguments):

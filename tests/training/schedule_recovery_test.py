@@ -113,13 +113,52 @@ def test_combined_of_a_user() -> None:
     assert schedule.loaded == killed.schedule.state_dict()
 
 
-def test_combined_after_its_end() -> None:
+ADDED = {
+    "linear": LINEAR,
+    "exponential": {"type": "exponential", "gamma": 0.5},
+    "cosine": {"type": "cosine", "t_initial": 4},
+    "constant_with_warmup": {"type": "constant_with_warmup", "num_warmup_steps": 7},
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_combined_after_its_end(name: str) -> None:
+    settings = combined((1, "constant"), (2, ADDED[name]))
+    ended = Run(combined((1, "constant")), 1)
+    ended.train(N_BATCHES)
+    recovered = Run(settings, 3)
+    recovered.recover(ended)
+    expected = Run(settings, 3).train(3 * N_BATCHES)
+    assert recovered.train(2 * N_BATCHES) == expected[N_BATCHES:]
+
+
+def test_combined_with_plateau_after_its_end() -> None:
     ended = Run(combined((1, LINEAR)), 1)
     ended.train(N_BATCHES)
-    with pytest.raises(ConfigurationError, match="ended after 1 epochs.* Add another"):
-        Run(combined((2, LINEAR)), 2).recover(ended)
-
-    recovered = Run(combined((1, LINEAR), (1, LINEAR)), 2)
+    recovered = Run(combined((1, LINEAR), (1, {"type": "reduce_on_plateau"})), 2)
     recovered.recover(ended)
-    expected = Run(combined((1, LINEAR), (1, LINEAR)), 2).train(2 * N_BATCHES)
-    assert recovered.train(N_BATCHES) == expected[N_BATCHES:]
+    assert recovered.schedule.current_scheduler.lr_scheduler.num_bad_epochs == 0  # type: ignore
+
+
+@pytest.mark.parametrize("added", [[(4, LINEAR)], [(1, LINEAR), (9, LINEAR)]], ids=len)
+def test_combined_that_begins_too_early(added: List[Any]) -> None:
+    ended = Run(combined((1, LINEAR)), 3)
+    ended.train(3 * N_BATCHES)
+    with pytest.raises(ConfigurationError, match='has had 3 epochs.* let .* 3 epochs .*"constant"'):
+        Run(combined(*added), 5).recover(ended)
+    # as the message says
+    Run(combined((1, LINEAR), (2, "constant"), (2, LINEAR)), 5).recover(ended)
+
+
+@LearningRateScheduler.register("replaced")
+class Replaced(LearningRateScheduler):
+    """A user's own that replaces all that it has."""
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        self.__dict__ = {**state, "optimizer": self.optimizer}
+
+
+def test_a_schedule_that_replaces_its_attributes() -> None:
+    killed = Run({"type": "replaced"}, 2)
+    killed.train(3)
+    Run({"type": "replaced"}, 2).recover(killed)
