@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator, List
 
@@ -110,6 +111,12 @@ def children(process: Any) -> List[int]:
     return list(map(int, path.read_text(encoding="utf-8").split()))
 
 
+def signal_children(process: Any, number: int) -> None:
+    with suppress(FileNotFoundError, ProcessLookupError):  # The process, or a pass, has ended.
+        for child in children(process):
+            os.kill(child, number)
+
+
 @pytest.fixture
 def training(data: Path, tmp_path: Path) -> Iterator[Any]:
     """A training of two processes that has finished an epoch, and saved its weights."""
@@ -157,8 +164,8 @@ def test_data_loader_in_a_process(data: Path, tmp_path: Path, number: int) -> No
     while not list(tmp_path.glob("run/model_state_e1_b7.th")):
         assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
         time.sleep(0.01)
-    for each in [process.pid, *children(process)]:
-        os.kill(each, number)
+    signal_children(process, number)
+    os.kill(process.pid, number)
     printed = finish(process, tmp_path / "run", -number)
     assert "Traceback" not in printed, printed
     assert "; to go on: " in printed.splitlines()[-1]
@@ -170,8 +177,8 @@ def test_data_loader_whose_process_is_killed(data: Path, tmp_path: Path) -> None
     while not list(tmp_path.glob("run/model_state_e1_b7.th")):
         assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
         time.sleep(0.01)
-    for each in children(process):
-        os.kill(each, signal.SIGKILL)
+    while process.is_alive():  # That of a pass that has just been read isn't needed any more.
+        signal_children(process, signal.SIGKILL)
     printed = finish(process, tmp_path / "run", 1)
     assert "Traceback" not in printed, printed
     assert printed.splitlines()[-1].startswith("error: The data loader's process ")
