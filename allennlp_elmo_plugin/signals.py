@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from typing import Any, Callable, Iterable, Iterator, NoReturn, Optional
+from typing import Any, Callable, Iterable, Iterator, List, NoReturn, Optional
 
 from allennlp.common import util as allennlp_util
 
@@ -98,6 +98,44 @@ def signals_first(has_arrived: Callable[[], bool] = lambda: False) -> Iterator[N
         if before is None:
             raise
         raise before from None
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """
+    If SIGINT or SIGTERM arrives in the `with` block, raise at its end what their handler has
+    raised, whatever other code, which calls ours, has made of that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    raised: List[BaseException] = []
+
+    def kept(handler: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+        def handle(number: int, frame: Any) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        return handle
+
+    handlers = {number: signal.getsignal(number) for number in _NUMBERS}
+    try:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, kept(handler))
+        yield
+    except BaseException:
+        if not raised:
+            raise
+    finally:
+        for number, handler in handlers.items():
+            if callable(handler):
+                signal.signal(number, handler)
+    if raised:
+        raise raised[0] from None
 
 
 def let_signals_kill() -> None:

@@ -27,6 +27,7 @@ from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
     ADAGRAD_FILE,
+    ARCHIVE_FILE,
     OPTIONS_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
@@ -433,9 +434,11 @@ def find_file(value: str, file_name: str, argument: str) -> str:
     except FileNotFoundError as error:
         hint = f"nor is it one of the models {list(SHORT_NAMES)}"
         if os.path.isdir(value):
-            inner = sorted(Path(value).glob(f"*/*{OPTIONS_FILE}"))
+            folder = Path(value)
+            meant = [each.parent for each in sorted(folder.glob(f"*/*{OPTIONS_FILE}"))]
+            meant += sorted(folder.glob(ARCHIVE_FILE))  # elmo-import's is alone in its folder
             hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
-            hint += f"; is {inner[0].parent} meant?" if inner else ""
+            hint += f"; is {meant[0]} meant?" if meant else ""
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
 
 

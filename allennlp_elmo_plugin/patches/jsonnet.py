@@ -11,13 +11,13 @@ from typing import Any, Dict, List, Optional
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.model_archive import is_archive
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
+from allennlp_elmo_plugin.signals import signals_kept
 
 
 def elmo_model(name: str) -> Dict[str, Any]:
@@ -104,28 +104,18 @@ def _evaluate_file(
     filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
 ) -> str:
     variables = dict(ext_vars or {})
-    signals: List[BaseException] = []
-
-    def model(name: str) -> Dict[str, Any]:
-        try:
-            return elmo_model(name)
-        except (KeyboardInterrupt, SigTermReceived) as error:
-            signals.append(error)
-            raise
-
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
     kwargs["native_callbacks"] = {
-        "elmo_model": (("name",), model),
+        "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
     unset: List[str] = []
     while True:
         try:
-            evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
+            with signals_kept():  # jsonnet makes one kind of error of all.
+                evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
         except RuntimeError as error:
-            if signals:  # jsonnet makes one kind of error of all.
-                raise signals[0] from None
             found = _UNSET.search(str(error))
             name = found and found[1]
             if name and name not in unset:

@@ -8,6 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import find_variables
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
@@ -265,6 +266,12 @@ def test_nothing_there(folder: Path) -> None:
         ElmoFiles.find(str(folder))
     with pytest.raises(FileNotFoundError, match=f"weights.hdf5; is {folder} meant?"):
         ElmoFiles.find(str(folder.parent))
+    (folder / "model.tar.gz").touch()  # as elmo-import writes it
+    with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
+        ElmoFiles.find(str(folder))
+    (folder / "options.json").unlink()
+    with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
+        find_variables(folder)
 
 
 @pytest.mark.parametrize("use", [Elmo, ElmoEmbedder])

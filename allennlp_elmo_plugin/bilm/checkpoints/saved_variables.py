@@ -32,6 +32,7 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
+    ARCHIVE_FILE,
     CONFIG_FILE,
     RUN_WEIGHT_FILE,
     SOFTMAX_FILE,
@@ -383,10 +384,12 @@ def find_variables(folder: Path) -> SavedVariables:
         return CheckpointVariables(TensorFlowCheckpoint(folder))
     weight_file, softmax_file = find_weight_file(folder), folder / SOFTMAX_FILE
     if weight_file is None:
+        archive = folder / ARCHIVE_FILE
+        hint = f"; is {archive} meant?" if archive.exists() else ""
         raise FileNotFoundError(
             f"{folder}: there is neither a checkpoint of TensorFlow (checkpoint, model.ckpt-*) nor "
             f"a {WEIGHT_FILE} or another file that ends with .hdf5, and the folder is not that of "
-            f"a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE})"
+            f"a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE}){hint}"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
 
