@@ -139,8 +139,12 @@ def test_ctrl_c_for_a_pipeline(
     assert raised.value.code == 130
 
 
-@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (SigTermReceived, 143)])
+@pytest.mark.parametrize(
+    "number, error, status",
+    [(signal.SIGINT, KeyboardInterrupt, 130), (signal.SIGTERM, SigTermReceived, 143)],
+)
 def test_signal_while_the_config_is_read(
+    number: int,
     error: Any,
     status: int,
     tmp_path: Path,
@@ -151,9 +155,7 @@ def test_signal_while_the_config_is_read(
     """jsonnet, which calls us to unpack or download an ELMo, makes one kind of error of all."""
 
     def stop(name: str) -> None:
-        if error is SigTermReceived:
-            signal.raise_signal(signal.SIGTERM)
-        raise error
+        signal.raise_signal(number)
 
     monkeypatch.setattr(jsonnet, "elmo_model", stop)
     config = tmp_path / "config.jsonnet"
