@@ -15,6 +15,8 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 _SECONDS = 0.05
 """After which a lost signal is sent again."""
 
+_Handler = Callable[[int, Any], Any]
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
@@ -106,12 +108,9 @@ def signals_kept() -> Iterator[None]:
     If SIGINT or SIGTERM arrives in the `with` block, raise at its end what their handler has
     raised, whatever other code, which calls ours, has made of that.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     raised: List[BaseException] = []
 
-    def kept(handler: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+    def keep(handler: _Handler) -> _Handler:
         def handle(number: int, frame: Any) -> None:
             try:
                 handler(number, frame)
@@ -121,21 +120,35 @@ def signals_kept() -> Iterator[None]:
 
         return handle
 
+    try:
+        with _handlers_in(keep):
+            yield
+    except BaseException:
+        if not raised:
+            raise
+    if raised:
+        raise raised[0] from None
+
+
+@contextmanager
+def _handlers_in(wrap: Callable[[_Handler], _Handler]) -> Iterator[None]:
+    """
+    In the `with` block, let SIGINT and SIGTERM be handled by what `wrap` makes of their handlers. A
+    second signal at its end may leave that there for ever: it should then do as the handler does.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Handlers are called in the main thread only.
+        return
     handlers = {number: signal.getsignal(number) for number in _NUMBERS}
     try:
         for number, handler in handlers.items():
             if callable(handler):
-                signal.signal(number, kept(handler))
+                signal.signal(number, wrap(handler))
         yield
-    except BaseException:
-        if not raised:
-            raise
     finally:
         for number, handler in handlers.items():
             if callable(handler):
                 signal.signal(number, handler)
-    if raised:
-        raise raised[0] from None
 
 
 def let_signals_kill() -> None:
@@ -156,13 +169,30 @@ def signals_blocked() -> Iterator[None]:
     In the `with` block, let SIGINT and SIGTERM wait, also in the processes that are started in it:
     a child that has begun with its parent's handlers would print the exception of a signal.
     """
-    # Each call may raise the exception of a signal, after it has changed what waits.
-    before = _mask("SIG_BLOCK", ())
+    arrived: List[int] = []
+    is_over = False
+
+    def wait(handler: _Handler) -> _Handler:
+        def handle(number: int, frame: Any) -> None:
+            if is_over:
+                handler(number, frame)
+            else:
+                arrived.append(number)
+
+        return handle
+
     try:
-        _mask("SIG_BLOCK", _NUMBERS)
-        yield
+        # The mask is that of one thread, and children have it; another thread may get the signal.
+        with _handlers_in(wait):
+            before = _mask("SIG_BLOCK", _NUMBERS)
+            try:
+                yield
+            finally:
+                _mask("SIG_SETMASK", before)
     finally:
-        _mask("SIG_SETMASK", before)
+        is_over = True
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def accept_signals() -> None:

@@ -1,4 +1,5 @@
 import atexit
+import itertools
 import os
 import signal
 import sys
@@ -9,8 +10,9 @@ from typing import Any, List
 from unittest.mock import patch
 
 import pytest
-from allennlp.common.util import install_sigterm_handler
+from allennlp.common.util import SigTermReceived, install_sigterm_handler
 
+from allennlp_elmo_plugin import signals
 from allennlp_elmo_plugin.signals import (
     Terminated,
     end_by_signal,
@@ -18,6 +20,7 @@ from allennlp_elmo_plugin.signals import (
     lost_signals_sent_again,
     signals_blocked,
     signals_first,
+    signals_kept,
     terminable,
 )
 from tests.support.testing import fork
@@ -156,20 +159,67 @@ def test_an_error_after_a_signal(stays: bool, expected: Any) -> None:
         raise OSError("the other process has ended")
 
 
-@pytest.mark.parametrize("n_call", [1, 2, 3])
-def test_a_signal_as_signals_are_blocked(n_call: int) -> None:
-    """`pthread_sigmask` raises the exception of a signal that came before, when it has worked."""
-    calls: List[Any] = []
+def signal_at_line(number: int, n_lines: int) -> Any:
+    """A function for `sys.settrace` that sends a signal at the n-th line of our module."""
+    count = itertools.count()
 
-    def change_and_raise(*args: Any) -> Any:
-        calls.append(args)
-        before = change(*args)
-        if len(calls) == n_call:
-            raise KeyboardInterrupt
-        return before
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != signals.__file__:
+            return None
+        if event == "line" and next(count) == n_lines:
+            signal.raise_signal(number)
+        return trace
 
-    change = signal.pthread_sigmask
-    with patch("signal.pthread_sigmask", change_and_raise), pytest.raises(KeyboardInterrupt):
-        with signals_blocked():
-            pass
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return trace
+
+
+@pytest.mark.parametrize("block", [signals_blocked, signals_kept])
+@pytest.mark.parametrize(
+    "number, error", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
+)
+def test_a_signal_at_any_line(block: Any, number: int, error: Any) -> None:
+    """Its exception comes once; afterwards signals are handled as before."""
+
+    def use(n_lines: int) -> bool:
+        trace = sys.gettrace()
+        sys.settrace(signal_at_line(number, n_lines))
+        try:
+            with block():
+                pass
+        except error:
+            return True
+        finally:
+            sys.settrace(trace)
+        return False
+
+    def use_at_all_lines() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        install_sigterm_handler()
+        n_lines = 0
+        while use(n_lines):
+            n_lines += 1
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            with pytest.raises(SigTermReceived):
+                signal.raise_signal(signal.SIGTERM)
+        assert n_lines > 20
+
+    assert fork(use_at_all_lines) == 0
+
+
+def test_another_thread_receives_a_signal() -> None:
+    """Threads don't share what blocks a signal, and the main thread raises its exception."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    places = []
+    try:
+        with pytest.raises(KeyboardInterrupt), signals_blocked():
+            signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
+            time.sleep(0.2)
+            places.append("the end of the block")
+    finally:
+        ended.set()
+        thread.join()
+    assert places

@@ -341,11 +341,19 @@ def test_a_signal_while_the_worker_is_started(corpus, vocab, monkeypatch):
     def start_and_signal(*args):
         started = start(*args)
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)  # Another thread may receive it.
         return started
 
     monkeypatch.setattr(MultiProcessDataLoader, "_start_batch_workers", start_and_signal)
-    with pytest.raises(KeyboardInterrupt):
-        next(iter(loader(corpus, vocab, num_workers=1)))
+    thread_ends = threading.Event()
+    thread = threading.Thread(target=thread_ends.wait)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader(corpus, vocab, num_workers=1)))
+    finally:
+        thread_ends.set()
+        thread.join()
     assert not multiprocessing.active_children()
 
 
