@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Callable, Iterable, Iterator, List, NoReturn, Optional
 
 from allennlp.common import util as allennlp_util
@@ -121,7 +121,7 @@ def signals_kept() -> Iterator[None]:
         return handle
 
     try:
-        with _handlers_in(keep):
+        with _wrapped_handlers(keep):
             yield
     except BaseException:
         if not raised:
@@ -131,10 +131,10 @@ def signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _handlers_in(wrap: Callable[[_Handler], _Handler]) -> Iterator[None]:
+def _wrapped_handlers(wrap: Callable[[_Handler], _Handler]) -> Iterator[None]:
     """
-    In the `with` block, let SIGINT and SIGTERM be handled by what `wrap` makes of their handlers. A
-    second signal at its end may leave that there for ever: it should then do as the handler does.
+    In the `with` block, let what `wrap` makes of the handlers of SIGINT and SIGTERM handle them. A
+    signal at its end may leave one there: after the block, it must do what the handler itself does.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Handlers are called in the main thread only.
@@ -183,7 +183,7 @@ def signals_blocked() -> Iterator[None]:
 
     try:
         # The mask is that of one thread, and children have it; another thread may get the signal.
-        with _handlers_in(wait):
+        with _wrapped_handlers(wait):
             before = _mask("SIG_BLOCK", _NUMBERS)
             try:
                 yield
@@ -191,8 +191,9 @@ def signals_blocked() -> Iterator[None]:
                 _mask("SIG_SETMASK", before)
     finally:
         is_over = True
-        for number in arrived:
-            signal.raise_signal(number)
+        with ExitStack() as stack:  # It sends each, whatever the handlers of others raise.
+            for number in reversed(arrived):
+                stack.callback(signal.raise_signal, number)
 
 
 def accept_signals() -> None:

@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.signals import (
     signals_kept,
     terminable,
 )
-from tests.support.testing import fork
+from tests.support.testing import another_thread, fork
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -210,16 +210,34 @@ def test_a_signal_at_any_line(block: Any, number: int, error: Any) -> None:
 
 def test_another_thread_receives_a_signal() -> None:
     """Threads don't share what blocks a signal, and the main thread raises its exception."""
-    ended = threading.Event()
-    thread = threading.Thread(target=ended.wait)
-    thread.start()
     places = []
-    try:
-        with pytest.raises(KeyboardInterrupt), signals_blocked():
-            signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
-            time.sleep(0.2)
-            places.append("the end of the block")
-    finally:
-        ended.set()
-        thread.join()
+    with another_thread() as thread, pytest.raises(KeyboardInterrupt), signals_blocked():
+        signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
+        time.sleep(0.2)
+        places.append("the end of the block")
     assert places
+
+
+@pytest.mark.parametrize("by_another_thread", [False, True])
+@pytest.mark.parametrize("order", itertools.permutations([signal.SIGINT, signal.SIGTERM]))
+def test_two_signals_while_signals_are_blocked(order: Any, by_another_thread: bool) -> None:
+    """Each of them is handled, although the handler of the first raises an exception."""
+    handled = []
+
+    def handle(number: int, frame: Any) -> None:
+        handled.append(number)
+        raise Terminated
+
+    def block() -> None:
+        for number in order:
+            signal.signal(number, handle)
+        with another_thread() as thread:
+            receiver = thread if by_another_thread else threading.main_thread()
+            with pytest.raises(Terminated), signals_blocked():
+                for number in order:
+                    signal.pthread_kill(receiver.ident, number)
+                time.sleep(0.2)
+        assert sorted(handled) == sorted(order)
+        assert all(signal.getsignal(number) is handle for number in order)
+
+    assert fork(block) == 0

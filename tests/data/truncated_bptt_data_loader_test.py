@@ -29,7 +29,7 @@ from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReade
 from allennlp_elmo_plugin.data.windows import check_window_order
 from tests.support.corpora import LINES, write_corpus
 from tests.support.process_group import run_processes
-from tests.support.testing import fork
+from tests.support.testing import another_thread, fork
 
 WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
 
@@ -345,15 +345,8 @@ def test_a_signal_while_the_worker_is_started(corpus, vocab, monkeypatch):
         return started
 
     monkeypatch.setattr(MultiProcessDataLoader, "_start_batch_workers", start_and_signal)
-    thread_ends = threading.Event()
-    thread = threading.Thread(target=thread_ends.wait)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(loader(corpus, vocab, num_workers=1)))
-    finally:
-        thread_ends.set()
-        thread.join()
+    with another_thread(), pytest.raises(KeyboardInterrupt):
+        next(iter(loader(corpus, vocab, num_workers=1)))
     assert not multiprocessing.active_children()
 
 
