@@ -123,6 +123,8 @@ def signals_kept() -> Iterator[None]:
     try:
         with _wrapped_handlers(keep):
             yield
+    except GeneratorExit:  # A signal has ended the block before contextlib could.
+        raise
     except BaseException:
         if not raised:
             raise
@@ -184,8 +186,10 @@ def signals_blocked() -> Iterator[None]:
     try:
         # The mask is that of one thread, and children have it; another thread may get the signal.
         with _wrapped_handlers(wait):
-            before = _mask("SIG_BLOCK", _NUMBERS)
+            # Each call may raise the exception of another signal, after it has changed the mask.
+            before = _mask("SIG_BLOCK", ())
             try:
+                _mask("SIG_BLOCK", _NUMBERS)
                 yield
             finally:
                 _mask("SIG_SETMASK", before)

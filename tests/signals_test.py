@@ -159,6 +159,25 @@ def test_an_error_after_a_signal(stays: bool, expected: Any) -> None:
         raise OSError("the other process has ended")
 
 
+@pytest.mark.parametrize("n_call", [1, 2, 3])
+def test_a_signal_as_signals_are_blocked(n_call: int) -> None:
+    """`pthread_sigmask` raises the exception of a signal that came before, when it has worked."""
+    calls: List[Any] = []
+
+    def change_and_raise(*args: Any) -> Any:
+        calls.append(args)
+        before = change(*args)
+        if len(calls) == n_call:
+            raise KeyboardInterrupt
+        return before
+
+    change = signal.pthread_sigmask
+    with patch("signal.pthread_sigmask", change_and_raise), pytest.raises(KeyboardInterrupt):
+        with signals_blocked():
+            pass
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 def signal_at_line(number: int, n_lines: int) -> Any:
     """A function for `sys.settrace` that sends a signal at the n-th line of our module."""
     count = itertools.count()
@@ -210,12 +229,16 @@ def test_a_signal_at_any_line(block: Any, number: int, error: Any) -> None:
 
 def test_another_thread_receives_a_signal() -> None:
     """Threads don't share what blocks a signal, and the main thread raises its exception."""
-    places = []
-    with another_thread() as thread, pytest.raises(KeyboardInterrupt), signals_blocked():
-        signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
-        time.sleep(0.2)
-        places.append("the end of the block")
-    assert places
+
+    def block() -> None:
+        places = []
+        with another_thread() as thread, pytest.raises(KeyboardInterrupt), signals_blocked():
+            signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
+            time.sleep(1)  # until it has it
+            places.append("the end of the block")
+        assert places
+
+    assert fork(block) == 0
 
 
 @pytest.mark.parametrize("by_another_thread", [False, True])
@@ -236,8 +259,26 @@ def test_two_signals_while_signals_are_blocked(order: Any, by_another_thread: bo
             with pytest.raises(Terminated), signals_blocked():
                 for number in order:
                     signal.pthread_kill(receiver.ident, number)
-                time.sleep(0.2)
+                time.sleep(1)  # until the thread has them
         assert sorted(handled) == sorted(order)
         assert all(signal.getsignal(number) is handle for number in order)
 
     assert fork(block) == 0
+
+
+def test_a_signal_in_contextlib() -> None:
+    """The block is not left; Python closes its generator, in which no exception may come again."""
+
+    def handle(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        block: Any = signals_kept()
+        block.__enter__()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        block.gen.close()
+        assert signal.getsignal(signal.SIGINT) is handle
+    finally:
+        signal.signal(signal.SIGINT, before)
