@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from multiprocessing import queues
+from multiprocessing import forkserver, queues
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -363,6 +363,7 @@ def test_a_signal_that_ends_the_worker_first(corpus, vocab, monkeypatch):
 
 
 def terminate_a_later_process(corpus, vocab):
+    forkserver._forkserver.__init__()  # An earlier test's server is no child of this process.
     made = loader(corpus, vocab, num_workers=1, start_method="forkserver")
     context = multiprocessing.get_context("forkserver")
     workers, _ = made._start_batch_workers(context.JoinableQueue(), context)

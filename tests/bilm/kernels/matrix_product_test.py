@@ -58,6 +58,25 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     assert torch.equal(add, kept)
 
 
+def test_bfloat16_where_torch_adds_in_it(monkeypatch):
+    """As torch 1.12 does without AVX-512."""
+    monkeypatch.setattr(module, "has_onednn", lambda _: False)
+    monkeypatch.setattr(module, "_adds_in_bfloat16", lambda: True)
+    rows, matrix, bias, add = tensors(20, 300, 200, dtype=torch.bfloat16)
+    expected = (add.double() + rows.double() @ matrix.double() + bias.double()).bfloat16()
+    prepared = PreparedMatrix(matrix)
+    assert prepared.dtype == torch.bfloat16
+    for product in (matrix_product(rows, matrix, bias, add), prepared.product(rows, bias, add)):
+        assert product.dtype == torch.bfloat16
+        torch.testing.assert_close(product, expected)
+
+
+def test_ones_are_added_up():
+    ones = torch.ones(8, 1000, dtype=torch.bfloat16)
+    for product in (matrix_product(ones, ones.t()), PreparedMatrix(ones.t()).product(ones)):
+        assert torch.equal(product, torch.full((8, 8), 1000.0, dtype=torch.bfloat16))
+
+
 def test_float64_stays_float64():
     rows, matrix, *_ = tensors(20, 300, 200, dtype=torch.float64)
     assert_product(PreparedMatrix(matrix).product(rows), rows, matrix, rtol=1e-14)
