@@ -1,6 +1,7 @@
 import atexit
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -44,7 +45,7 @@ def test_another_signal_during_the_end(number: int) -> None:
     def end() -> None:
         signal.signal(number, signal.default_int_handler)
         atexit.register(time.sleep, 100)
-        threading.Timer(0.2, os.kill, (os.getpid(), number)).start()
+        atexit.register(os.kill, os.getpid(), number)  # the last comes first
         end_by_signal(signal.SIGINT)
 
     assert fork(end) == number
@@ -227,6 +228,13 @@ def test_a_signal_at_any_line(block: Any, number: int, error: Any) -> None:
     assert fork(use_at_all_lines) == 0
 
 
+def wait_until_received(thread: threading.Thread) -> None:
+    status = Path(f"/proc/self/task/{thread.native_id}/status")
+    while int(re.findall(r"SigPnd:\s*(\w+)", status.read_text(encoding="utf-8"))[0], 16):
+        time.sleep(0.01)
+    time.sleep(0.1)  # for Python's own handler
+
+
 def test_another_thread_receives_a_signal() -> None:
     """Threads don't share what blocks a signal, and the main thread raises its exception."""
 
@@ -234,7 +242,7 @@ def test_another_thread_receives_a_signal() -> None:
         places = []
         with another_thread() as thread, pytest.raises(KeyboardInterrupt), signals_blocked():
             signal.pthread_kill(thread.ident, signal.SIGINT)  # type: ignore[arg-type]
-            time.sleep(1)  # until it has it
+            wait_until_received(thread)
             places.append("the end of the block")
         assert places
 
@@ -259,7 +267,8 @@ def test_two_signals_while_signals_are_blocked(order: Any, by_another_thread: bo
             with pytest.raises(Terminated), signals_blocked():
                 for number in order:
                     signal.pthread_kill(receiver.ident, number)
-                time.sleep(1)  # until the thread has them
+                if by_another_thread:
+                    wait_until_received(thread)
         assert sorted(handled) == sorted(order)
         assert all(signal.getsignal(number) is handle for number in order)
 

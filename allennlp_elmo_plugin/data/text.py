@@ -6,6 +6,7 @@ from the start or from the place of a checkpoint.
 import glob
 import os
 import random
+import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -268,6 +269,9 @@ class SentenceStream:
         self._n_read = state["n_read"]
 
 
+# The times of files advance in steps, of 10 milliseconds at most in Linux.
+_TICK_NS = 20_000_000
+
 FileDescription = Dict[str, List[int]]
 """By the name of each file of a corpus: its size, times of change, inode and checksum."""
 
@@ -277,7 +281,8 @@ def describe_files(
 ) -> FileDescription:
     """
     Describe files for `check_files`. Files whose size, times and inode are those in an earlier
-    description, `known`, are not read again.
+    description, `known`, are not read again. A file that has just been changed is read once the
+    next change will have another time.
     """
     known = known or {}
     described = {}
@@ -285,7 +290,12 @@ def describe_files(
         name, status = os.fspath(file), file.stat()
         state = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
         before = known.get(name, [])
-        described[name] = before if before[:-1] == state else [*state, _checksum(file)]
+        if before[:-1] != state:
+            age = time.time_ns() - status.st_ctime_ns
+            if 0 <= age < _TICK_NS:
+                time.sleep((_TICK_NS - age) / 1e9)
+            before = [*state, _checksum(file)]
+        described[name] = before
     return described
 
 

@@ -8,7 +8,7 @@ import pickle
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing import forkserver
 from queue import Empty
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
@@ -151,19 +151,20 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._start = None
         self.reader.set_position(self.data_path, start)
         n_windows = start.n_windows
-        batches: Iterator[Any] = super()._iter_batches()
-        for item in batches:
-            if isinstance(item, bytes):  # of a worker
-                item = pickle.loads(item)
-                if isinstance(item, ConfigurationError):
-                    raise item
-            batch, position = item
-            if self.cuda_device is not None:
-                batch = util.move_to_device(batch, self.cuda_device)
-            self._epoch = start.epoch + 1
-            self._position = position
-            n_windows += 1
-            yield batch
+        batches: Any = super()._iter_batches()
+        with closing(batches):  # An error ends the worker, although its traceback keeps these.
+            for item in batches:
+                if isinstance(item, bytes):  # of a worker
+                    item = pickle.loads(item)
+                    if isinstance(item, ConfigurationError):
+                        raise item
+                batch, position = item
+                if self.cuda_device is not None:
+                    batch = util.move_to_device(batch, self.cuda_device)
+                self._epoch = start.epoch + 1
+                self._position = position
+                n_windows += 1
+                yield batch
         self._epoch = start.epoch + 1
         self._position = None
         self._n_batches = n_windows

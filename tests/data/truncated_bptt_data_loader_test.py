@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from multiprocessing import forkserver, queues
 from multiprocessing.reduction import ForkingPickler
 
@@ -159,15 +160,17 @@ def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
     monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
     made = loader(corpus, vocab, num_workers=1)
     make = made._instances_to_batches
+    are_taken = multiprocessing.Event()
 
     def killed(*args, **kwargs):
         yield from itertools.islice(make(*args, **kwargs), n_batches)
-        time.sleep(0.5)  # The last one is sent by a thread.
+        are_taken.wait()
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(made, "_instances_to_batches", killed)
     batches = iter(made)
     assert len(list(itertools.islice(batches, n_batches))) == n_batches
+    are_taken.set()
     with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
         next(batches)
 
@@ -182,19 +185,24 @@ def test_the_worker_is_killed_with_batches_in_its_queue(corpus, vocab):
         list(batches)
 
 
+def send_a_batch(queue):
+    queue.put((("a batch", None), None))
+    queue.close()
+    queue.join_thread()
+
+
 def die_with_lock(worker_id, queue, lock, pipe):
     pipe.close()
-    queue.put((("a batch", None), None))
-    time.sleep(0.5)
+    send_a_batch(queue)
     queue._cond.acquire()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_as_it_writes(worker_id, queue, lock, pipe):
     pipe.close()
-    queue.put((("a batch", None), None))
-    time.sleep(0.5)
-    os.write(queue._writer.fileno(), (100).to_bytes(4, "big") + b"50 of 100 bytes" * 3)
+    writer = os.dup(queue._writer.fileno())
+    send_a_batch(queue)
+    os.write(writer, (100).to_bytes(4, "big") + b"50 of 100 bytes" * 3)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -283,8 +291,9 @@ class MissingFileReader(TruncatedBpttLmReader):
 def test_a_file_is_missing_while_the_text_is_read(corpus, vocab, num_workers):
     batches = iter(loader(corpus, vocab, MissingFileReader(4, 5), num_workers=num_workers))
     assert len(list(itertools.islice(batches, 3))) == 3
-    with pytest.raises(ConfigurationError, match="/not/there"):
+    with pytest.raises(ConfigurationError, match="/not/there") as error:
         next(batches)
+    assert not multiprocessing.active_children(), error  # whoever keeps the error
 
 
 def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
@@ -357,7 +366,12 @@ def test_a_signal_that_ends_the_worker_first(corpus, vocab, monkeypatch):
     (worker,) = multiprocessing.active_children()
     os.kill(worker.pid, signal.SIGINT)
     worker.join()
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def sleep(seconds):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)  # Another thread may receive it.
+
+    monkeypatch.setattr(truncated_bptt_data_loader, "time", types.SimpleNamespace(sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
         list(batches)
 

@@ -130,8 +130,9 @@ def test_processes_end_with_their_parent(tmp_path, monkeypatch):
 
     def killed():
         for _ in count_in_files([file], n_processes=3):
-            if pids.exists() and len(pids.read_text().split()) == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
+            while len(pids.read_text().split()) < 3:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(word_counts, "_start", note)
     assert fork(killed) == signal.SIGKILL

@@ -145,8 +145,8 @@ def test_a_signal_before_a_function_is_called(
     handler = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _handle_sigterm}[number]
     before = signal.signal(number, handler)
     try:
-        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
         with pytest.raises(error):
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             Params.from_file(str(config))
         assert signal.getsignal(number) is handler
     finally:

@@ -17,7 +17,7 @@ from tests.support.process_group import run_processes
 
 def _lose(rank: int, port: int, folder: Path, lost: int) -> None:
     torch.set_num_threads(1)
-    lost_ranks._SECONDS = 1.0
+    lost_ranks._SECONDS = 3.0
     # Unlike a file, this store is gone with the first process.
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", world_size=3, rank=rank)
     dist.barrier()
