@@ -368,6 +368,7 @@ class CharacterEncoder(torch.nn.Module):
         """
         Return whether each half of these words is encoded in a thread of its own.
         """
+        dtype = self._char_embedding_weights.dtype
         layers = (*self.highway_layers, *([] if self.projection is None else [self.projection]))
         n_multiplications = sum(layer.weight.numel() for layer in layers)  # of a word
         return (
@@ -375,7 +376,7 @@ class CharacterEncoder(torch.nn.Module):
             and not needs_grad(*self.weights)
             # Then a word's vector doesn't depend on the words that it is computed with.
             and self.precision != "int8"
-            and has_onednn(self._char_embedding_weights.dtype)
+            and has_onednn(torch.bfloat16 if self.precision == "bfloat16" else dtype)
             and may_run_side_by_side(character_ids.device)
         )
 

@@ -8,6 +8,7 @@ from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.kernels import side_by_side_function
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import run_side_by_side
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -192,12 +193,15 @@ def test_a_thread_for_each_direction_computes_the_same(
         torch.set_num_threads(2)
         monkeypatch.setattr(bilstm, "may_run_side_by_side", lambda device: True)
         alone = run_lstm(lstm, 1)
+    # One number may be rounded to its other neighbour.
+    atol = {"float32": 1e-6, "bfloat16": 2**-7, "int8": 0.01}[precision]
+    is_exact = has_onednn(torch.bfloat16 if precision == "bfloat16" else torch.float32)
     for n_threads, tensors in results.items():
         for tensor, expected, other in zip(tensors, results[1], alone):
             assert tensor.is_inference() == expected.is_inference() == other.is_inference()
             assert not tensor.requires_grad
-            torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6)
-            if n_threads in (2, 3):
+            torch.testing.assert_close(tensor, expected, rtol=0, atol=atol)
+            if n_threads in (2, 3) and is_exact:
                 assert torch.equal(tensor, expected) and torch.equal(tensor, other)
 
 

@@ -6,6 +6,7 @@ from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
 from allennlp_elmo_plugin.bilm import input_gates as input_gates_module
 from allennlp_elmo_plugin.bilm import lstm as lstm_module
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -133,8 +134,11 @@ def test_gates_of_repeated_inputs_are_computed_once(
             results.append(run_in_step(lstms, inputs, packing.batch_sizes, states, are_repeated))
         n_rows_of.append(sum(n_rows))
         n_rows.clear()
+    # Where oneDNN computes a row, it doesn't depend on the other rows.
+    dtype, rtol = (torch.bfloat16, 2**-6) if precision == "bfloat16" else (torch.float32, 1e-5)
+    tolerances = {"rtol": 0, "atol": 0} if has_onednn(dtype) else {"rtol": rtol, "atol": rtol}
     for expected, actual in zip(*results):
-        assert all(map(torch.equal, expected, actual))
+        torch.testing.assert_close(actual, expected, **tolerances)
     if n_words == 3 and n_rows_at_once == 10_000:
         assert n_rows_of[1] == 2 * 8  # 3, with padding
     elif n_words == 3 and n_rows_at_once == 80:  # four steps at a time at the start

@@ -37,11 +37,11 @@ def test_words_are_their_characters(bilm, max_cached_words):
     bilm.token_layer.max_cached_words = max_cached_words
     for _ in range(2):
         with torch.no_grad():
-            assert (run(bilm) - expected).abs().max() < 1e-6
-            assert (layers(bilm.run_words(SENTENCES)) - expected).abs().max() < 1e-6
+            assert (run(bilm) - expected).abs().max() < 1e-5
+            assert (layers(bilm.run_words(SENTENCES)) - expected).abs().max() < 1e-5
         outputs = layers(bilm.run_words(SENTENCES))
         assert outputs.requires_grad
-        assert (outputs - expected).abs().max() < 1e-6
+        assert (outputs - expected).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])

@@ -38,8 +38,8 @@ def _lstms(seed: int = 0, precision: str = "float32", **kwargs: Any) -> List[Pro
     lstms = [ProjectedLstm(7, 12, **arguments) for _ in "fb"]
     for lstm in lstms:
         lstm.precision = precision
-        for parameter in lstm.parameters():
-            torch.nn.init.normal_(parameter, 0, 0.7)
+        for parameter in lstm.parameters():  # Without clips, large ones would amplify rounding.
+            torch.nn.init.normal_(parameter, 0, 0.3 if arguments["cell_clip"] is None else 0.7)
     return lstms
 
 

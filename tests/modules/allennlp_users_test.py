@@ -162,7 +162,7 @@ class TestCharacterEncoder:
             output = module(*files)(torch.stack(rows))
             inner, _ = remove_sentence_boundaries(output["token_embedding"], output["mask"])
             found.append(inner.data.numpy().reshape(-1, inner.shape[-1])[:457])
-        np.testing.assert_allclose(*found, atol=1e-6)
+        np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
 
     @pytest.mark.parametrize("place, token", [(0, "<S>"), (2, "</S>")])
     def test_boundaries(self, files: Tuple[str, str], place: int, token: str) -> None:

@@ -19,6 +19,8 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 # oneDNN takes longer to start than products with fewer multiplications take.
 _FEW_MULTIPLICATIONS = 2**19
+# Products of bfloat16 with more go to oneDNN in torch 1, too, with AVX-512.
+_MULTIPLICATIONS_OF_TORCH_1 = 16**3
 # So many rows go to oneDNN in any case. In experiments, the result of a row among so many did not
 # depend on the other rows, to the bit, in float32 and bfloat16.
 MANY_ROWS = 8
@@ -115,13 +117,14 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def _adds_in_bfloat16() -> bool:
+def _adds_in_bfloat16(n_rows: int = MANY_ROWS) -> bool:
     """
     Return whether torch also adds up in bfloat16, so that a sum of ones ends at 256: torch 1.12 on
-    a CPU without AVX-512. Its products are 2% off for 300 summands, and slower than in float32.
+    a CPU without AVX-512, and for few rows on any. Its products are 2% off for 300 summands, and
+    slower than in float32.
     """
     with without_autocast(), lasting_tensors():
-        ones = torch.ones(8, 512, dtype=torch.bfloat16, device="cpu")
+        ones = torch.ones(n_rows, 512, dtype=torch.bfloat16, device="cpu")
         return bool((ones @ ones.t()).max() < 512)
 
 
@@ -131,7 +134,8 @@ def _torch_product(
     bias: Optional[torch.Tensor],
     add: Optional[torch.Tensor],
 ) -> torch.Tensor:
-    if left.dtype == torch.bfloat16 and left.device.type == "cpu" and _adds_in_bfloat16():
+    n_rows = MANY_ROWS if left.size(0) * right.numel() > _MULTIPLICATIONS_OF_TORCH_1 else 2
+    if left.dtype == torch.bfloat16 and left.device.type == "cpu" and _adds_in_bfloat16(n_rows):
         bias, add = (None if each is None else each.float() for each in (bias, add))
         return _torch_product(left.float(), right.float(), bias, add).to(left.dtype)
     if add is not None:

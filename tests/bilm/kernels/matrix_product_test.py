@@ -41,9 +41,10 @@ def test_matrix_product(shape, dtype):
         assert_product(product, rows, matrix, bias, add, rtol=rtol)
 
 
+# Rows of int8 may have 7 bits: up to 2.1% off for normally distributed numbers.
 @pytest.mark.parametrize("with_onednn", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("precision, rtol", [("float32", 1e-6), ("bfloat16", 1e-2), ("int8", 2e-2)])
+@pytest.mark.parametrize("precision, rtol", [("float32", 1e-6), ("bfloat16", 1e-2), ("int8", 3e-2)])
 def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     if not with_onednn:
         monkeypatch.setattr(module, "has_onednn", lambda _: False)
@@ -61,7 +62,7 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
 def test_bfloat16_where_torch_adds_in_it(monkeypatch):
     """As torch 1.12 does without AVX-512."""
     monkeypatch.setattr(module, "has_onednn", lambda _: False)
-    monkeypatch.setattr(module, "_adds_in_bfloat16", lambda: True)
+    monkeypatch.setattr(module, "_adds_in_bfloat16", lambda *_: True)
     rows, matrix, bias, add = tensors(20, 300, 200, dtype=torch.bfloat16)
     expected = (add.double() + rows.double() @ matrix.double() + bias.double()).bfloat16()
     prepared = PreparedMatrix(matrix)
@@ -71,10 +72,12 @@ def test_bfloat16_where_torch_adds_in_it(monkeypatch):
         torch.testing.assert_close(product, expected)
 
 
-def test_ones_are_added_up():
-    ones = torch.ones(8, 1000, dtype=torch.bfloat16)
+@pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
+def test_ones_are_added_up(n_rows):
+    ones = torch.ones(n_rows, 1000, dtype=torch.bfloat16)
+    expected = torch.full((n_rows, n_rows), 1000.0, dtype=torch.bfloat16)
     for product in (matrix_product(ones, ones.t()), PreparedMatrix(ones.t()).product(ones)):
-        assert torch.equal(product, torch.full((8, 8), 1000.0, dtype=torch.bfloat16))
+        assert torch.equal(product, expected)
 
 
 def test_float64_stays_float64():
@@ -126,9 +129,13 @@ def test_rows_of_int8_have_7_bits_where_products_would_saturate(monkeypatch):
 
     rows, matrix, *_ = tensors(20, 300, 200)
     monkeypatch.setattr(module, "_int8_product", product)
-    for saturates in (False, True):
+    would_saturate = module._int8_saturates()
+    reduced.clear()
+    for saturates, rtol in ((False, 2e-2), (True, 3e-2)):
         monkeypatch.setattr(module, "_int8_saturates", lambda saturates=saturates: saturates)
-        assert_product(PreparedMatrix(matrix, "int8").product(rows), rows, matrix, rtol=2e-2)
+        result = PreparedMatrix(matrix, "int8").product(rows)
+        if saturates or not would_saturate:
+            assert_product(result, rows, matrix, rtol=rtol)
     assert reduced == [False, True]
 
 
