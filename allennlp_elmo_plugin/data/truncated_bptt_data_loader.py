@@ -230,7 +230,8 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         # A process that was forked while a pass was half read has a copy of its iterator.
         workers = [worker for worker in workers if worker._parent_pid == os.getpid()]
         for worker in workers:
-            worker.kill()
+            if worker.exitcode is None:  # When Python ends, an ended one can no longer be killed.
+                worker.kill()
         for worker in workers:
             worker.join()
 

@@ -143,14 +143,16 @@ def test_where_halves_have_no_threads(two_threads, monkeypatch):
     with torch.no_grad():
         encoder.precision = "int8"
         encoder.encode(ids)
+        monkeypatch.setattr(module, "has_onednn", lambda dtype: dtype == torch.float32)
+        encoder.precision = "bfloat16"
+        encoder.encode(ids)
         encoder.precision = "float32"
         encoder.double().encode(ids)
         monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5) + 1)
         encoder.float().encode(ids)
-        if has_onednn(torch.float32):
-            monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5))
-            with pytest.raises(TypeError):
-                encoder.encode(ids)
+        monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5))
+        with pytest.raises(TypeError):
+            encoder.encode(ids)
 
 
 def test_no_words():

@@ -2,6 +2,7 @@ import gzip
 import itertools
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -299,3 +300,16 @@ def test_unchanged_files_are_not_read_again(corpus, monkeypatch):
     monkeypatch.setattr(text, "_checksum", None)
     assert describe_files(find_files(corpus), described) == described
     assert check_files(described, find_files(corpus)) == described
+
+
+@pytest.mark.parametrize(
+    "age, wait", [(-1, None), (0, 0.02), (5_000_000, 0.015), (20_000_000, None)]
+)
+def test_a_file_is_read_when_its_next_change_has_another_time(corpus, monkeypatch, age, wait):
+    files, waits = find_files(corpus)[:1], []
+    clock = SimpleNamespace(time_ns=lambda: files[0].stat().st_ctime_ns + age, sleep=waits.append)
+    monkeypatch.setattr(text, "time", clock)
+    described = describe_files(files)
+    assert waits == ([] if wait is None else [wait])
+    assert describe_files(files, described) == described
+    assert len(waits) < 2

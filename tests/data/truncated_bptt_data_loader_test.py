@@ -274,6 +274,16 @@ def test_a_copy_of_a_half_read_pass_is_closed(corpus, vocab, capfd):
     assert output.out == "closed\n" and not output.err
 
 
+def test_an_ended_process_is_not_killed(corpus, vocab):
+    """At Python's end, when the modules that `kill` needs are gone."""
+    joined = []
+    worker = types.SimpleNamespace(
+        _parent_pid=os.getpid(), exitcode=0, kill=None, join=lambda: joined.append(1)
+    )
+    loader(corpus, vocab)._join_workers([worker])
+    assert joined
+
+
 class PrintingReader(TruncatedBpttLmReader):
     def read_batches(self, *args):
         yield from super().read_batches(*args)

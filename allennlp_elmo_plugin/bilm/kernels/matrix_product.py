@@ -8,9 +8,11 @@ public interface, so it is used only if it exists and returns the right numbers.
 
 import functools
 import warnings
-from typing import Any, Optional, Tuple
+from contextlib import contextmanager, nullcontext
+from typing import Any, Iterator, Optional, Tuple
 
 import torch
+from torch.utils import _python_dispatch
 
 from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
@@ -43,6 +45,19 @@ def padded_rows(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(rows, (0, 0, 0, even_rows(rows.size(0)) - rows.size(0)))
 
 
+# torch 2
+_without_dispatch_modes = getattr(_python_dispatch, "_disable_current_modes", nullcontext)
+
+
+@contextmanager
+def _outside_modes() -> Iterator[None]:
+    """
+    Compute a kept answer, which must not depend on the modes of torch in the first call.
+    """
+    with _without_dispatch_modes(), without_autocast(), lasting_tensors():
+        yield
+
+
 @functools.cache
 def has_onednn(dtype: torch.dtype) -> bool:
     """
@@ -50,10 +65,9 @@ def has_onednn(dtype: torch.dtype) -> bool:
     """
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
-    # The answer is kept, so it must not depend on the modes of the first call.
-    left = torch.arange(6, device="cpu", dtype=dtype).view(2, 3)
-    right = torch.arange(12, device="cpu", dtype=dtype).view(4, 3)
-    with without_autocast(), lasting_tensors():
+    with _outside_modes():
+        left = torch.arange(6, device="cpu", dtype=dtype).view(2, 3)
+        right = torch.arange(12, device="cpu", dtype=dtype).view(4, 3)
         try:
             packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
             expected = left @ right.t()
@@ -117,13 +131,19 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def _adds_in_bfloat16(n_rows: int = MANY_ROWS) -> bool:
+def _prefers_float32(n_rows: int = MANY_ROWS) -> bool:
     """
-    Return whether torch also adds up in bfloat16, so that a sum of ones ends at 256: torch 1.12 on
-    a CPU without AVX-512, and for few rows on any. Its products are 2% off for 300 summands, and
-    slower than in float32.
+    Return whether products of bfloat16 by torch itself, on the CPU, are computed in float32.
+
+    Without oneDNN's kernels, which need AVX-512, torch takes up to 100 times as long in bfloat16.
+    torch 1 then also rounds each partial sum, for few rows with AVX-512, too: a sum of ones ends at
+    256, and products are 2% off for 300 summands.
     """
-    with without_autocast(), lasting_tensors():
+    if has_onednn(torch.bfloat16):
+        return False
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return True
+    with _outside_modes():
         ones = torch.ones(n_rows, 512, dtype=torch.bfloat16, device="cpu")
         return bool((ones @ ones.t()).max() < 512)
 
@@ -135,7 +155,9 @@ def _torch_product(
     add: Optional[torch.Tensor],
 ) -> torch.Tensor:
     n_rows = MANY_ROWS if left.size(0) * right.numel() > _MULTIPLICATIONS_OF_TORCH_1 else 2
-    if left.dtype == torch.bfloat16 and left.device.type == "cpu" and _adds_in_bfloat16(n_rows):
+    if left.dtype == torch.bfloat16 and (
+        right.dtype == torch.float32 or left.device.type == "cpu" and _prefers_float32(n_rows)
+    ):
         bias, add = (None if each is None else each.float() for each in (bias, add))
         return _torch_product(left.float(), right.float(), bias, add).to(left.dtype)
     if add is not None:
@@ -174,7 +196,7 @@ class PreparedMatrix:
             if matrix.numel() * MANY_ROWS < _FEW_MULTIPLICATIONS:
                 self._matrix = matrix
         else:
-            in_float32 = on_cpu and self.dtype == torch.bfloat16 and _adds_in_bfloat16()
+            in_float32 = on_cpu and self.dtype == torch.bfloat16 and _prefers_float32()
             self._matrix = matrix.float() if in_float32 else matrix
 
     def product(
@@ -259,7 +281,7 @@ def _int8_saturates() -> bool:
     """
     Return whether products of 8 bits overflow: processors without VNNI add two of them in 16 bits.
     """
-    with without_autocast(), lasting_tensors():
+    with _outside_modes():
         ones = torch.ones(64, 8, dtype=torch.float32, device="cpu")
         product = _int8_product(ones.t(), _quantize(ones), reduce_range=False)  # (8, 8)
         return bool(product.min() < 60)

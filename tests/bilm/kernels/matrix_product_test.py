@@ -41,13 +41,14 @@ def test_matrix_product(shape, dtype):
         assert_product(product, rows, matrix, bias, add, rtol=rtol)
 
 
-# Rows of int8 may have 7 bits: up to 2.1% off for normally distributed numbers.
 @pytest.mark.parametrize("with_onednn", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("precision, rtol", [("float32", 1e-6), ("bfloat16", 1e-2), ("int8", 3e-2)])
+@pytest.mark.parametrize("precision, rtol", [("float32", 1e-6), ("bfloat16", 1e-2), ("int8", 2e-2)])
 def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     if not with_onednn:
         monkeypatch.setattr(module, "has_onednn", lambda _: False)
+    if precision == "int8" and module._int8_saturates():
+        rtol = 3e-2  # Rows have 7 bits: up to 2.1% off for normally distributed numbers.
     rows, matrix, bias, add = tensors(*shape)
     prepared = PreparedMatrix(matrix, precision)
     rows, bias, add = (each.to(prepared.dtype) for each in (rows, bias, add))
@@ -59,10 +60,10 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     assert torch.equal(add, kept)
 
 
-def test_bfloat16_where_torch_adds_in_it(monkeypatch):
-    """As torch 1.12 does without AVX-512."""
+def test_bfloat16_without_kernels_of_its_own(monkeypatch):
+    """As without AVX-512."""
     monkeypatch.setattr(module, "has_onednn", lambda _: False)
-    monkeypatch.setattr(module, "_adds_in_bfloat16", lambda *_: True)
+    monkeypatch.setattr(module, "_prefers_float32", lambda *_: True)
     rows, matrix, bias, add = tensors(20, 300, 200, dtype=torch.bfloat16)
     expected = (add.double() + rows.double() @ matrix.double() + bias.double()).bfloat16()
     prepared = PreparedMatrix(matrix)
@@ -76,8 +77,39 @@ def test_bfloat16_where_torch_adds_in_it(monkeypatch):
 def test_ones_are_added_up(n_rows):
     ones = torch.ones(n_rows, 1000, dtype=torch.bfloat16)
     expected = torch.full((n_rows, n_rows), 1000.0, dtype=torch.bfloat16)
-    for product in (matrix_product(ones, ones.t()), PreparedMatrix(ones.t()).product(ones)):
-        assert torch.equal(product, expected)
+    for left in (ones, ones.t().contiguous().t()):
+        for right in (ones.t(), ones.t().contiguous()):
+            assert torch.equal(matrix_product(left, right), expected)
+            assert torch.equal(PreparedMatrix(right).product(left), expected)
+
+
+def test_float32_without_onednn_for_bfloat16(monkeypatch):
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("torch 1 has no operator to ask")
+    monkeypatch.setattr(module, "has_onednn", lambda dtype: dtype == torch.float32)
+    module._prefers_float32.cache_clear()
+    ones = torch.ones(20, 1000, dtype=torch.bfloat16)
+    assert module._prefers_float32()
+    prepared = PreparedMatrix(ones.t())
+    assert prepared._matrix.dtype == torch.float32
+    assert prepared.product(ones).dtype == torch.bfloat16
+    module._prefers_float32.cache_clear()
+
+
+def test_answers_are_those_outside_modes():
+    fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")
+    if not hasattr(torch.utils._python_dispatch, "_disable_current_modes"):
+        pytest.skip("torch 1 can't leave a mode")
+    questions = (has_onednn, module._prefers_float32, module._int8_saturates)
+
+    def answers():
+        for each in questions:
+            each.cache_clear()
+        return has_onednn(torch.float32), module._prefers_float32(), module._int8_saturates()
+
+    expected = answers()
+    with fake_tensor.FakeTensorMode():
+        assert answers() == expected
 
 
 def test_float64_stays_float64():
@@ -109,7 +141,7 @@ def test_int8_whatever_the_default_type():
         product = PreparedMatrix(matrix, "int8").product(rows)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert_product(product, rows, matrix, rtol=2e-2)
+    assert_product(product, rows, matrix, rtol=3e-2)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
