@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
-    local_path,
+    local_files,
     or_bundled,
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
@@ -53,7 +53,7 @@ def test_by_its_name(tiny: Path) -> None:
     assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": dim}
     assert ElmoTokenEmbedder("tiny").get_output_dim() == dim
     assert read_pretrained("tiny").bilm.get_output_dim() == dim
-    assert local_path("tiny") == tiny and local_path("small") is None
+    assert local_files("tiny") == [*files] and not local_files("small")
 
 
 def test_where_no_model_is_named(tiny: Path, caplog: Any) -> None:

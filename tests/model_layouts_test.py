@@ -249,10 +249,17 @@ class TestEverywhere:
         self, published: Path, tmp_path: Path
     ) -> None:
         folder = checkpoint(published, tmp_path / "m")
-        before = _Digests().of_path(folder)
-        with open(folder / "model.ckpt-3.index", "ab") as file:
-            file.write(b"changed")
-        assert _Digests().of_path(folder) != before
+        names = [str(folder), str(folder / "model.ckpt-3"), str(folder / "model.ckpt-3.index")]
+        before = [_Digests().of_elmo(name) for name in names]
+        assert before[0] != before[1] == before[2] == _Digests().of_elmo(names[1])
+        for file in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001", "options.json"):
+            with open(folder / file, "ab") as content:
+                content.write(b"changed")
+            after = [_Digests().of_elmo(name) for name in names]
+            assert all(map(str.__ne__, before, after)), file
+            before = after
+        config = {"options_file": names[1]}
+        assert _Digests().without_paths(config) == {"options_file": before[1]}
 
     def test_two_files_for_archives_of_task_models(
         self, archive_of_nlpl: str, published: Path, tmp_path: Path

@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, Optional, Set, Tuple
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -21,14 +21,15 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import (
     elmo_sections,
     file_names,
+    is_short_name,
     local_files,
-    local_path,
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 _TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
 _BLOCK_BYTES = 2**20
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
+_DATA_PATHS = ("train_data_path", "validation_data_path", "test_data_path")
 
 
 class Configuration:
@@ -120,7 +121,7 @@ class Configuration:
         (or the name of a published one), `vectors`, of the content of the word vectors if there are
         any, and by task `tasks`, each with `data` (by split) and its models (the configurations).
         """
-        digests = _Digests(self._vectors)
+        digests = _Digests()
         found: Dict[str, Any] = {}
         for task in tasks:
             data = {split: digests.of_path(path) for split, path in self._tasks[task].items()}
@@ -129,8 +130,7 @@ class Configuration:
                 params = digests.without_paths(self.params(task, model, 0).as_dict(quiet=True))
                 text = json.dumps(params, sort_keys=True)
                 found[task][model] = hashlib.sha256(text.encode()).hexdigest()[:16]
-        elmo = local_path(self._elmo)
-        content = {"elmo": self._elmo if elmo is None else digests.of_path(elmo)}
+        content = {"elmo": digests.of_elmo(self._elmo)}
         if self._vectors is not None:
             content["vectors"] = digests.of_path(self._vectors)
         return {**content, "tasks": found}
@@ -225,35 +225,38 @@ def _elmo_files(params: Params) -> Set[Tuple[str, str]]:
 class _Digests:
     """Digests of the contents of files, each read once."""
 
-    def __init__(self, vectors: Optional[Path] = None) -> None:
-        self._found: Dict[Path, str] = {}
-        self._vectors = None if vectors is None else str(vectors)
+    def __init__(self) -> None:
+        self._found: Dict[Tuple[Path, ...], str] = {}
 
-    def of_path(self, path: Path) -> str:
-        """Return that of a file, of the files of an ELMo, or of all files in a folder of data."""
-        if path not in self._found:
+    def of_path(self, *paths: Path) -> str:
+        """Return that of files, and of all files in folders."""
+        if paths not in self._found:
             digest = hashlib.sha256()
-            for file in _files_in(path):
+            for file in _files_in(paths):
                 with open(file, "rb") as content:  # Word vectors may not fit into the memory.
                     for block in iter(lambda: content.read(_BLOCK_BYTES), b""):
                         digest.update(block)
-            self._found[path] = digest.hexdigest()[:16]
-        return self._found[path]
+            self._found[paths] = digest.hexdigest()[:16]
+        return self._found[paths]
+
+    def of_elmo(self, name: str) -> str:
+        """Return that of a model, or its name if it is downloaded."""
+        files = local_files(name)
+        return self.of_path(*map(Path, files)) if files else name
 
     def without_paths(self, value: Any) -> Any:
-        """Replace the paths of ELMo files and word vectors by digests; remove those of data."""
+        """Replace the names of files and models by digests; remove those of data."""
         if isinstance(value, list):
             return [self.without_paths(item) for item in value]
-        if value is not None and value == self._vectors:
+        if isinstance(value, str) and os.path.isfile(value):
             return self.of_path(Path(value))
         if not isinstance(value, dict):
             return value
         found = {}
         for key, item in value.items():
             if key in ("options_file", "weight_file"):
-                path = Path(str(item)).expanduser()
-                found[key] = self.of_path(path) if path.exists() else item
-            elif not key.endswith("_data_path"):
+                found[key] = self._of_elmo_file(str(item))
+            elif key not in _DATA_PATHS:
                 found[key] = self.without_paths(item)
         # The earlier name of the same embedder, which is in the digests of unfinished benchmarks.
         if (found.get("type"), found.get("num_output_representations")) == _TWO_REPRESENTATIONS:
@@ -261,12 +264,17 @@ class _Digests:
             found["type"] = "elmo_multi_token_embedder"
         return found
 
+    def _of_elmo_file(self, name: str) -> str:
+        path = Path(name).expanduser()
+        if path.is_file():
+            return self.of_path(path)
+        return name if is_short_name(name) else self.of_elmo(name)
 
-def _files_in(path: Path) -> List[Path]:
-    """List files in the order of AllenNLP's reader of CoNLL-2012, that of the file system."""
-    if path.is_file():
-        return [path]
-    elmo = [Path(each) for each in local_files(str(path))]
-    if len(elmo) == 2:
-        return elmo
-    return [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+
+def _files_in(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield files in the order of AllenNLP's reader of CoNLL-2012, that of the file system."""
+    for path in paths:
+        if path.is_file():
+            yield path
+        for folder, _, names in os.walk(path):
+            yield from (Path(folder, name) for name in names)

@@ -149,6 +149,7 @@ def export(
 
 
 def _export_folder(model: str, output: PathLike, force: bool, precision: str) -> None:
+    output = os.path.expanduser(output)
     if Path(output).suffix.lower() == ".zip":
         raise ConfigurationError(
             f"{output}: without --zip the output is a folder; add --zip, or choose another name"
@@ -158,7 +159,7 @@ def _export_folder(model: str, output: PathLike, force: bool, precision: str) ->
             f"{output} is the folder of a training run, whose vocabulary an export would replace; "
             "choose another output"
         )
-    card = Path(output).expanduser() / CARD_FILE
+    card = Path(output) / CARD_FILE
     outputs = [name for name in _OUTPUTS if name != CARD_FILE or not card.exists()]
     with output_folder(output, outputs, force) as folder:
         exported = _write(model, folder, Path(output).name, WEIGHT_FILE, precision)

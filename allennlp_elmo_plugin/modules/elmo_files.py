@@ -3,6 +3,7 @@ The files of a pretrained ELMo: find or download a model by any of its names, op
 names in a config.
 """
 
+import glob
 import logging
 import os
 import tempfile
@@ -359,6 +360,8 @@ def _means_its_folder(path: str) -> bool:
     """Return whether options or weights are those of a folder that has no others."""
     folder = Path(path).parent
     names = {each.name for each in (*folder.glob(f"*{OPTIONS_FILE}"), *folder.glob("*.hdf5"))}
+    if WEIGHT_FILE in names and has_checkpoint(folder):
+        return False
     return names <= {OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, ADAGRAD_FILE}
 
 
@@ -387,35 +390,34 @@ def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
     return None if found is None else str(found)
 
 
-def local_path(name: str) -> Optional[Path]:
-    """
-    Return the path of a model on this machine, its folder if it is in two files; `None` if it is
-    downloaded.
-    """
-    path = Path(name).expanduser()
-    if is_short_name(str(path)):
-        return BUNDLED_MODEL if name == _BUNDLED else None
-    if path.is_file() and is_one_of_two_files(path.name):
-        return path.parent
-    return path if path.exists() else None
-
-
 def local_files(*names: Optional[str]) -> List[str]:
     """
-    Return the paths of the files that `options_file` and `weight_file` mean and that are not
-    downloaded.
+    Return the paths that `options_file` and `weight_file`, or the name of a whole model, mean, and
+    that are not downloaded: options before weights, the files of a checkpoint, or the folder of a
+    model in other files.
     """
-    found: List[Optional[str]] = []
-    for name in names:
-        path = os.path.expanduser(name or "")
-        if os.path.isfile(path):
-            found.append(path)
-            if len([each for each in names if each]) == 1 and is_one_of_two_files(path):
-                other = WEIGHT_FILE if path.endswith(OPTIONS_FILE) else OPTIONS_FILE
-                found.append(_beside(path, other, "model"))
-        elif os.path.isdir(path) and not is_training_run(Path(path)):
-            found += [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
-    return [path for path in found if path]
+    given = [os.path.expanduser(name) for name in names if name]
+    found: List[str] = []
+    for path in given:
+        if path == _BUNDLED and is_short_name(path):
+            path = str(BUNDLED_MODEL)
+        if os.path.isdir(path):
+            both = [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
+            is_published = all(both) and not _is_one_path(path)
+            found += [each or path for each in both] if is_published else [path]
+        elif _is_checkpoint(path):
+            prefix = path[: -len(".index")] if path.endswith(".index") else path
+            options = os.path.join(os.path.dirname(path), OPTIONS_FILE)
+            found += sorted(glob.glob(f"{glob.escape(prefix)}.*"))
+            found += [options] if os.path.isfile(options) else []
+        elif os.path.isfile(path):
+            is_options = path.endswith(OPTIONS_FILE)
+            beside = None
+            if len(given) == 1 and is_one_of_two_files(path):
+                beside = _beside(path, WEIGHT_FILE if is_options else OPTIONS_FILE, "model")
+            pair = (path, beside) if is_options else (beside, path)
+            found += [each for each in pair if each is not None]
+    return found
 
 
 def find_file(value: str, file_name: str, argument: str) -> str:

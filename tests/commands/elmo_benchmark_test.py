@@ -176,21 +176,40 @@ def test_goes_on_after_a_kill(
         ("elmo", "benchmark: --elmo changed"),
         ("overrides", r"benchmark: config of sst5, baseline, config of sst5, \+ ELMo changed"),
         ("data", "benchmark: data of sst5 changed"),
+        ("file", r"benchmark: config of sst5, baseline, config of sst5, \+ ELMo changed"),
     ],
 )
 def test_other_settings_are_not_mixed(
     change: str, message: str, elmo: str, data: Path, tmp_path: Path
 ) -> None:
-    benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=ONE_EPOCH)
-    overrides = ONE_EPOCH
+    overrides, vectors = ONE_EPOCH, tmp_path / "vectors.txt"
+    if change == "file":
+        vectors.write_text(f"the {' '.join(['0.1'] * 50)}\n", encoding="utf-8")
+        embedder = "model.text_field_embedder.token_embedders.tokens"
+        overrides = json.dumps(
+            {"trainer.num_epochs": 1, f"{embedder}.pretrained_file": str(vectors)}
+        )
+    benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
     if change == "elmo":
         write_random_elmo(elmo, seed=1)
     elif change == "data":
         _add_a_tree(data)
+    elif change == "file":
+        vectors.write_text(f"the {' '.join(['0.2'] * 50)}\n", encoding="utf-8")
     else:
         overrides = json.dumps({"trainer.num_epochs": 2})
     with pytest.raises(ConfigurationError, match=message):
         benchmark(["sst5"], elmo, data, tmp_path / "out", 1, overrides=overrides)
+
+
+def test_one_of_several_elmos_in_a_folder(elmo: str, data: Path, tmp_path: Path) -> None:
+    for name in ("options.json", "weights.hdf5"):
+        (Path(elmo) / name).rename(Path(elmo) / f"a_{name}")
+        (Path(elmo) / f"b_{name}").touch()
+    table = benchmark(
+        ["sst5"], f"{elmo}/a_options.json", data, tmp_path / "out", 1, overrides=ONE_EPOCH
+    )
+    assert "| sst5 | accuracy |" in table
 
 
 def _add_a_tree(data: Path, split: str = "dev") -> None:

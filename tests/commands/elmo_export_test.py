@@ -378,12 +378,14 @@ def test_forward_only(max_characters, tmp_path):
     np.testing.assert_allclose(layers[1], expected, atol=1e-6)
 
 
-def test_a_training_run_keeps_its_vocabulary(tmp_path, capsys):
+def test_a_training_run_keeps_its_vocabulary(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     run = tmp_path / "run"
     (run / "vocabulary").mkdir(parents=True)
     for name in ("config.json", "model_state_e1_b0.th", "vocabulary/lm_tokens.txt"):
         (run / name).write_text(name, encoding="utf-8")
     before = sorted(run.rglob("*"))
-    message = refused(capsys, "elmo-export", run, run, "--force")
-    assert f"{run} is the folder of a training run" in message
+    for output in (run, "~/run"):
+        message = refused(capsys, "elmo-export", "tiny", output, "--force")
+        assert f"{run} is the folder of a training run" in message
     assert sorted(run.rglob("*")) == before

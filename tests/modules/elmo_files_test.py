@@ -21,7 +21,6 @@ from allennlp_elmo_plugin.modules.elmo_files import (
     elmo_sections,
     find_model,
     local_files,
-    local_path,
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.testing import write_random_elmo
@@ -166,8 +165,14 @@ class TestOneOfTheTwoFiles:
         if not prefix:
             assert elmo_model(path)["weight_file"] == files[1]
             assert read_pretrained(path).bilm.get_output_dim() == 16
-            assert local_path(path) == folder
-            assert sorted(local_files(path)) == sorted(files)
+        assert local_files(path) == files
+
+    @pytest.mark.parametrize("name", ["options.json", "weights.hdf5"])
+    def test_a_checkpoint_is_beside_it(self, folder: Path, name: str) -> None:
+        """A folder means its checkpoint; who names another file means that."""
+        for ending in ("index", "data-00000-of-00001"):
+            (folder / f"model.ckpt-1.{ending}").write_text("of another model", encoding="utf-8")
+        assert read_pretrained(str(folder / name)).bilm.get_output_dim() == 16
 
     def test_other_names(self, folder: Path) -> None:
         """As in a folder, the only file of the kind is meant."""
