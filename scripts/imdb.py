@@ -16,11 +16,12 @@ label then.
 
 import argparse
 import json
-import re
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
+
+import regex
 
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
@@ -28,21 +29,33 @@ from allennlp_elmo_plugin.files.text_lines import open_lines
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
 
-_BREAK = re.compile(r"(?:<br\s*/?>\s*)+")
-_TOKEN = re.compile(r"\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:[.-]\w+)*|\.\.\.|\S")
+# In regex, unlike in re, \w has combining marks (é as two characters, vowel signs of Hindi).
+_BREAK = regex.compile(r"(?:<br\s*/?>\s*)+")
+_TOKEN = regex.compile(
+    r"\w+?(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b|[\w\p{No}]+(?:[.-][\w\p{No}]+)*|\.\.\.|\S"
+)
 _END = {".", "!", "?", "..."}
-_CLOSING = {'"', "'", ")", "]", *_END}
+_QUOTES = {'"', "'"}
+_CLOSING = {*_QUOTES, ")", "]", *_END}
 
 
 def sentences(text: str) -> List[List[str]]:
-    """Return the words of a review's sentences. A line break ends a sentence, too."""
+    """
+    Return the words of a review's sentences. A line break ends a sentence, too. A quote after the
+    end of a sentence belongs to it, unless there is a space before the quote.
+    """
     found = []
     for block in _BREAK.split(text):
-        tokens = _TOKEN.findall(block)
+        matches = list(_TOKEN.finditer(block))
+        tokens = [match.group() for match in matches]
+        closes = [
+            token in _CLOSING and not (token in _QUOTES and block[match.start() - 1].isspace())
+            for token, match in zip(tokens, matches)
+        ]
         start = 0
         for i, token in enumerate(tokens, start=1):
-            ended = token in _END or (token in _CLOSING and i > 1 and tokens[i - 2] in _END)
-            if i == len(tokens) or (ended and tokens[i] not in _CLOSING):
+            ended = token in _END or (closes[i - 1] and i > 1 and tokens[i - 2] in _END)
+            if i == len(tokens) or (ended and not closes[i]):
                 found.append(tokens[start:i])
                 start = i
     return [sentence for sentence in found if sentence]
@@ -72,11 +85,21 @@ def splits_of_folder(source: Path) -> Iterator[Tuple[str, str, str]]:
         yield "unsup", "", text
 
 
+def find_table(source: Path, name: str) -> Optional[Path]:
+    found = [path for end in ("", ".gz") if (path := source / f"{name}.tsv{end}").exists()]
+    if len(found) > 1:
+        raise SystemExit(f"{source}: has {name}.tsv and {name}.tsv.gz; remove the one not meant")
+    return found[0] if found else None
+
+
 def splits_of_tables(source: Path) -> Iterator[Tuple[str, str, str]]:
     """Yield the same of a folder of tables."""
-    for split, name in (("train", "train"), ("validation", "val"), ("test", "test")):
+    names = {"train": "train", "validation": "val", "test": "test"}
+    paths = {
+        split: find_table(source, name) or source / f"{name}.tsv" for split, name in names.items()
+    }
+    for split, path in paths.items():
         texts: Dict[str, List[str]] = {label: [] for label in LABELS}
-        path = next((path for path in source.glob(f"{name}.tsv*")), source / f"{name}.tsv")
         with open_lines(path, SystemExit) as lines:
             for raw in iter(lines.read_line, b""):
                 label, *others = lines.decode(raw).rstrip("\n").split("\t", 2)
@@ -98,7 +121,7 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="folder to write to")
     arguments = parser.parse_args()
     source, output = arguments.source, arguments.output
-    splits = splits_of_tables if any(source.glob("train.tsv*")) else splits_of_folder
+    splits = splits_of_tables if find_table(source, "train") else splits_of_folder
     with output_folder(output, NAMES, force=True) as folder, ExitStack() as stack:
         files = {
             name: stack.enter_context((folder / name).open("w", encoding="utf-8")) for name in NAMES

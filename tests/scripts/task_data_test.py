@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 from unittest.mock import patch
 
 import pytest
@@ -91,6 +91,26 @@ def test_split_squad(tmp_path: Path, repository_root: Path) -> None:
     assert len(titles["train"]) == 16
 
 
+def test_sentences_of_reviews(repository_root: Path) -> None:
+    sentences = runpy.run_path(str(repository_root / "scripts" / "imdb.py"))["sentences"]
+
+    def lines(text: str) -> List[str]:
+        return [" ".join(words) for words in sentences(text)]
+
+    # A quote after a space opens.
+    assert lines('He left. "Go," she said. "Yes." (No.) Oh!') == [
+        "He left .",
+        '" Go , " she said .',
+        '" Yes . "',
+        "( No . )",
+        "Oh !",
+    ]
+    # Combining marks are parts of words.
+    assert lines("cafe\u0301 3\u00bd \u0939\u093f\u0928\u094d\u0926\u0940!") == [
+        "cafe\u0301 3\u00bd \u0939\u093f\u0928\u094d\u0926\u0940 !"
+    ]
+
+
 def test_imdb_of_tables(tmp_path: Path, repository_root: Path) -> None:
     source = tmp_path / "tables"
     source.mkdir()
@@ -105,6 +125,14 @@ def test_imdb_of_tables(tmp_path: Path, repository_root: Path) -> None:
         assert found[0]["text"] == f"It 's {'val' if name == 'validation' else name} ."
     text = (tmp_path / "out" / "text.txt").read_text(encoding="utf-8")
     assert text == "It 's train .\n" * 4
+    for name in ("test.tsv.bak", "test.tsv~"):  # no tables
+        (source / name).write_text("neg\t0_1.txt\tIt's old.\n", encoding="utf-8")
+    assert _run(repository_root, "imdb.py", source, tmp_path / "out").returncode == 0
+    assert "old" not in (tmp_path / "out" / "test.jsonl").read_text(encoding="utf-8")
+    (source / "test.tsv").write_text("neg\t0_1.txt\tIt's new.\n", encoding="utf-8")
+    failed = _run(repository_root, "imdb.py", source, tmp_path / "out")
+    assert "tables: has test.tsv and test.tsv.gz; remove the one" in failed.stderr
+    (source / "test.tsv").unlink()
     for row in ("no columns\n", "neg\tno name\n"):
         (source / "test.tsv.gz").write_bytes(gzip.compress(row.encode()))
         failed = _run(repository_root, "imdb.py", source, tmp_path / "out")
