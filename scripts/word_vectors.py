@@ -12,10 +12,10 @@ version of gensim give the same file.
 import argparse
 import time
 from pathlib import Path
-from typing import Iterator, List
+from typing import Callable, Iterator, List
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
 
 _LONGEST = 10_000
 """The words of a piece of a line; gensim ignores what follows in a longer one."""
@@ -29,21 +29,39 @@ class Sentences:
 
     def __iter__(self) -> Iterator[List[str]]:
         with open_lines(self._path, SystemExit) as text:
-            for raw in iter(text.read_line, b""):
-                words = text.decode(raw).lower().split()
+            for line in text:
+                words = [word.lower() for word in line.words]
                 for begin in range(0, len(words), _LONGEST):
                     yield words[begin : begin + _LONGEST]
+
+
+def at_least(smallest: int) -> Callable[[str], int]:
+    """Return a type of argument."""
+
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < smallest:
+            raise argparse.ArgumentTypeError(f"{value} is less than {smallest}")
+        return value
+
+    return integer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("text", type=Path, help="tokenised text, may be compressed (gzip)")
     parser.add_argument("output", type=Path, help="file to write")
-    parser.add_argument("--dim", type=int, default=100, help="dimensions of a word")
-    parser.add_argument("--epochs", type=int, default=5, help="passes over the text")
-    parser.add_argument("--min-count", type=int, default=5, help="rarer words get no vector")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dim", type=at_least(2), default=100, help="dimensions of a word")
+    parser.add_argument("--epochs", type=at_least(1), default=5, help="passes over the text")
+    parser.add_argument(
+        "--min-count", type=at_least(1), default=5, help="rarer words get no vector"
+    )
+    parser.add_argument("--seed", type=at_least(0), default=1)
     arguments = parser.parse_args()
+    try:
+        check_whole_file(arguments.output)
+    except OSError as error:
+        parser.error(str(error))
     try:
         from gensim.models import Word2Vec
     except ImportError as error:

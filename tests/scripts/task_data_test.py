@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -16,9 +17,7 @@ import pytest
 from tests.support.gensim_stand_in import stand_in_for_gensim
 
 
-def _run(
-    repository_root: Path, script: str, *arguments: Path
-) -> "subprocess.CompletedProcess[str]":
+def _run(repository_root: Path, script: str, *arguments: Any) -> "subprocess.CompletedProcess[str]":
     """What a process would do that runs a script, without its seconds of imports."""
     command = [str(repository_root / "scripts" / script), *map(str, arguments)]
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -201,3 +200,40 @@ def test_word_vectors(
     rows = [line.split(" ") for line in first.splitlines()]
     assert [row[0] for row in rows] == ["the", "film", "is", "end"]
     assert all(len([float(number) for number in row[1:]]) == 4 for row in rows)
+
+
+def test_word_vectors_of_the_words_that_an_elmo_reads(
+    tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "\ufeffThe A\u00a0b c\u0085d \u3000\r\n"
+    (tmp_path / "text.txt").write_text(line * 2, encoding="utf-8", newline="")
+    stand_in_for_gensim(monkeypatch)
+    files = [tmp_path / "text.txt", tmp_path / "vectors.txt"]
+    sizes = ["--dim", "2", "--epochs", "1", "--min-count", "2"]
+    assert _run(repository_root, "word_vectors.py", *files, *sizes).returncode == 0
+    rows = files[1].read_bytes().decode().split("\n")[:-1]
+    words = ["the", "a\u00a0b", "c\u0085d", "\u3000"]
+    assert sorted(row.split(" ")[0] for row in rows) == sorted(words)
+
+
+@pytest.mark.parametrize(
+    "output, arguments, message",
+    [
+        ("missing/vectors.txt", [], "there is no such folder; create it first: '.*missing'"),
+        (".", [], "is a folder; give the name of a file"),
+        ("vectors.txt", ["--dim", "1"], "argument --dim: 1 is less than 2"),
+        ("vectors.txt", ["--epochs", "0"], "argument --epochs: 0 is less than 1"),
+        ("vectors.txt", ["--epochs", "one"], "argument --epochs: invalid integer value: 'one'"),
+    ],
+)
+def test_word_vectors_checks_its_arguments_first(
+    output: str,
+    arguments: List[str],
+    message: str,
+    tmp_path: Path,
+    repository_root: Path,
+) -> None:
+    files = [tmp_path / "not read", tmp_path / output]
+    failed = _run(repository_root, "word_vectors.py", *files, *arguments)
+    assert failed.returncode == 2
+    assert re.search(message, failed.stderr.splitlines()[-1])
