@@ -113,8 +113,10 @@ def srl_eval(
             paths[1].open("w", encoding="utf-8") as predicted_file,
         ):
             for words, verb, gold_tags, predicted_tags in zip(sentences, verbs, gold, predicted):
+                # Of the predicate; its word may be "-", which the script reads as no predicate.
+                marks = ["V"] * len(words)
                 write_bio_formatted_tags_to_file(
-                    predicted_file, gold_file, verb, words, predicted_tags, gold_tags
+                    predicted_file, gold_file, verb, marks, predicted_tags, gold_tags
                 )
         command = ["perl", DEFAULT_SRL_EVAL_PATH, str(paths[0]), str(paths[1])]
         try:

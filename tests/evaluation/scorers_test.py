@@ -153,6 +153,13 @@ def test_srl_eval_reads_the_line_of_the_script(tmp_path) -> None:
     assert scores == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
+@needs_perl
+def test_srl_eval_of_a_predicate_written_as_a_dash() -> None:
+    gold, predicted = [["B-A0", "B-V"]] * 2, [["B-A0", "B-V"], ["O", "B-V"]]
+    scores = scorers.srl_eval([["we", "run"], ["he", "-"]], [1, 1], gold, predicted)
+    assert (scores["precision"], scores["recall"]) == (100, 50)
+
+
 def test_srl_eval_without_perl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigurationError, match="perl"):
