@@ -1,6 +1,7 @@
 """Checks of the data of tasks before anything is trained, which name file and line."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -176,6 +177,13 @@ def check_constituents(path: Path) -> None:
                 return f"a word beside others in {subtree.label()!r}: each needs a tag, (NN word)"
             if not subtree.label():
                 return "a constituent without a label"
+        if re.split("[-=|]", tree.label())[0] in ("TOP", "VROOT"):
+            if len(tree) > 1:
+                return (
+                    f"{tree.label()!r} has {len(tree)} children, of which AllenNLP's reader keeps "
+                    "the first; put them into one constituent"
+                )
+            tree = tree[0]
         if isinstance(tree[0], str):
             return "a tagged word alone, without a constituent"
         return _long_word(" ".join(tree.leaves()))

@@ -69,6 +69,10 @@ def data(tmp_path: Path) -> Path:
         ("constituency", 2, "(S (NP) (VP (VB go)))", "'NP' has no words"),
         ("constituency", 2, "(S ((NN a)) (VP (VB go)))", "a constituent without a label"),
         ("constituency", 2, "( (UH Yes) )", "a tagged word alone"),
+        ("constituency", 2, "(TOP (UH Yes))", "a tagged word alone"),
+        ("constituency", 2, "(TOP (S (VP (VB go))) (. .))", "'TOP' has 2 children"),
+        ("constituency", 2, "(VROOT-x (NP (NN a)) (VP (VB go)))", "'VROOT-x' has 2 children"),
+        ("constituency", 2, "( (S (VP (VB go))) (. .))", "a constituent without a label"),
         ("constituency", 2, f"(S (NN {1001 * 'a'}))", "a word of 1001 characters"),
     ],
 )
