@@ -57,6 +57,9 @@ SAME_REVIEW = 0.5
 
 SPLITS = ("train", "valid", "test")
 
+_BRACKET = re.compile("-[LR][RCS]B-")
+"""How treebanks write brackets."""
+
 _LINES_AT_ONCE = 20_000
 _KEPT = (string.ascii_lowercase + string.digits + "\n").encode()
 _NORMALIZED = bytes(byte if byte in _KEPT else ord(" ") for byte in range(256))
@@ -152,7 +155,9 @@ def read_lines(paths: PathOrPaths) -> List[str]:
 
 
 def read_columns(path: Path, column: int) -> Iterator[List[str]]:
-    """Yield the sentences of the documents of a file of the CoNLL shared tasks."""
+    """
+    Yield the sentences of the documents of a file of the CoNLL shared tasks, without brackets.
+    """
     document: List[List[str]] = [[]]
     for line in [*read_lines(path), "#end document"]:
         if line.startswith(("#begin document", "#end document", "-DOCSTART-")):
@@ -160,7 +165,9 @@ def read_columns(path: Path, column: int) -> Iterator[List[str]]:
                 yield [" ".join(words) for words in document if words]
             document = [[]]
         elif line:
-            document[-1].append(line.split()[column])
+            word = line.split()[column]
+            if not _BRACKET.fullmatch(word):
+                document[-1].append(word)
         else:
             document.append([])
 
@@ -179,7 +186,7 @@ def read_trees(path: Path) -> List[str]:
         " ".join(
             word
             for tag, word in re.findall(r"\(([^\s()]+) ([^\s()]+)\)", line)
-            if tag != "-NONE-" and not re.fullmatch("-[LR][RCS]B-", word)
+            if tag != "-NONE-" and not _BRACKET.fullmatch(word)
         )
         for line in read_lines(path)
     ]
@@ -187,7 +194,7 @@ def read_trees(path: Path) -> List[str]:
 
 def read_pairs(path: Path) -> List[str]:
     pairs = [json.loads(line) for line in read_lines(path)]
-    return [pair[key] for pair in pairs for key in ("sentence1", "sentence2")]
+    return [" ".join(pair[key].split()) for pair in pairs for key in ("sentence1", "sentence2")]
 
 
 def read_contexts(path: Path) -> List[str]:

@@ -120,6 +120,7 @@ def test_overlap(run: Run, tmp_path: Path, capsys: Any) -> None:
 | coref_litbank/test.gold_conll | 5 sentences | 2 (40.0%), 2 | 0 (0.0%), 0 |
 | imdb/test.tsv.gz | 2 reviews | 0 (0.0%), 0 | 2 (100.0%), 1 |
 | ner_wikigold/test.conll4.txt | 3 sentences | 1 (33.3%), 1 | 0 (0.0%), 0 |
+| ner_wnut17/test.conll4.txt | 1 sentences | 1 (100.0%), 1 | 0 (0.0%), 0 |
 | snli_cad/original/test.jsonl | 2 sentences | 1 (50.0%), 0 | 0 (0.0%), 0 |
 | squad/xquad.en.json | 2 paragraphs | 1 (50.0%), 1 | 0 (0.0%), 0 |
 | sst5/test.txt | 1 sentences | 1 (100.0%), 0 | 0 (0.0%), 0 |

@@ -47,10 +47,14 @@ def write_pretraining_data(folder: Path) -> Path:
     ]
     texts["imdb/test.tsv.gz"] = "".join(f"neg\t{i}.txt\t{text}\n" for i, text in enumerate(test))
     texts["ner_wikigold/test.conll4.txt"] = columns([novels[40], sentence("ner"), "Short ."], 0)
+    texts["ner_wnut17/test.conll4.txt"] = columns([f"-LCB- {novels[40]} -RCB-"], 0)
     leaves = " ".join(f"(X {word})" for word in f"-LRB- {novels[41]} none".split())
     texts["constituency_treebank/test.mrg"] = f"( (S {leaves} (-NONE- *)))\n"
     texts["sst5/test.txt"] = f"(3 {leaves.replace('X', '2')})\n"
-    pair = {"sentence1": novels[42] + " and more", "sentence2": sentence("snli")}
+    pair = {
+        "sentence1": novels[42] + " and more",
+        "sentence2": sentence("snli", 4) + "\n" + sentence("snli"),
+    }
     texts["snli_cad/original/test.jsonl"] = json.dumps(pair) + "\n"
     texts["squad/xquad.en.json"] = json.dumps(
         {"data": [{"paragraphs": [{"context": novels[43]}, {"context": sentence("squad")}]}]}
