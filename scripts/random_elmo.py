@@ -11,11 +11,13 @@ import argparse
 from pathlib import Path
 
 import torch
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
+from allennlp_elmo_plugin.files.output_folder import output_folder
 
 
 def main() -> None:
@@ -23,15 +25,19 @@ def main() -> None:
     parser.add_argument("options", type=Path, help="options.json of the trained ELMo")
     parser.add_argument("output", type=Path, help="folder to write")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--force", action="store_true", help="replace options.json and weights.hdf5 there"
+    )
     arguments = parser.parse_args()
     try:
         options = BiLmOptions.from_file(arguments.options)
-        arguments.output.mkdir(parents=True)
-    except (OSError, ValueError) as error:
+        torch.manual_seed(arguments.seed)
+        names = (OPTIONS_FILE, WEIGHT_FILE)
+        with output_folder(arguments.output, names, arguments.force) as folder:
+            options.write(folder / OPTIONS_FILE)
+            write_weights(folder / WEIGHT_FILE, BiLm(options))
+    except (ConfigurationError, OSError, ValueError) as error:
         raise SystemExit(str(error)) from error
-    torch.manual_seed(arguments.seed)
-    options.write(arguments.output / OPTIONS_FILE)
-    write_weights(arguments.output / WEIGHT_FILE, BiLm(options))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional
 from unittest.mock import patch
 
 import pytest
@@ -88,6 +88,26 @@ def test_split_squad(tmp_path: Path, repository_root: Path) -> None:
     }
     assert titles["dev"] == ["8", "18"] and titles["test"] == ["9", "19"]
     assert len(titles["train"]) == 16
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, "No such file"),
+        ("[", "all.json: not of SQuAD's format .*JSONDecodeError"),
+        ("{}", "all.json: not of SQuAD's format .*'data'"),
+        # The first file is written when the second one's articles are counted.
+        (json.dumps({"data": [{"paragraphs": []}] * 8 + [{}]}), "all.json: not of .*'paragraphs'"),
+    ],
+)
+def test_split_squad_writes_all_or_nothing(
+    text: Optional[str], message: str, tmp_path: Path, repository_root: Path
+) -> None:
+    if text is not None:
+        (tmp_path / "all.json").write_text(text)
+    failed = _run(repository_root, "split_squad.py", tmp_path / "all.json", tmp_path / "squad")
+    assert re.search(message, failed.stderr) and len(failed.stderr.splitlines()) == 1
+    assert not (tmp_path / "squad").exists()
 
 
 def test_sentences_of_reviews(repository_root: Path) -> None:
