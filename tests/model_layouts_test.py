@@ -134,6 +134,13 @@ def windows_zip(folder: Path, target: Path) -> Path:
     return zipped(folder, target, within="elmo\\")
 
 
+def with_files(folder: Path, *names: str) -> Path:
+    """With files of other programs, whose names those of other kinds of models have, too."""
+    for name in names:
+        (folder / name).write_text("{}", encoding="utf-8")
+    return folder
+
+
 MAC = {"__MACOSX/._options.json": b"\0\5\26\7", "__MACOSX/._model.hdf5": b"\0\5", ".DS_Store": b""}
 
 Layout = Callable[[Path, Path, Path], Path]
@@ -145,6 +152,21 @@ LAYOUTS: Dict[str, Layout] = {
     ),
     "other names": lambda source, archive, here: copied(
         source, here / "m", options="my_options.json", weights="slovenian-elmo.hdf5"
+    ),
+    "config.json": lambda source, archive, here: with_files(
+        copied(source, here / "m", weights="slovenian-elmo.hdf5"), "config.json"
+    ),
+    "zip with config.json": lambda source, archive, here: zipped(
+        with_files(copied(source, here / "m", weights="sl.hdf5"), "config.json"), here / "sl.zip"
+    ),
+    "index": lambda source, archive, here: with_files(
+        copied(source, here / "m"), "corpus.index", "corpus.data"
+    ),
+    "zip with an index": lambda source, archive, here: zipped(
+        with_files(copied(source, here / "m"), "corpus.index"), here / "sl.zip"
+    ),
+    "checkpoint and index": lambda source, archive, here: with_files(
+        checkpoint(source, here / "m"), "corpus.index"
     ),
     "zip": lambda source, archive, here: zipped(nlpl(source, here / "m"), here / "209.zip"),
     "stored zip": lambda source, archive, here: zipped(

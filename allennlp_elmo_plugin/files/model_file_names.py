@@ -29,6 +29,8 @@ WHOLE_MODELS = (
 )
 """For errors about something else."""
 
+_CHECKPOINT_DATA = ".data-?????-of-?????"
+
 # What a model may consist of, in a folder or an archive; the names of folders don't count.
 _PATTERNS = (
     f"*{OPTIONS_FILE}",
@@ -44,7 +46,7 @@ _PATTERNS = (
     # A checkpoint of TensorFlow
     "checkpoint",
     "*.index",
-    "*.data-?????-of-?????",
+    f"*{_CHECKPOINT_DATA}",
 )
 
 
@@ -133,7 +135,17 @@ def find_vocabulary_names(folder: Path) -> List[str]:
 
 def has_checkpoint(folder: Path) -> bool:
     """Return whether a folder has a checkpoint of TensorFlow."""
-    return (folder / "checkpoint").is_file() or any(folder.glob("*.index"))
+    return (folder / "checkpoint").is_file() or bool(find_checkpoint_names(folder))
+
+
+def find_checkpoint_names(folder: Path) -> List[str]:
+    """
+    Return the names that the files of TensorFlow's checkpoints in a folder begin with. Each has an
+    index and data: other programs call their files `*.index`, too.
+    """
+    with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
+    names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
+    return [name for name in names if name in with_data]
 
 
 def is_training_run(folder: Path) -> bool:
@@ -141,8 +153,16 @@ def is_training_run(folder: Path) -> bool:
     Return whether a folder is that of a training run of AllenNLP, or has the files of its archive,
     and not those of a published model.
     """
-    is_published = any((folder / name).exists() for name in _weight_names(folder))
-    return (folder / CONFIG_FILE).exists() and not is_published
+    return (folder / CONFIG_FILE).exists() and not _is_published(folder)
+
+
+def _is_published(folder: Path) -> bool:
+    if any((folder / name).exists() for name in _weight_names(folder)):
+        return True
+    try:
+        return None not in (find_options_file(folder), find_weight_file(folder))
+    except ValueError:  # It is not clear which are meant.
+        return False
 
 
 def has_model(folder: Path) -> bool:
@@ -153,7 +173,7 @@ def has_model(folder: Path) -> bool:
     return (
         any((folder / name).exists() for name in names)
         or has_checkpoint(folder)
-        or bool(_names(folder, f"*{OPTIONS_FILE}"))
+        or any(_names(folder, pattern) for pattern in ("*.index", f"*{OPTIONS_FILE}"))
     )
 
 

@@ -387,9 +387,9 @@ def find_variables(folder: Path) -> SavedVariables:
         archive = folder / ARCHIVE_FILE
         hint = f"; is {archive} meant?" if archive.exists() else ""
         raise FileNotFoundError(
-            f"{folder}: there is neither a checkpoint of TensorFlow (checkpoint, model.ckpt-*) nor "
-            f"a {WEIGHT_FILE} or another file that ends with .hdf5, and the folder is not that of "
-            f"a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE}){hint}"
+            f"{folder}: there is neither a checkpoint of TensorFlow (model.ckpt-*.index and "
+            f"model.ckpt-*.data-*) nor a {WEIGHT_FILE} or another file that ends with .hdf5, and "
+            f"the folder is not that of a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE}){hint}"
         )
     return Hdf5Variables(weight_file, softmax_file if softmax_file.exists() else None)
 

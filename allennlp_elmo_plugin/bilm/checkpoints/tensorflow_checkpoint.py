@@ -11,6 +11,8 @@ from typing import Dict, Iterator, List, NamedTuple, Tuple, Union
 
 import numpy
 
+from allennlp_elmo_plugin.files.model_file_names import find_checkpoint_names
+
 _FOOTER_SIZE = 48
 _MAGIC = 0xDB4775248B80FB57
 # What follows a block: its compression, and a checksum of both.
@@ -249,7 +251,10 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
                 "the old format V1 has to be saved again by a newer TensorFlow"
             )
         raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
-    found = sorted(str(file).removesuffix(".index") for file in Path(path).glob("*.index"))
+    # Without data, the error names the file that is missing.
+    found = find_checkpoint_names(Path(path)) or sorted(
+        file.name.removesuffix(".index") for file in Path(path).glob("*.index")
+    )
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
         named = _latest(choice)
@@ -257,19 +262,18 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
         for name in ([named] if inside else []) + [os.path.basename(named)]:
             if os.path.isfile(os.path.join(path, f"{name}.index")):
                 return os.path.join(path, name)
-        there = [os.path.basename(prefix) for prefix in found]
         raise FileNotFoundError(
             f"{choice}: names {named!r}, but there is no {f'{os.path.basename(named)}.index'!r}; "
-            f"of checkpoints there are {there}"
+            f"of checkpoints there are {found}"
         )
     if not found:
         raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")
     if len(found) > 1:
         raise ValueError(
-            f"{path}: has the checkpoints {[os.path.basename(prefix) for prefix in found]}, and no "
-            "file `checkpoint` that says which is meant; give the path of one, without .index"
+            f"{path}: has the checkpoints {found}, and no file `checkpoint` that says which is "
+            "meant; give the path of one, without .index"
         )
-    return found[0]
+    return os.path.join(path, found[0])
 
 
 def _latest(path: str) -> str:
