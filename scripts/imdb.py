@@ -19,9 +19,10 @@ import json
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 import regex
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
@@ -115,18 +116,12 @@ def splits_of_tables(source: Path) -> Iterator[Tuple[str, str, str]]:
                     yield split, label, text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", type=Path, help="the folder aclImdb, or one of tables")
-    parser.add_argument("output", type=Path, help="folder to write to")
-    arguments = parser.parse_args()
-    source, output = arguments.source, arguments.output
-    splits = splits_of_tables if find_table(source, "train") else splits_of_folder
-    with output_folder(output, NAMES, force=True) as folder, ExitStack() as stack:
+def write(reviews_of_splits: Iterable[Tuple[str, str, str]], folder: Path) -> None:
+    with ExitStack() as stack:
         files = {
             name: stack.enter_context((folder / name).open("w", encoding="utf-8")) for name in NAMES
         }
-        for split, label, text in splits(source):
+        for split, label, text in reviews_of_splits:
             review = sentences(text)
             if label:
                 words = " ".join(word for sentence in review for word in sentence)
@@ -134,6 +129,20 @@ def main() -> None:
                 files[f"{split}.jsonl"].write(line + "\n")
             if split in ("train", "unsup"):
                 files["text.txt"].writelines(" ".join(sentence) + "\n" for sentence in review)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("source", type=Path, help="the folder aclImdb, or one of tables")
+    parser.add_argument("output", type=Path, help="folder to write to")
+    arguments = parser.parse_args()
+    source, output = arguments.source, arguments.output
+    splits = splits_of_tables if find_table(source, "train") else splits_of_folder
+    try:
+        with output_folder(output, NAMES, force=True) as folder:
+            write(splits(source), folder)
+    except (ConfigurationError, OSError) as error:
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.data.lexicon import Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
@@ -149,7 +150,7 @@ def read_lines(paths: PathOrPaths) -> List[str]:
     """Return the lines of files, plain or gzip, without the white space around them."""
     lines = []
     for path in find_files(paths):
-        with open_lines(path) as text:
+        with open_lines(path, ConfigurationError) as text:
             lines += [line.sentence for line in text]
     return lines
 
@@ -331,11 +332,14 @@ def main() -> None:
                 help="a name and files or globs of the text; repeat it for several texts",
             )
     arguments = vars(parser.parse_args())
-    if arguments.pop("command") == "make":
-        make(**arguments)
-    else:
-        texts = {name: files for name, *files in arguments["texts"]}
-        print_overlap(arguments["data"], texts)
+    try:
+        if arguments.pop("command") == "make":
+            make(**arguments)
+        else:
+            texts = {name: files for name, *files in arguments["texts"]}
+            print_overlap(arguments["data"], texts)
+    except (ConfigurationError, OSError) as error:
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
 
 
 def without_empty(tree: Tree) -> Optional[Tree]:
@@ -49,6 +49,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
         parser.error(f"{arguments.output} exists; the last argument is the file to write")
+    try:
+        check_whole_file(arguments.output)
+    except OSError as error:
+        parser.error(str(error))
     n_trees = n_words = 0
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in arguments.sources:

@@ -133,3 +133,12 @@ def test_overlap(run: Run, tmp_path: Path, capsys: Any) -> None:
 def test_no_test_sets(run: Run, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="has none of the test sets, such as chunk_conll2000"):
         run("overlap", tmp_path, "--text", "a", __file__)
+
+
+def test_wrong_paths_are_one_line(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="No file matches .*novels"):
+        run("make", tmp_path, tmp_path / "out")
+    data = write_pretraining_data(tmp_path / "data")
+    (data / "sst5" / "test.txt").write_bytes(b"(3 (2 caf\xe9))\n")
+    with pytest.raises(SystemExit, match="test.txt, line 1: byte 0xe9 is not UTF-8"):
+        run("overlap", data, "--text", "a", __file__)

@@ -68,6 +68,9 @@ def test_imdb(tmp_path: Path, repository_root: Path) -> None:
     assert "Only tested ." not in lines["text.txt"]
     failed = _run(repository_root, "imdb.py", tmp_path, tmp_path / "out")
     assert failed.returncode and "aclImdb" in failed.stderr
+    (tmp_path / "file").touch()
+    failed = _run(repository_root, "imdb.py", source, tmp_path / "file")
+    assert "file is a file, not a folder; choose another output" in failed.stderr
     (source / "test" / "neg" / "0_7.txt").write_bytes(b"caf\xe9")
     failed = _run(repository_root, "imdb.py", source, tmp_path / "out")
     assert "0_7.txt, line 1: byte 0xe9 is not UTF-8" in failed.stderr
@@ -195,6 +198,8 @@ def test_treebank_without_an_output_keeps_its_last_source(
         file.write_text("(UH Yes)")
     failed = _run(repository_root, "treebank.py", *files)
     assert failed.returncode == 2 and "2.mrg exists" in failed.stderr
+    failed = _run(repository_root, "treebank.py", *files, tmp_path / "missing" / "out")
+    assert failed.returncode == 2 and "no such folder; create it first" in failed.stderr
     (tmp_path / "3.mrg").write_bytes(b"(UH \xe9)")
     failed = _run(repository_root, "treebank.py", tmp_path / "3.mrg", tmp_path / "out")
     assert "3.mrg, line 1: byte 0xe9 is not UTF-8" in failed.stderr
