@@ -21,7 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
-import regex
+import regex  # AllenNLP needs it, too
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.output_folder import output_folder
