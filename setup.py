@@ -100,7 +100,7 @@ setup(
     description="ELMo for AllenNLP: train, fine-tune, import, export and use bidirectional LMs",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license="Apache-2.0 AND CC-BY-SA-3.0",  # the code, and the weights of `tiny`
     keywords="ELMo AllenNLP NLP bidirectional language model contextual word representations",
     classifiers=[
         "Intended Audience :: Science/Research",

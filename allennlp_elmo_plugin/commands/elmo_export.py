@@ -186,6 +186,8 @@ def _export_file(model: str, output: PathLike, force: bool, precision: str) -> N
                 if (folder / name).exists():
                     _add(archive, folder / name)
     _report(output, exported, [OPTIONS_FILE, _weights(NLPL_WEIGHT_FILE, exported)])
+    if exported.softmax is not None:
+        print("This layout has no softmax: perplexities need the model itself, or its folder")
 
 
 def _add(archive: zipfile.ZipFile, path: Path) -> None:

@@ -15,6 +15,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.model_file_names import (
+    CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
     is_training_run,
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 # The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
+_LONGEST_CARD = 2**20  # bytes
 _TO_FILL_IN = "(to be filled in by the author)"
 _TO_COMPLETE = "## Language, data and licence\n\n" + "\n".join(
     f"- {field}: {_TO_FILL_IN}"
@@ -43,10 +45,13 @@ class Training(NamedTuple):
         folders, which concern only the author.
     metrics : `Dict[str, float]`
         The numbers in metrics.json.
+    card : `str`, optional (default = `""`)
+        The model card of a published model, which has its licence.
     """
 
     config: Dict[str, Any]
     metrics: Dict[str, float]
+    card: str = ""
 
     @classmethod
     def of(cls, folder: Path, source: str) -> "Training":
@@ -56,7 +61,7 @@ class Training(NamedTuple):
         off) are left out with a warning.
         """
         if not is_training_run(folder):
-            return cls({}, {})
+            return cls({}, {}, _read_card(folder / CARD_FILE))
         config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
         metrics: Dict[str, Any] = {}
         if (folder / METRICS_FILE).exists():
@@ -71,6 +76,22 @@ class Training(NamedTuple):
         }
         sections = {key: config[key] for key in _SECTIONS if key in config}
         return cls(_without_folders(sections), numbers)
+
+
+def _read_card(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with open(path, "rb") as file:
+        return file.read(_LONGEST_CARD).decode("utf-8", "replace").strip()
+
+
+def _as_section(card: str) -> str:
+    """Return a card whose headings are one level lower."""
+    is_code, lines = False, []
+    for line in card.splitlines():
+        is_code ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("#") and not is_code else line)
+    return "\n".join(lines)
 
 
 def _without_folders(value: Any) -> Any:
@@ -118,13 +139,21 @@ def model_card(
         "the layout of the published models. Exported by `allennlp elmo-export` of "
         "allennlp_elmo_plugin.",
         _table({"Property": "Value", **facts}),
+        "## Use",
+        _use(name, model.options, precision),
+    ]
+    if training.card:
+        parts += [
+            "The following is the card of the files that were exported.",
+            _as_section(training.card),
+        ]
+        return "\n\n".join(parts) + "\n"
+    parts[-2:-2] = [
         "## Perplexity",
         _perplexities(training.metrics),
         "## Training",
         *_training(training.config),
         _TO_COMPLETE,
-        "## Use",
-        _use(name, model.options, precision),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -26,6 +27,8 @@ from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, version_of_config
+
+logger = logging.getLogger(__name__)
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model_from_file = train.train_model_from_file
@@ -184,6 +187,13 @@ def _print_results(folder: Path) -> None:
             if prefix + name in metrics:
                 columns.setdefault(heading, {})[name] = metrics[prefix + name]
     print(metrics_table(columns))
+    if not all(
+        map(math.isfinite, (each for column in columns.values() for each in column.values()))
+    ):
+        logger.warning(
+            "The training has diverged: its loss is too large for a perplexity. A lower learning "
+            "rate (trainer.optimizer.lr) may help"
+        )
     # AllenNLP counts epochs from 0, the progress bars from 1.
     epoch = metrics.get("best_epoch")  # None if no epoch was validated
     best = "" if epoch is None else f" (the best epoch, {epoch + 1})"

@@ -223,6 +223,26 @@ def test_model_card(run, archived, tmp_path):
     assert "home" not in card and card.count("```") == 6
 
 
+@pytest.mark.parametrize("zipped", [False, True])
+def test_the_card_of_a_published_model_is_kept(run, zipped, tmp_path, capsys):
+    """It has the licence."""
+    export(str(run[0]), tmp_path / "first")
+    card = tmp_path / "first" / "README.md"
+    card.write_text("# Mine\n\n## Licence\n\nfree\n\n```bash\n# use\n```\n", encoding="utf-8")
+    source = tmp_path / "first"
+    if zipped:
+        source = shutil.make_archive(str(source), "zip", source)
+    capsys.readouterr()
+    export(str(source), tmp_path / "second.zip", zipped=True)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "This layout has no softmax: perplexities need the model itself, or its folder"
+    ]
+    with zipfile.ZipFile(tmp_path / "second.zip") as archive:
+        found = archive.read("README.md").decode("utf-8")
+    assert found.startswith("# ELMo: second.zip\n") and "to be filled in" not in found
+    assert found.endswith("\n\n## Mine\n\n### Licence\n\nfree\n\n```bash\n# use\n```\n")
+
+
 def test_metrics_that_are_no_numbers(run, tmp_path, caplog):
     (run[0] / "metrics.json").write_text('{"best_validation_perplexity": NaN}')
     export(str(run[0]), tmp_path / "elmo")

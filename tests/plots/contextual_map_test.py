@@ -7,7 +7,13 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.occurrences import Place
-from allennlp_elmo_plugin.plots.contextual_map import _describe, _group, make_map, write_map
+from allennlp_elmo_plugin.plots.contextual_map import (
+    _describe,
+    _group,
+    _project,
+    make_map,
+    write_map,
+)
 from tests.plots.conftest import Open
 from tests.support.testing import write_random_elmo
 
@@ -50,6 +56,13 @@ def test_layers_differ_and_the_first_has_one_place(embedder: ElmoEmbedder) -> No
     for points in lstms:
         assert (points**2).sum() / 10 == pytest.approx(1)
         assert len(np.unique(points.round(6), axis=0)) == 10
+
+
+def test_a_frequent_word_has_one_place_in_the_first_layer() -> None:
+    """Whose mean in float32 is not quite its vector."""
+    vector = np.random.RandomState(0).randn(256).astype("float32")
+    points, share = _project(np.tile(vector, (2000, 1)), "pca")
+    assert not points.any() and share is None
 
 
 def test_distances_are_those_of_pca(embedder: ElmoEmbedder) -> None:

@@ -352,6 +352,13 @@ def test_results_without_a_best_epoch(tmp_path: Path, capsys: Any) -> None:
     assert last == f"The model is in {tmp_path}/model.tar.gz"
 
 
+def test_a_training_that_diverged_is_named(tmp_path: Path, caplog: Any) -> None:
+    values = '{"best_validation_perplexity": Infinity, "best_validation_loss": 184502256.0}'
+    (tmp_path / "metrics.json").write_text(values, encoding="utf-8")
+    train_command._print_results(tmp_path)
+    assert "The training has diverged" in caplog.text
+
+
 def test_faults_of_users_code_keep_their_traceback(
     config: Path, tmp_path: Path, command: List[str]
 ) -> None:
