@@ -29,7 +29,6 @@ from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 _TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
 _BLOCK_BYTES = 2**20
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
-_DATA_PATHS = ("train_data_path", "validation_data_path", "test_data_path")
 
 
 class Configuration:
@@ -248,21 +247,27 @@ class _Digests:
         """Replace the names of files and models by digests; remove those of data."""
         if isinstance(value, list):
             return [self.without_paths(item) for item in value]
-        if isinstance(value, str) and os.path.isfile(value):
-            return self.of_path(Path(value))
+        if isinstance(value, str):
+            return self._of_named_file(value)
         if not isinstance(value, dict):
             return value
         found = {}
         for key, item in value.items():
-            if key in ("options_file", "weight_file"):
-                found[key] = self._of_elmo_file(str(item))
-            elif key not in _DATA_PATHS:
+            if key in ("options_file", "weight_file") and isinstance(item, str):
+                found[key] = self._of_elmo_file(item)
+            elif not key.endswith("_data_path"):
                 found[key] = self.without_paths(item)
         # The earlier name of the same embedder, which is in the digests of unfinished benchmarks.
         if (found.get("type"), found.get("num_output_representations")) == _TWO_REPRESENTATIONS:
             del found["num_output_representations"]
             found["type"] = "elmo_multi_token_embedder"
         return found
+
+    def _of_named_file(self, name: str) -> str:
+        path = Path(os.path.expanduser(name))
+        # Any word may be the name of a file here, too.
+        is_path = os.path.dirname(name) or path.suffix
+        return self.of_path(path) if is_path and os.path.isfile(path) else name
 
     def _of_elmo_file(self, name: str) -> str:
         path = Path(name).expanduser()

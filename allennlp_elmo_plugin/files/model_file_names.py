@@ -3,6 +3,7 @@ The names of a model's files, for all modules that read or write them, and the r
 files of other publishers are found in a folder.
 """
 
+import glob
 import posixpath
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -149,6 +150,11 @@ def find_checkpoint_names(folder: Path) -> List[str]:
     return [name for name in names if name in with_data]
 
 
+def checkpoint_files(prefix: str) -> List[str]:
+    """Return the paths of the index and the data of a checkpoint of TensorFlow."""
+    return [f"{prefix}.index", *sorted(glob.glob(f"{glob.escape(prefix)}{_CHECKPOINT_DATA}"))]
+
+
 def is_training_run(folder: Path) -> bool:
     """
     Return whether a folder is that of a training run of AllenNLP, or has the files of its archive,
@@ -160,6 +166,8 @@ def is_training_run(folder: Path) -> bool:
 def _is_published(folder: Path) -> bool:
     if any((folder / name).exists() for name in _weight_names(folder)):
         return True
+    if any((folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE)):
+        return False
     try:
         return None not in (find_options_file(folder), find_weight_file(folder))
     except ValueError:  # It is not clear which are meant.

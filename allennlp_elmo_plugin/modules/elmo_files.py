@@ -3,7 +3,6 @@ The files of a pretrained ELMo: find or download a model by any of its names, op
 names in a config.
 """
 
-import glob
 import logging
 import os
 import tempfile
@@ -33,6 +32,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     SOFTMAX_FILE,
     WEIGHT_FILE,
     WHOLE_MODELS,
+    checkpoint_files,
     find_options_file,
     find_vocabulary_file,
     find_weight_file,
@@ -396,28 +396,28 @@ def local_files(*names: Optional[str]) -> List[str]:
     that are not downloaded: options before weights, the files of a checkpoint, or the folder of a
     model in other files.
     """
-    given = [os.path.expanduser(name) for name in names if name]
-    found: List[str] = []
+    given = [os.path.expanduser(name).rstrip("/") or "/" for name in names if name]
+    found: List[Optional[str]] = []
     for path in given:
-        if path == _BUNDLED and is_short_name(path):
+        if is_short_name(path):
+            if path != _BUNDLED:
+                continue
             path = str(BUNDLED_MODEL)
         if os.path.isdir(path):
-            both = [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
-            is_published = all(both) and not _is_one_path(path)
-            found += [each or path for each in both] if is_published else [path]
+            pair: List[Optional[str]] = [None, None]
+            if not _is_one_path(path):
+                pair = [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
+            found += [path] if None in pair else pair
         elif _is_checkpoint(path):
-            prefix = path[: -len(".index")] if path.endswith(".index") else path
-            options = os.path.join(os.path.dirname(path), OPTIONS_FILE)
-            found += sorted(glob.glob(f"{glob.escape(prefix)}.*"))
-            found += [options] if os.path.isfile(options) else []
+            found += checkpoint_files(path.removesuffix(".index"))
+            found.append(_find_in(os.path.dirname(path) or os.curdir, OPTIONS_FILE, "model"))
         elif os.path.isfile(path):
             is_options = path.endswith(OPTIONS_FILE)
             beside = None
             if len(given) == 1 and is_one_of_two_files(path):
                 beside = _beside(path, WEIGHT_FILE if is_options else OPTIONS_FILE, "model")
-            pair = (path, beside) if is_options else (beside, path)
-            found += [each for each in pair if each is not None]
-    return found
+            found += [path, beside] if is_options else [beside, path]
+    return [each for each in found if each is not None]
 
 
 def find_file(value: str, file_name: str, argument: str) -> str:
