@@ -99,6 +99,21 @@ def is_float(item: Any) -> bool:
         return False
 
 
+def type_name(dataset: Any) -> str:
+    """
+    Return the type of a dataset's values for errors, such as int32.
+    """
+    import h5py
+
+    if dataset.shape is None:
+        return "empty"
+    try:
+        dtype = dataset.dtype
+    except (TypeError, ValueError):  # that NumPy lacks
+        return "unknown"
+    return shown(dtype) if h5py.check_string_dtype(dtype) is None else "string"
+
+
 def _check(weight_file: Any, path: Path) -> None:
     import h5py
 

@@ -2,6 +2,8 @@ import shutil
 from pathlib import Path
 from typing import Any, List
 
+import h5py
+import numpy
 import pytest
 import requests
 from allennlp.common.checks import ConfigurationError
@@ -398,6 +400,36 @@ def test_weights_of_another_model(tmp_path: Path, folder: Path, other: Any, key:
     message = f"options.json: {key}.*; write .*, or use the weights that belong to these options"
     with pytest.raises(ConfigurationError, match=message):
         Elmo(str(folder / "options.json"), weight_file, 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CNN/W_cnn_2",
+        "CNN_high_0/W_carry",
+        "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0",
+        "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0",
+    ],
+)
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (None, "is missing"),
+        ([1], "has type int32, not floating-point numbers"),
+        ("weights", "has type string, not floating-point numbers"),
+        (h5py.Empty("f4"), "has type empty, not floating-point numbers"),
+    ],
+    ids=str,
+)
+def test_a_variable_of_a_layer_is_not_there(
+    name: str, values: Any, message: str, folder: Path
+) -> None:
+    with h5py.File(folder / "weights.hdf5", "r+") as file:
+        del file[name]
+        if values is not None:
+            file[name] = numpy.array(values, "int32") if isinstance(values, list) else values
+    with pytest.raises(ConfigurationError, match=f"weights.hdf5: the variable '{name}' {message}"):
+        Elmo(str(folder), str(folder), 1)
 
 
 def test_options_that_are_no_options(folder: Path) -> None:

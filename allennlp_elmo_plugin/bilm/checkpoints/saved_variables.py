@@ -29,7 +29,12 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFl
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
+from allennlp_elmo_plugin.files.hdf5_file import (
+    float_blocks,
+    is_float,
+    open_weight_file,
+    type_name,
+)
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
     ARCHIVE_FILE,
@@ -55,6 +60,7 @@ _LSTM_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
+_HIGHWAY_KINDS = ("W_carry", "b_carry", "W_transform", "b_transform")
 
 
 def published_name(name: str) -> str:
@@ -228,7 +234,8 @@ class Hdf5Variables(SavedVariables):
         super().__init__(os.fspath(weight_file), {})
         # For each variable the path of its file and the dataset.
         self._places: Dict[str, Tuple[str, Any]] = {}
-        self._not_numbers: Dict[str, str] = {}
+        # The other datasets: the path of the file and the type.
+        self._not_numbers: Dict[str, Tuple[str, str]] = {}
         with ExitStack() as files:
             for path in (weight_file, softmax_file):
                 if path is not None:
@@ -242,7 +249,7 @@ class Hdf5Variables(SavedVariables):
             name = published_name(stored)
             if not is_float(item):
                 if hasattr(item, "shape"):
-                    self._not_numbers[name] = path
+                    self._not_numbers[name] = path, type_name(item)
             elif name in self._places:
                 raise ValueError(_twice(path, self._places[name][1].name[1:], stored))
             else:
@@ -261,11 +268,12 @@ class Hdf5Variables(SavedVariables):
         return self._places[name][0]
 
     def _missing(self, name: str) -> str:
-        path = self._not_numbers.get(name)
-        if path is None:
+        if name not in self._not_numbers:
             return super()._missing(name)
+        path, kind = self._not_numbers[name]
         return (
-            f"{path}: the dataset {name!r} is not of floating-point numbers; is this a weight file?"
+            f"{path}: the variable {name!r} has type {kind}, not floating-point numbers; "
+            "export the model again"
         )
 
 
@@ -481,7 +489,9 @@ def _known_options(shapes: Shapes) -> Dict[str, Any]:
         known["lstm"] = {
             "dim": kernel[1] // 4,
             "projection_dim": kernel[0] // 2,
-            "n_layers": _count(shapes, cell.format(0, "{}")),
+            "n_layers": _count(
+                shapes, *(f"{CELL.format(0, '{}')}/{kind}" for kind in _LSTM_KINDS.values())
+            ),
         }
         known["bidirectional"] = cell.format(1, 0) in shapes
     for name in ("embedding", SOFTMAX_BIAS):
@@ -490,19 +500,23 @@ def _known_options(shapes: Shapes) -> Dict[str, Any]:
     if SOFTMAX_BIAS in shapes and SOFTMAX_WEIGHT not in shapes:
         known["share_embedding_softmax"] = True
     if len(shapes.get("char_embed", ())) == 2:
-        filters = [shapes[f"CNN/W_cnn_{i}"] for i in range(_count(shapes, "CNN/W_cnn_{}"))]
+        n_filters = _count(shapes, "CNN/W_cnn_{}", "CNN/b_cnn_{}")
+        filters = [shapes.get(f"CNN/W_cnn_{i}", ()) for i in range(n_filters)]
         known["char_cnn"] = {
             "embedding": {"dim": shapes["char_embed"][1]},
-            "n_highway": _count(shapes, "CNN_high_{}/W_carry"),
+            "n_highway": _count(shapes, *(f"CNN_high_{{}}/{kind}" for kind in _HIGHWAY_KINDS)),
         }
         if filters and all(len(shape) == 4 for shape in filters):  # (1, width, dim, number) each
             known["char_cnn"]["filters"] = [[shape[1], shape[3]] for shape in filters]
     return known
 
 
-def _count(shapes: Shapes, name: str) -> int:
+def _count(shapes: Shapes, *names: str) -> int:
+    """
+    Return how many layers have a variable. `check` names the others that a layer needs.
+    """
     number = 0
-    while name.format(number) in shapes:
+    while any(name.format(number) in shapes for name in names):
         number += 1
     return number
 

@@ -167,15 +167,15 @@ BROKEN = {
     ),
     "records": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, [("a", "f4")])),
-        "'CNN/b_cnn_0' is not of floating-point numbers",
+        r"'CNN/b_cnn_0' has type \[\('a', '<f4'\)\], not floating",
     ),
     "strings": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.array([b"1"] * 4)),
-        "'CNN/b_cnn_0' is not of floating-point numbers",
+        "'CNN/b_cnn_0' has type string, not floating-point numbers",
     ),
     "whole numbers": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, "int32")),
-        "'CNN/b_cnn_0' is not of floating-point numbers",
+        "'CNN/b_cnn_0' has type int32, not floating-point numbers",
     ),
     "link": (
         lambda file: replace_dataset(file, "RNN_1", h5py.ExternalLink("/other.hdf5", "/")),
