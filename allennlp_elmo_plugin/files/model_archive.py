@@ -45,8 +45,8 @@ _CHUNK_BYTES = 2**20
 _SHOWN_NAMES = 8
 """How many names of files an error quotes."""
 
-# The errors of `gzip`, `tarfile` and `zipfile` for damaged files; the last two for encryption and
-# for methods of compression that Python lacks.
+# The errors of `gzip`, `tarfile` and `zipfile` for damaged files; the last two for features of zip
+# archives that Python lacks.
 _ERRORS = (
     *(OSError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, struct.error),
     *(ValueError, OverflowError, RuntimeError, NotImplementedError),
@@ -54,6 +54,7 @@ _ERRORS = (
 
 _SUFFIXES = (".zip", ".tar.gz", ".tgz")
 _ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
+_ENCRYPTED = 0x1  # a flag of a file in a zip archive
 # The files of a model of ELMoForManyLangs, which the NLPL repository has, too.
 _OTHER_KIND = {"encoder.pkl", "token_embedder.pkl"}
 
@@ -294,6 +295,11 @@ def _unpack_zip(
                 kind = stat.S_IFMT(member.external_attr >> 16)
                 if kind not in (0, stat.S_IFREG):
                     raise _no_file(source, name)
+                if member.flag_bits & _ENCRYPTED:
+                    raise _Refused(
+                        f"{source}: '{shown(name, 200)}' in it is encrypted; unpack it with its "
+                        "password, and give the folder"
+                    )
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise _Refused(
                         f"{source}: '{shown(name, 200)}' in it is compressed in a way that is not "
