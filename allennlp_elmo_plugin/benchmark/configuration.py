@@ -1,6 +1,5 @@
 """The configurations of a benchmark's runs, and digests of what their results depend on."""
 
-import difflib
 import hashlib
 import inspect
 import json
@@ -17,6 +16,7 @@ from allennlp.training import Trainer
 from allennlp_elmo_plugin.benchmark.data_folder import kind_of
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS
 from allennlp_elmo_plugin.benchmark.word_vectors import check_word_vectors
+from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import (
     elmo_sections,
@@ -177,9 +177,8 @@ class Configuration:
             return
         unknown = sorted(settings.keys() - known - {"type"})
         if unknown:
-            close = difflib.get_close_matches(unknown[0], known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "remove it"
-            raise ConfigurationError(f"{place}: there is no key {unknown[0]!r}; {hint}")
+            hint = did_you_mean(unknown[0], known) or "; remove it"
+            raise ConfigurationError(f"{place}: there is no key {unknown[0]!r}{hint}")
 
 
 def _known_keys(trainer: Any, constructor: Optional[str]) -> Optional[Set[str]]:

@@ -3,12 +3,13 @@ Read JSON files that anybody may have written: every fault is a `ValueError` tha
 the key, and size and depth are limited. Write JSON that people can read.
 """
 
+import difflib
 import json
 import math
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Collection, Dict, Iterator, List, Optional, Tuple, Union
 
 MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
@@ -93,6 +94,14 @@ def shown(text: object, length: int = 60) -> str:
     """
     escaped = json.dumps(str(text))[1:-1]
     return escaped if len(escaped) <= length else f"{escaped[:length]}..."
+
+
+def did_you_mean(key: str, known: Collection[str]) -> str:
+    """
+    Return the end of an error about an unknown key: the known one that is like it, if there is one.
+    """
+    similar = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 class _NamedError(ValueError):

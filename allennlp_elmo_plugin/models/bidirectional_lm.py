@@ -1,5 +1,6 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
+import inspect
 import logging
 import math
 import os
@@ -24,6 +25,7 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
+from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
 from allennlp_elmo_plugin.modules.downloads import cached_path
@@ -120,6 +122,8 @@ class BidirectionalLanguageModel(Model):
         precision: str = "float32",
         **kwargs: Any,
     ) -> None:
+        if type(self) is BidirectionalLanguageModel:  # a subclass may have others
+            _check_keys(kwargs)
         super().__init__(vocab, **kwargs)
         n_words = check_vocabulary(vocab)
         if self.serialization_dir is not None:
@@ -176,8 +180,10 @@ class BidirectionalLanguageModel(Model):
             if self.serialization_dir is not None and is_local_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if not 0 <= rate < 1:
-                raise ConfigurationError(f"{name} is {rate}; it must be at least 0 and below 1")
+            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+                raise ConfigurationError(
+                    f"{name} is {rate!r}; it must be a number, at least 0 and below 1"
+                )
         self.bilm.lstm.variational_dropout = variational_dropout
         self.bilm.lstm.recurrent_dropout = recurrent_dropout
         self._state_reset = state_reset
@@ -405,6 +411,19 @@ def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
     numbers = torch.cat([each.flatten() for each in tensors.values()]).cpu()
     parts = numbers.split([each.numel() for each in tensors.values()])
     return {key: part.view(tensors[key].shape) for key, part in zip(tensors, parts)}
+
+
+def _check_keys(others: Dict[str, Any]) -> None:
+    """Refuse arguments that neither the model nor AllenNLP's `Model` has."""
+    known: List[str] = []
+    for model in (BidirectionalLanguageModel, Model):
+        known += inspect.signature(model.__init__).parameters
+    unknown = sorted(others.keys() - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"model: bidirectional_lm has no setting {', '.join(unknown)}"
+            + did_you_mean(unknown[0], known)
+        )
 
 
 def _read_options(

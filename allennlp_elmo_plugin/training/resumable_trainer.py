@@ -1,6 +1,5 @@
 """The trainer whose runs recover exactly after a kill."""
 
-import difflib
 import functools
 import glob
 import hashlib
@@ -25,6 +24,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
+from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.files.whole_file import whole_file
 from allennlp_elmo_plugin.progress import Title, titled_bars
 from allennlp_elmo_plugin.registration import register_anew
@@ -539,9 +539,9 @@ def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
     is_exempt = trainer_class is not ResumableTrainer
     if unknown and not (is_exempt or is_trained(arguments["serialization_dir"])):
         known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
-        similar = difflib.get_close_matches(unknown[0], known, 1)
-        advice = f"; did you mean {similar[0]}?" if similar else ""
-        raise ConfigurationError(f"trainer: there is no setting {', '.join(unknown)}{advice}")
+        raise ConfigurationError(
+            f"trainer: there is no setting {', '.join(unknown)}{did_you_mean(unknown[0], known)}"
+        )
     n_epochs = arguments.get("num_epochs", 1)
     if n_epochs is None or n_epochs < 1:
         raise ConfigurationError(f"trainer: num_epochs is {n_epochs}, but must be at least 1")

@@ -352,7 +352,7 @@ def test_a_baseline_goes_with_another_elmo(elmo: str, data: Path, tmp_path: Path
             '{"model.text_field_embedder.token_embedders.elmo.dropout": 0}',
             "sst5.jsonnet with --overrides, which must fit both models: .*elmo.dropout",
         ),
-        ('{"trainer.num_epoch": 1}', "no key 'num_epoch'; did you mean 'num_epochs'"),
+        ('{"trainer.num_epoch": 1}', "no key 'num_epoch'; did you mean num_epochs?"),
         ('{"trainer.zzz": 1}', "sst5.jsonnet with --overrides, trainer: .*'zzz'; remove it"),
         ('{"trainer": 1}', "trainer: it must be an object"),
         ('{"test_data_path": "x"}', "the test_data_path 'x', but the data must be those of --data"),

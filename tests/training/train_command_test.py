@@ -323,6 +323,14 @@ def test_mistakes_in_the_run_are_in_its_log(
         ("trainer.optimizer.type", "adma", "adma not in acceptable choices for trainer.optimizer"),
         ("dataset_reader.nun_steps", 9, "unexpected keyword argument 'nun_steps'"),
         ("model.optoins.dropout", 0.2, "unused keys: ['model.optoins.dropout']"),
+        ("model.recurent_dropout", 0.1, "model: bidirectional_lm has no setting recurent_dropout;"),
+        ("model.recurent_dropout", 0.1, "; did you mean recurrent_dropout?"),
+        ("model.recurrent_dropout", None, "recurrent_dropout is None; it must be a number, at lea"),
+        ("model.state_reset", None, "state_reset is None; it must be a number, at least 0 and"),
+        ("model.state_reset", "0.1", "Expected state_reset to be numeric."),
+        ("model.dropout", "0.1", "\"dropout\" must be a number, but is '0.1'"),
+        ("model.num_samples", 2.5, '"num_samples" must be a whole number or "auto", but is 2.5'),
+        ("model.num_samples", -5, '"num_samples" is -5, but must be at least 0'),
     ],
 )
 def test_wrong_settings_have_one_line(
