@@ -16,7 +16,7 @@ writes
 import argparse
 import logging
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Set
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -26,7 +26,7 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, ElmoFiles
-from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
+from allennlp_elmo_plugin.probing.labelled_text import LabelledSentence, choose, read_sentences
 from allennlp_elmo_plugin.probing.report import draw, markdown
 from allennlp_elmo_plugin.probing.run import run
 from allennlp_elmo_plugin.probing.task import TASKS
@@ -134,6 +134,10 @@ def _find(elmo: str) -> ElmoFiles:
         raise ConfigurationError(f"--elmo {elmo}: {error}") from error
 
 
+def _labels(sentences: List[LabelledSentence]) -> Set[str]:
+    return {example.label for sentence in sentences for example in sentence.examples}
+
+
 def probe(
     elmo: str,
     task: str,
@@ -162,10 +166,16 @@ def probe(
         raise ConfigurationError(f"--max-examples is {max_examples}; it must be at least 1")
     with output_folder(output, _OUTPUTS, force) as folder:
         columns_of_example = probe_task.columns_of_example(columns)
-        train_sentences = choose(read_sentences(train, columns_of_example), max_examples, seed)
+        train_sentences = read_sentences(train, columns_of_example)
         test_sentences = [
             each for each in read_sentences(test, columns_of_example) if each.examples
         ]
+        if _labels(train_sentences).isdisjoint(_labels(test_sentences)):
+            raise ConfigurationError(
+                f"no {probe_task.label} of {test} occurs in {train}; give files with the same "
+                f"{probe_task.label}s. --columns says which columns to read"
+            )
+        train_sentences = choose(train_sentences, max_examples, seed)
         embedder = ElmoEmbedder(*_find(elmo))
         found = run(probe_task, embedder, train_sentences, test_sentences)
         results: Dict[str, Any] = {

@@ -23,6 +23,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[str]:
     lines = ["the DT x", "run NN x", "ends VBZ x", "", "they PRP x", "run VBP x", ""]
     Path("train").write_text("\n".join(lines * 9), encoding="utf-8")
     Path("test").write_text("\n".join(lines[::-1]), encoding="utf-8")
+    Path("text").write_text("They run .\nIt ends .\n", encoding="utf-8")
     lines = [f"a 0 {i} run VB * run {sense} - - * -" for i, sense in enumerate(["01", "02", "-"])]
     Path("senses").write_text("\n".join(lines), encoding="utf-8")
     return "--elmo elmo --train train --test test --output out".split()
@@ -95,6 +96,7 @@ def test_without_matplotlib(
         (["--columns", "1,3"], "all tags of the training data are 'x'"),
         (["--task", "wsd"], "train, line 1: 3 columns, but --columns names column 8"),
         (["--max-examples", "0"], "--max-examples is 0"),
+        (["--test", "text"], "no tag of text occurs in train; give files with the same tags. --co"),
     ],
 )
 def test_mistakes(change: List[str], message: str, arguments: List[str], capsys: Any) -> None:
