@@ -26,6 +26,7 @@ from typing import IO, Any, Callable, Iterable, Iterator, List, Set
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
+    ARCHIVE_SUFFIXES,
     ARCHIVED_WEIGHT_FILE,
     CONFIG_FILE,
     NLPL_WEIGHT_FILE,
@@ -52,7 +53,6 @@ _ERRORS = (
     *(ValueError, OverflowError, RuntimeError, NotImplementedError),
 )
 
-_SUFFIXES = (".zip", ".tar.gz", ".tgz")
 _ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
 _ENCRYPTED = 0x1  # a flag of a file in a zip archive
 # The files of a model of ELMoForManyLangs, which the NLPL repository has, too.
@@ -122,7 +122,7 @@ def is_archive(path: str) -> bool:
         return False
     with open(path, "rb") as file:
         start = file.read(2)
-    return start in (_ZIP_START, _GZIP_START) or path.endswith(_SUFFIXES)
+    return start in (_ZIP_START, _GZIP_START) or path.endswith(ARCHIVE_SUFFIXES)
 
 
 @contextmanager

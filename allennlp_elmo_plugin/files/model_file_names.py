@@ -22,6 +22,7 @@ ARCHIVED_WEIGHT_FILE = "weights.th"
 RUN_WEIGHT_FILE = "best.th"
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
+ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz")
 
 WHOLE_MODELS = (
     f"the folder or archive (.zip, .tar.gz) of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the "
@@ -194,6 +195,12 @@ def model_folders(folder: Path) -> List[Path]:
     return [
         path for path in found if _names(path, f"*{OPTIONS_FILE}") or (path / CONFIG_FILE).is_file()
     ]
+
+
+def find_archives(folder: Path) -> List[Path]:
+    """Return what are archives in a folder, by their names; model.tar.gz comes first."""
+    names = [name for name in _names(folder, "*") if name.endswith(ARCHIVE_SUFFIXES)]
+    return [folder / name for name in sorted(names, key=lambda name: name != ARCHIVE_FILE)]
 
 
 def _find(

@@ -27,12 +27,12 @@ from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
     ADAGRAD_FILE,
-    ARCHIVE_FILE,
     OPTIONS_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
     WHOLE_MODELS,
     checkpoint_files,
+    find_archives,
     find_options_file,
     find_vocabulary_file,
     find_weight_file,
@@ -143,7 +143,13 @@ class ElmoFiles(NamedTuple):
                 f"options_file {options_file!r} needs its weight_file: there is no {WEIGHT_FILE} "
                 "beside it"
             )
-        return cls(found, find_file(weight_file, WEIGHT_FILE, "weight_file"))
+        weights = find_file(weight_file, WEIGHT_FILE, "weight_file")
+        if is_archive(weights):
+            raise ConfigurationError(
+                f"weight_file {weight_file!r} is the archive of a whole model; give it alone, as "
+                "options_file"
+            )
+        return cls(found, weights)
 
     @classmethod
     def _of_weights(cls, options_file: Optional[str], weight_file: Optional[str]) -> "ElmoFiles":
@@ -438,7 +444,7 @@ def find_file(value: str, file_name: str, argument: str) -> str:
         if os.path.isdir(value):
             folder = Path(value)
             meant = [each.parent for each in sorted(folder.glob(f"*/*{OPTIONS_FILE}"))]
-            meant += sorted(folder.glob(ARCHIVE_FILE))  # elmo-import's is alone in its folder
+            meant += find_archives(folder)  # elmo-import's is alone in its folder
             hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
             hint += f"; is {meant[0]} meant?" if meant else ""
         raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error

@@ -16,7 +16,7 @@ from allennlp.models.archival import CONFIG_NAME
 from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, OPTIONS_FILE, SOFTMAX_FILE
 from allennlp_elmo_plugin.patches import hub
 from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribute
 from allennlp_elmo_plugin.signals import terminable
@@ -102,6 +102,12 @@ def _check_archive(archive_file: str, **kwargs: Any) -> None:
             "or the folder of a training run"
         )
     path = os.path.expanduser(archive_file)
+    if path.endswith(".zip") and os.path.isfile(path):
+        raise ConfigurationError(
+            f"{archive_file} is a zip archive, not a {ARCHIVE_FILE}; `allennlp elmo-import "
+            f"{archive_file} FOLDER` makes one of it. Unless there is a {SOFTMAX_FILE} in it, the "
+            "model has no softmax, and must be trained before it predicts words"
+        )
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, CONFIG_NAME)):
         is_elmo = os.path.exists(os.path.join(path, OPTIONS_FILE))
         advice = f"; `allennlp elmo-import {archive_file} FOLDER` makes an archive of it"

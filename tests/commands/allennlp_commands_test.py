@@ -182,6 +182,11 @@ class TestPredict:
         ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
         ("train.txt", "train.txt", "train.txt is not a model.tar.gz, or one cut off ("),
         ("cut.tar.gz", "train.txt", "cut.tar.gz is not a model.tar.gz, or one cut off ("),
+        (
+            "x.zip",
+            "train.txt",
+            "x.zip is a zip archive, not a model.tar.gz; `allennlp elmo-import ",
+        ),
         ("elmo", "train.txt", "elmo is not the folder of a training run: it has no config.json; "),
     ],
 )
@@ -189,6 +194,7 @@ def test_evaluation_of_missing_files(
     archive: str, text: str, error: str, run: Any, capsys: Any
 ) -> None:
     Path("cut.tar.gz").write_bytes(Path("run/model.tar.gz").read_bytes()[:2000])
+    Path("x.zip").touch()
     Path("elmo").mkdir(exist_ok=True)
     Path("elmo/options.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit, match="^1$"):

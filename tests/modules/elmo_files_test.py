@@ -273,6 +273,11 @@ def test_nothing_there(folder: Path) -> None:
         ElmoFiles.find(str(folder))
     with pytest.raises(FileNotFoundError, match=f"weights.hdf5; is {folder} meant?"):
         ElmoFiles.find(str(folder.parent))
+    (folder / "x.zip").touch()
+    with pytest.raises(FileNotFoundError, match=f"is {folder}/x.zip meant?"):
+        ElmoFiles.find(str(folder))
+    with pytest.raises(FileNotFoundError, match=f"is {folder}/x.zip meant?"):
+        find_variables(folder)
     (folder / "model.tar.gz").touch()  # as elmo-import writes it
     with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
         ElmoFiles.find(str(folder))
@@ -370,6 +375,16 @@ class TestWithoutAConnection:
         monkeypatch.setattr(requests.Session, "head", head)
         elmo_files.cached_path(self.ADDRESS)
         assert asked == [self.ADDRESS]
+
+
+def test_an_archive_as_weights(folder: Path) -> None:
+    archive = shutil.make_archive(str(folder / "x"), "zip", folder)
+    assert ElmoFiles.find(None, archive) == (archive, archive)
+    message = (
+        "weight_file '.*x.zip' is the archive of a whole model; give it alone, as options_file"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        ElmoFiles.find(str(folder / "options.json"), archive)
 
 
 def test_exchanged(folder: Path) -> None:

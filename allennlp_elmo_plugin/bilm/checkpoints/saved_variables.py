@@ -37,11 +37,11 @@ from allennlp_elmo_plugin.files.hdf5_file import (
 )
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
-    ARCHIVE_FILE,
     CONFIG_FILE,
     RUN_WEIGHT_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
+    find_archives,
     find_weight_file,
     has_checkpoint,
 )
@@ -392,8 +392,8 @@ def find_variables(folder: Path) -> SavedVariables:
         return CheckpointVariables(TensorFlowCheckpoint(folder))
     weight_file, softmax_file = find_weight_file(folder), folder / SOFTMAX_FILE
     if weight_file is None:
-        archive = folder / ARCHIVE_FILE
-        hint = f"; is {archive} meant?" if archive.exists() else ""
+        archives = find_archives(folder)
+        hint = f"; is {archives[0]} meant?" if archives else ""
         raise FileNotFoundError(
             f"{folder}: there is neither a checkpoint of TensorFlow (model.ckpt-*.index and "
             f"model.ckpt-*.data-*) nor a {WEIGHT_FILE} or another file that ends with .hdf5, and "
