@@ -109,8 +109,8 @@ def read_run(folder: str) -> Run:
 
     # Raises
 
-    `ConfigurationError` if it isn't a folder, has no perplexity of a language model, or has a file
-    that can't be read.
+    `ConfigurationError` if it isn't a folder, has no finite perplexity of a language model, or has
+    a file that can't be read.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -121,11 +121,16 @@ def read_run(folder: str) -> Run:
         # Within the epochs there are more points of training.
         if name not in curves:
             curves[name] = curve
+    has_perplexity = any(name.endswith("perplexity") for name in curves)
     curves = {name: drawn for name, curve in curves.items() if (drawn := _positive(curve))}
     if not any(name.endswith("perplexity") for name in curves):
         raise ConfigurationError(
-            f"{folder}: is not the folder of a language model's training that has begun: there is "
-            "no finite perplexity in metrics_epoch_N.json or out.log"
+            f"{folder}: the training diverged: no perplexity in metrics_epoch_N.json or out.log is "
+            "finite, so there is nothing to draw; leave the folder out, or train with a smaller "
+            "learning rate"
+            if has_perplexity
+            else f"{folder}: is not the folder of a language model's training that has begun: "
+            "there is no perplexity in metrics_epoch_N.json or out.log"
         )
     n_batches = max((point.total for point in points), default=0)
     curves.update(_read_events(path / "log" / "train", n_batches))

@@ -242,5 +242,15 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not the folder of a language model's"):
         read_run(str(tmp_path))
     (tmp_path / "metrics_epoch_0.json").write_text('{"validation_accuracy": 1}', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="there is no finite perplexity"):
+    with pytest.raises(ConfigurationError, match="there is no perplexity in metrics_epoch_N.json"):
+        read_run(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_run_without_a_finite_perplexity(value: float, tmp_path: Path) -> None:
+    metrics = {"training_perplexity": value, "validation_perplexity": value}
+    (tmp_path / "metrics_epoch_0.json").write_text(json.dumps(metrics), encoding="utf-8")
+    log = line(1, 50, "00:10", "100", value).replace(" 4.0,", f" {value},")
+    (tmp_path / "out.log").write_text(log, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="the training diverged: .*smaller learning rate"):
         read_run(str(tmp_path))
