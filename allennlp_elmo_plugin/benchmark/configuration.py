@@ -247,13 +247,17 @@ class _Digests:
         if isinstance(value, list):
             return [self.without_paths(item) for item in value]
         if isinstance(value, str):
-            return self._of_named_file(value)
+            # Any word may be the name of a file here, too.
+            is_path = os.path.dirname(value) or Path(value).suffix
+            return self._of_file(value) if is_path else value
         if not isinstance(value, dict):
             return value
         found = {}
         for key, item in value.items():
             if key in ("options_file", "weight_file") and isinstance(item, str):
                 found[key] = self._of_elmo_file(item)
+            elif key.endswith("_file") and isinstance(item, str):
+                found[key] = self._of_file(item)
             elif not key.endswith("_data_path"):
                 found[key] = self.without_paths(item)
         # The earlier name of the same embedder, which is in the digests of unfinished benchmarks.
@@ -262,11 +266,9 @@ class _Digests:
             found["type"] = "elmo_multi_token_embedder"
         return found
 
-    def _of_named_file(self, name: str) -> str:
-        path = Path(os.path.expanduser(name))
-        # Any word may be the name of a file here, too.
-        is_path = os.path.dirname(name) or path.suffix
-        return self.of_path(path) if is_path and os.path.isfile(path) else name
+    def _of_file(self, name: str) -> str:
+        path = os.path.expanduser(name)
+        return self.of_path(Path(path)) if os.path.isfile(path) else name
 
     def _of_elmo_file(self, name: str) -> str:
         path = Path(name).expanduser()

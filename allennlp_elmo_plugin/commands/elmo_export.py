@@ -51,7 +51,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
-from allennlp_elmo_plugin.models.model_card import Training, model_card
+from allennlp_elmo_plugin.models.model_card import Training, model_card, read_card
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
 from allennlp_elmo_plugin.modules.elmo_files import find_model
 
@@ -213,13 +213,17 @@ def _write(
             if model.words is None:
                 model = model._replace(words=_read_words(source))
             training = Training.of(source, name)
+            earlier = ""
+            if not training.config:
+                folder_of_model = source if source.is_dir() else source.parent
+                earlier = read_card(folder_of_model, os.path.expanduser(name))
         model.options.write(folder / OPTIONS_FILE)
         write_weights(folder / weight_file, model.bilm, precision)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
     if model.words is not None:
         write_vocabulary_file(folder / VOCABULARY_FILE, model.words)
-    card = model_card(title, model, training, folder / weight_file, precision)
+    card = model_card(title, model, training, folder / weight_file, precision, earlier)
     (folder / CARD_FILE).write_text(card, encoding="utf-8")
     return model
 

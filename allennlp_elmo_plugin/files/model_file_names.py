@@ -39,7 +39,6 @@ _PATTERNS = (
     "*.hdf5",
     "vocab*.txt",
     "vocab*.txt.gz",
-    CARD_FILE,
     # An archive of AllenNLP and its vocabulary
     CONFIG_FILE,
     METRICS_FILE,

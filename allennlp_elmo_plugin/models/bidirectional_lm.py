@@ -3,6 +3,7 @@
 import inspect
 import logging
 import math
+import numbers
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -180,7 +181,7 @@ class BidirectionalLanguageModel(Model):
             if self.serialization_dir is not None and is_local_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+            if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
                 raise ConfigurationError(
                     f"{name} is {rate!r}; it must be a number, at least 0 and below 1"
                 )
@@ -418,7 +419,8 @@ def _check_keys(others: Dict[str, Any]) -> None:
     known: List[str] = []
     for model in (BidirectionalLanguageModel, Model):
         known += inspect.signature(model.__init__).parameters
-    unknown = sorted(others.keys() - set(known))
+    known = sorted({*known} - {"self", "vocab", "kwargs"})
+    unknown = sorted(others.keys() - known)
     if unknown:
         raise ConfigurationError(
             f"model: bidirectional_lm has no setting {', '.join(unknown)}"

@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import shlex
+import zipfile
 from pathlib import Path, PureWindowsPath
 from typing import Any, Dict, List, Mapping, NamedTuple
 
@@ -45,13 +46,10 @@ class Training(NamedTuple):
         folders, which concern only the author.
     metrics : `Dict[str, float]`
         The numbers in metrics.json.
-    card : `str`, optional (default = `""`)
-        The model card of a published model, which has its licence.
     """
 
     config: Dict[str, Any]
     metrics: Dict[str, float]
-    card: str = ""
 
     @classmethod
     def of(cls, folder: Path, source: str) -> "Training":
@@ -61,7 +59,7 @@ class Training(NamedTuple):
         off) are left out with a warning.
         """
         if not is_training_run(folder):
-            return cls({}, {}, _read_card(folder / CARD_FILE))
+            return cls({}, {})
         config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
         metrics: Dict[str, Any] = {}
         if (folder / METRICS_FILE).exists():
@@ -78,18 +76,33 @@ class Training(NamedTuple):
         return cls(_without_folders(sections), numbers)
 
 
-def _read_card(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with open(path, "rb") as file:
-        return file.read(_LONGEST_CARD).decode("utf-8", "replace").strip()
+def read_card(folder: Path, source: str) -> str:
+    """
+    Return the text of the model card in the folder of a published model, or in the zip archive
+    `source`; "" if there is none. One that can't be read is left out with a warning.
+    """
+    content = b""
+    try:
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as archive:
+                cards = [name for name in archive.namelist() if Path(name).name == CARD_FILE]
+                if cards:
+                    with archive.open(min(cards, key=lambda name: name.count("/"))) as file:
+                        content = file.read(_LONGEST_CARD)
+        elif (folder / CARD_FILE).is_file():
+            with open(folder / CARD_FILE, "rb") as file:
+                content = file.read(_LONGEST_CARD)
+    except Exception as error:  # of a damaged archive; the model itself can be read
+        logger.warning("%s: its %s is left out: %s", source, CARD_FILE, error)
+    text = content.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    return "".join(each for each in text if each.isprintable() or each in "\n\t").strip()
 
 
 def _as_section(card: str) -> str:
     """Return a card whose headings are one level lower."""
     is_code, lines = False, []
-    for line in card.splitlines():
-        is_code ^= line.startswith("```")
+    for line in card.split("\n"):
+        is_code ^= re.match("(```|~~~)[^`~]*$", line) is not None
         lines.append(f"#{line}" if line.startswith("#") and not is_code else line)
     return "\n".join(lines)
 
@@ -112,6 +125,7 @@ def model_card(
     training: Training,
     weight_file: Path,
     precision: str,
+    earlier: str = "",
 ) -> str:
     """
     Return the model card, in Markdown.
@@ -126,6 +140,8 @@ def model_card(
         The HDF5 file that was written.
     precision : `str`
         The type of its numbers.
+    earlier : `str`, optional (default = `""`)
+        The card that a published model had before, which has its licence.
     """
     facts = {**facts_of(model.options, weight_file), "Weights": f"{weight_file.name}, {precision}"}
     facts["Vocabulary"] = "none in the files"
@@ -142,11 +158,13 @@ def model_card(
         "## Use",
         _use(name, model.options, precision),
     ]
-    if training.card:
-        parts += [
-            "The following is the card of the files that were exported.",
-            _as_section(training.card),
-        ]
+    if earlier:
+        # The Hugging Face Hub reads this only at the top.
+        header = re.match("---\n.*?\n---\n|", earlier, re.DOTALL)
+        assert header is not None
+        text = _as_section(earlier[header.end() :].strip())
+        parts = [*filter(None, [header.group().strip()]), *parts]
+        parts += ["The following is the card of the files that were exported.", text]
         return "\n\n".join(parts) + "\n"
     parts[-2:-2] = [
         "## Perplexity",

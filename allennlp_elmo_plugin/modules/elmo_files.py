@@ -5,7 +5,9 @@ names in a config.
 
 import logging
 import os
+import tarfile
 import tempfile
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -144,7 +146,7 @@ class ElmoFiles(NamedTuple):
                 "beside it"
             )
         weights = find_file(weight_file, WEIGHT_FILE, "weight_file")
-        if is_archive(weights):
+        if zipfile.is_zipfile(weights) or (is_archive(weights) and tarfile.is_tarfile(weights)):
             raise ConfigurationError(
                 f"weight_file {weight_file!r} is the archive of a whole model; give it alone, as "
                 "options_file"
@@ -415,7 +417,8 @@ def local_files(*names: Optional[str]) -> List[str]:
                 pair = [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
             found += [path] if None in pair else pair
         elif _is_checkpoint(path):
-            found += checkpoint_files(path.removesuffix(".index"))
+            files = checkpoint_files(path.removesuffix(".index"))
+            found += [each for each in files if os.path.isfile(each)]
             found.append(_find_in(os.path.dirname(path) or os.curdir, OPTIONS_FILE, "model"))
         elif os.path.isfile(path):
             is_options = path.endswith(OPTIONS_FILE)

@@ -197,7 +197,7 @@ def set_options(
 
     # Raises
 
-    `ValueError` that names `source`, if `num_samples` is neither "auto" nor a number, at least 0.
+    `ValueError` that names `source`, if `num_samples` is neither a number nor "auto".
     """
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:
@@ -210,11 +210,6 @@ def set_options(
             raise ValueError(
                 f'{source}: "num_samples" must be a whole number or "auto", but is '
                 f"{reprlib.repr(num_samples)}"
-            )
-        if num_samples < 0:
-            raise ValueError(
-                f'{source}: "num_samples" is {num_samples}, but must be at least 0, which trains '
-                "with the full softmax"
             )
         values["sample_softmax"] = num_samples > 0
         if num_samples > 0:

@@ -6,6 +6,7 @@ and `predict` end.
 import argparse
 import functools
 import os
+import zipfile
 from typing import Any, Callable, Optional, TypeVar
 
 from allennlp.commands import build_vocab, evaluate, predict
@@ -102,7 +103,7 @@ def _check_archive(archive_file: str, **kwargs: Any) -> None:
             "or the folder of a training run"
         )
     path = os.path.expanduser(archive_file)
-    if path.endswith(".zip") and os.path.isfile(path):
+    if zipfile.is_zipfile(path):
         raise ConfigurationError(
             f"{archive_file} is a zip archive, not a {ARCHIVE_FILE}; `allennlp elmo-import "
             f"{archive_file} FOLDER` makes one of it. Unless there is a {SOFTMAX_FILE} in it, the "

@@ -166,11 +166,11 @@ def _project(vectors: Array, method: str) -> Tuple[Array, Optional[float]]:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
-    vectors = vectors.astype("float64")  # The mean of many equal numbers in float32 isn't theirs.
-    spread = numpy.linalg.norm(vectors - vectors.mean(0))
+    # The mean of many equal numbers in float32 isn't theirs.
+    spread = numpy.linalg.norm(vectors - vectors.mean(0, dtype="float64"))
     if spread <= _SAME * numpy.linalg.norm(vectors):
         return numpy.zeros((len(vectors), 2)), None
-    vectors = comparable(vectors)
+    vectors = comparable(vectors).astype("float64")
     share: Optional[float] = None
     if method == "tsne":
         perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)

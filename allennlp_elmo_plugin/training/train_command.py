@@ -187,9 +187,8 @@ def _print_results(folder: Path) -> None:
             if prefix + name in metrics:
                 columns.setdefault(heading, {})[name] = metrics[prefix + name]
     print(metrics_table(columns))
-    if not all(
-        map(math.isfinite, (each for column in columns.values() for each in column.values()))
-    ):
+    values = [value for column in columns.values() for value in column.values()]
+    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
         logger.warning(
             "The training has diverged: its loss is too large for a perplexity. A lower learning "
             "rate (trainer.optimizer.lr) may help"

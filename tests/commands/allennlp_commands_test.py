@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -194,7 +195,8 @@ def test_evaluation_of_missing_files(
     archive: str, text: str, error: str, run: Any, capsys: Any
 ) -> None:
     Path("cut.tar.gz").write_bytes(Path("run/model.tar.gz").read_bytes()[:2000])
-    Path("x.zip").touch()
+    with zipfile.ZipFile("x.zip", "w"):
+        pass
     Path("elmo").mkdir(exist_ok=True)
     Path("elmo/options.json").write_text("{}", encoding="utf-8")
     with pytest.raises(SystemExit, match="^1$"):

@@ -243,6 +243,28 @@ def test_the_card_of_a_published_model_is_kept(run, zipped, tmp_path, capsys):
     assert found.endswith("\n\n## Mine\n\n### Licence\n\nfree\n\n```bash\n# use\n```\n")
 
 
+def test_cards_of_strangers(tmp_path, caplog):
+    """A model can be read, whatever is the matter with its card."""
+    write_random_elmo(tmp_path)
+    with zipfile.ZipFile(tmp_path / "elmo.zip", "w") as archive:
+        for name in ("options.json", "weights.hdf5"):
+            archive.write(tmp_path / name, name)
+        archive.writestr("README.md", "old")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("README.md", b"\xef\xbb\xbf---\nlicense: x\n---\n# A\x00\xff")
+        archive.writestr("docs/README.md", "of something else")
+    export(str(tmp_path / "elmo.zip"), tmp_path / "a")
+    card = (tmp_path / "a" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense: x\n---\n\n# ELMo: a\n")
+    assert card.endswith("were exported.\n\n## A\ufffd\n")
+
+    content = (tmp_path / "elmo.zip").read_bytes()
+    (tmp_path / "elmo.zip").write_bytes(content.replace(b"license: x", b"license: y", 1))
+    export(str(tmp_path / "elmo.zip"), tmp_path / "b")
+    assert "its README.md is left out: Bad CRC-32" in caplog.text
+    assert "Licence: (to be filled in" in (tmp_path / "b" / "README.md").read_text("utf-8")
+
+
 def test_metrics_that_are_no_numbers(run, tmp_path, caplog):
     (run[0] / "metrics.json").write_text('{"best_validation_perplexity": NaN}')
     export(str(run[0]), tmp_path / "elmo")

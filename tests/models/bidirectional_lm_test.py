@@ -479,7 +479,6 @@ class TestBadInput:
             ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
             ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; it must be"),
             ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; it must be"),
-            ({"options": SMALL, "num_samples": -5}, '"num_samples" is -5, but must be at least 0'),
             ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
             ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
             ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; it must be one of"),
