@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Iterator, Optional, Tuple
 
 import torch
-from torch.utils import _python_dispatch
 
 from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
@@ -45,8 +44,9 @@ def padded_rows(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(rows, (0, 0, 0, even_rows(rows.size(0)) - rows.size(0)))
 
 
-# torch 2
-_without_dispatch_modes = getattr(_python_dispatch, "_disable_current_modes", nullcontext)
+# torch 2, which imports that module itself
+_dispatch = getattr(torch.utils, "_python_dispatch", None)
+_without_dispatch_modes = getattr(_dispatch, "_disable_current_modes", nullcontext)
 
 
 @contextmanager
