@@ -213,10 +213,7 @@ def _write(
             if model.words is None:
                 model = model._replace(words=_read_words(source))
             training = Training.of(source, name)
-            earlier = ""
-            if not training.config:
-                folder_of_model = source if source.is_dir() else source.parent
-                earlier = read_card(folder_of_model, os.path.expanduser(name))
+            earlier = "" if training.config else read_card(source, os.path.expanduser(name))
         model.options.write(folder / OPTIONS_FILE)
         write_weights(folder / weight_file, model.bilm, precision)
     except (FileNotFoundError, ValueError) as error:

@@ -78,10 +78,12 @@ class Training(NamedTuple):
 
 def read_card(folder: Path, source: str) -> str:
     """
-    Return the text of the model card in the folder of a published model, or in the zip archive
-    `source`; "" if there is none. One that can't be read is left out with a warning.
+    Return the text of the model card in the folder of a published model (or of a checkpoint, by its
+    prefix), or in the zip archive `source`; "" if there is none. One that can't be read is left out
+    with a warning.
     """
     content = b""
+    path = (folder if folder.is_dir() else folder.parent) / CARD_FILE
     try:
         if zipfile.is_zipfile(source):
             with zipfile.ZipFile(source) as archive:
@@ -89,8 +91,8 @@ def read_card(folder: Path, source: str) -> str:
                 if cards:
                     with archive.open(min(cards, key=lambda name: name.count("/"))) as file:
                         content = file.read(_LONGEST_CARD)
-        elif (folder / CARD_FILE).is_file():
-            with open(folder / CARD_FILE, "rb") as file:
+        elif path.is_file():
+            with open(path, "rb") as file:
                 content = file.read(_LONGEST_CARD)
     except Exception as error:  # of a damaged archive; the model itself can be read
         logger.warning("%s: its %s is left out: %s", source, CARD_FILE, error)
@@ -149,30 +151,31 @@ def model_card(
         facts["Vocabulary"] = f"{len(model.words):,} words"
         if model.softmax is not None:
             facts["Vocabulary"] += ", which the softmax knew in training"
-    parts = [
+    head = [
         f"# ELMo: {_escaped(name)}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
         "the layout of the published models. Exported by `allennlp elmo-export` of "
         "allennlp_elmo_plugin.",
         _table({"Property": "Value", **facts}),
-        "## Use",
-        _use(name, model.options, precision),
     ]
+    use = ["## Use", _use(name, model.options, precision)]
     if earlier:
         # The Hugging Face Hub reads this only at the top.
-        header = re.match("---\n.*?\n---\n|", earlier, re.DOTALL)
-        assert header is not None
-        text = _as_section(earlier[header.end() :].strip())
-        parts = [*filter(None, [header.group().strip()]), *parts]
-        parts += ["The following is the card of the files that were exported.", text]
-        return "\n\n".join(parts) + "\n"
-    parts[-2:-2] = [
-        "## Perplexity",
-        _perplexities(training.metrics),
-        "## Training",
-        *_training(training.config),
-        _TO_COMPLETE,
-    ]
+        found = re.match("---\\n.*?\\n---\\n", earlier, re.DOTALL)
+        header = found.group() if found else ""
+        text = _as_section(earlier[len(header) :].strip())
+        note = "The following is the card of the files that were exported."
+        parts = [*filter(None, [header.strip()]), *head, *use, note, text]
+    else:
+        parts = [
+            *head,
+            "## Perplexity",
+            _perplexities(training.metrics),
+            "## Training",
+            *_training(training.config),
+            _TO_COMPLETE,
+            *use,
+        ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -146,7 +146,8 @@ class ElmoFiles(NamedTuple):
                 "beside it"
             )
         weights = find_file(weight_file, WEIGHT_FILE, "weight_file")
-        if zipfile.is_zipfile(weights) or (is_archive(weights) and tarfile.is_tarfile(weights)):
+        # `is_zipfile` alone finds zip archives in the numbers of some weights.
+        if is_archive(weights) and (zipfile.is_zipfile(weights) or tarfile.is_tarfile(weights)):
             raise ConfigurationError(
                 f"weight_file {weight_file!r} is the archive of a whole model; give it alone, as "
                 "options_file"

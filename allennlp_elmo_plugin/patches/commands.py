@@ -6,6 +6,7 @@ and `predict` end.
 import argparse
 import functools
 import os
+import tarfile
 import zipfile
 from typing import Any, Callable, Optional, TypeVar
 
@@ -103,7 +104,8 @@ def _check_archive(archive_file: str, **kwargs: Any) -> None:
             "or the folder of a training run"
         )
     path = os.path.expanduser(archive_file)
-    if zipfile.is_zipfile(path):
+    # `is_zipfile` alone finds zip archives in the numbers of some models.
+    if zipfile.is_zipfile(path) and not tarfile.is_tarfile(path):
         raise ConfigurationError(
             f"{archive_file} is a zip archive, not a {ARCHIVE_FILE}; `allennlp elmo-import "
             f"{archive_file} FOLDER` makes one of it. Unless there is a {SOFTMAX_FILE} in it, the "

@@ -26,6 +26,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
     BidirectionalLanguageModelPredictor,
 )
+from allennlp_elmo_plugin.patches.commands import _check_archive
 from tests.support.hub import Hub
 from tests.support.pretraining import write_text
 
@@ -174,6 +175,15 @@ class TestPredict:
     def test_standard_output(self, run: Any) -> None:
         Path("in.txt").write_text("naïve\n", encoding="utf-8")
         assert 'prediction:  {"tokens": ["naïve"]' in run("predict", "run/model.tar.gz", "in.txt")
+
+
+def test_a_model_whose_numbers_look_like_a_zip_archive(tmp_path: Path) -> None:
+    (tmp_path / "weights.th").write_bytes(b"PK\5\6" + bytes(18))
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=0) as archive:
+        archive.add(tmp_path / "weights.th", "weights.th")
+    assert zipfile.is_zipfile(path)
+    _check_archive(str(path))
 
 
 @pytest.mark.parametrize(

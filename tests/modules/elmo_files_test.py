@@ -1,4 +1,5 @@
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any, List
 
@@ -175,6 +176,13 @@ class TestOneOfTheTwoFiles:
         for ending in ("index", "data-00000-of-00001"):
             (folder / f"model.ckpt-1.{ending}").write_text("of another model", encoding="utf-8")
         assert read_pretrained(str(folder / name)).bilm.get_output_dim() == 16
+
+    def test_numbers_that_look_like_a_zip_archive(self, folder: Path) -> None:
+        files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
+        with open(files[1], "ab") as weights:
+            weights.write(b"PK\5\6" + bytes(18))
+        assert zipfile.is_zipfile(files[1])
+        assert ElmoFiles.find(*files) == files
 
     def test_other_names(self, folder: Path) -> None:
         """As in a folder, the only file of the kind is meant."""

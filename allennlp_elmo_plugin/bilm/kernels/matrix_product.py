@@ -135,7 +135,7 @@ def _prefers_float32(n_rows: int = MANY_ROWS) -> bool:
     """
     Return whether products of bfloat16 by torch itself, on the CPU, are computed in float32.
 
-    Without oneDNN's kernels, which need AVX-512, torch takes up to 100 times as long in bfloat16.
+    Without oneDNN's kernels, which need AVX-512, torch takes 15 to 150 times as long in bfloat16.
     torch 1 then also rounds each partial sum, for few rows with AVX-512, too: a sum of ones ends at
     256, and products are 2% off for 300 summands.
     """
