@@ -26,15 +26,18 @@ _WORTH_THREADS_IN_TRAINING = 2**28
 class BiLstm(torch.nn.Module):
     """
     The LSTM layers of both directions of a biLM. The directions share nothing: each has its own
-    layers, inputs and state. Layers are named `forward_layer_k` and `backward_layer_k`, as in
-    AllenNLP's `ElmoLstm`. See `BiLmNetwork` for the parameters.
+    layers, inputs and state. Layers are named `forward_layer_k` and `backward_layer_k`, and sizes
+    `input_size`, `hidden_size`, `cell_size` and `num_layers`, as in AllenNLP's `ElmoLstm`. See
+    `BiLmNetwork` for the parameters.
     """
 
     def __init__(
         self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None
     ) -> None:
         super().__init__()
-        self.n_layers = options.n_layers
+        self.n_layers = self.num_layers = options.n_layers
+        self.input_size = self.hidden_size = options.projection_dim
+        self.cell_size = options.lstm_dim
         self.directions = options.directions
         self.use_skip_connections = options.use_skip_connections
         self.dropout = torch.nn.Dropout(options.dropout)
@@ -61,6 +64,14 @@ class BiLstm(torch.nn.Module):
 
     def layer(self, direction: str, index: int) -> ProjectedLstm:
         return getattr(self, f"{direction}_layer_{index}")
+
+    @property
+    def forward_layers(self) -> List[ProjectedLstm]:
+        return [self.layer("forward", index) for index in range(self.n_layers)]
+
+    @property
+    def backward_layers(self) -> List[ProjectedLstm]:
+        return [self.layer("backward", index) for index in range(self.n_layers)]
 
     @property
     def weights(self) -> List[torch.Tensor]:

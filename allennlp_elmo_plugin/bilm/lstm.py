@@ -301,6 +301,9 @@ class ProjectedLstm(torch.nn.Module):
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
+        # AllenNLP's names of them
+        self.input_size, self.hidden_size, self.cell_size = input_dim, projection_dim, dim
+        self.memory_cell_clip_value, self.state_projection_clip_value = cell_clip, proj_clip
         self.forget_bias = forget_bias
         self.input_linearity = torch.nn.Linear(input_dim, 4 * dim, bias=False, device=device)
         self.state_linearity = torch.nn.Linear(projection_dim, 4 * dim, device=device)

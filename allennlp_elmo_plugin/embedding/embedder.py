@@ -132,7 +132,7 @@ class ElmoEmbedder:
         if isinstance(sentence, str):
             raise ConfigurationError(
                 f"got the text {sentence[:40]!r}, but a sentence is a list of words: "
-                f"{sentence[:40].split()}"
+                f"{sentence[:40].split()}, or of letters: list(...)"
             )
         return self.embed_batch([sentence])[0]
 

@@ -316,7 +316,8 @@ def check_sentences(batch: Any) -> List[List[str]]:
         if isinstance(sentence, (str, bytes)):
             raise ConfigurationError(
                 f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
-                f"words: {sentence[:40].split()}; for a single sentence, pass a list with it alone"
+                f"words: {sentence[:40].split()}, or of letters: list(...); for a single sentence, "
+                "pass a list with it alone"
             )
         words = list(sentence)
         for word in words:

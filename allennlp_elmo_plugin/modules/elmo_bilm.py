@@ -96,9 +96,10 @@ class ElmoBiLm(BiLmNetwork):
             )
         # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
         # in AllenNLP's state dicts.
-        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+        files = ElmoFiles.find(options_file, weight_file)
+        with files.open() as (options, variables):
             variables.check(datasets(options))
-            encoder = ElmoCharacterEncoder.without_values(options, requires_grad)
+            encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             load(self, datasets(options, self.forget_bias), variables)
             self.set_precision(precision)

@@ -37,23 +37,26 @@ class ElmoCharacterEncoder(CharacterEncoder):
         weight_file: Optional[str],
         requires_grad: bool = False,
     ) -> None:
-        with ElmoFiles.find(options_file, weight_file).open() as (options, variables):
+        files = ElmoFiles.find(options_file, weight_file)
+        with files.open() as (options, variables):
             encoder_only = replace(options, n_layers=0)
             variables.check(datasets(encoder_only), parts=("char_embed", "CNN"))
-            self._make(options, requires_grad)
+            self._make(options, files, requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
             load(modules, datasets(encoder_only), variables)
 
     @classmethod
-    def without_values(cls, options: BiLmOptions, requires_grad: bool) -> "ElmoCharacterEncoder":
+    def without_values(
+        cls, options: BiLmOptions, files: ElmoFiles, requires_grad: bool
+    ) -> "ElmoCharacterEncoder":
         """
         Return an encoder whose parameters have no memory yet, for a model that loads them.
         """
         encoder = cls.__new__(cls)
-        encoder._make(options, requires_grad)
+        encoder._make(options, files, requires_grad)
         return encoder
 
-    def _make(self, options: BiLmOptions, requires_grad: bool) -> None:
+    def _make(self, options: BiLmOptions, files: ElmoFiles, requires_grad: bool) -> None:
         if options.char_cnn is None:
             raise ValueError(
                 'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
@@ -63,6 +66,12 @@ class ElmoCharacterEncoder(CharacterEncoder):
         super().__init__(options.char_cnn, dim, project, "meta")
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
+        # What programs read of AllenNLP's class.
+        self._options = options.to_dict()
+        self._weight_file = files.weight_file
+        no_words = torch.zeros(1, 0, options.char_cnn.max_characters_per_token, dtype=torch.long)
+        boundaries = add_boundary_characters(no_words)[0][0]  # (2, max_characters)
+        self._beginning_of_sentence_characters, self._end_of_sentence_characters = boundaries
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
         """

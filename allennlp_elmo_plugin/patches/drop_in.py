@@ -1,11 +1,13 @@
 """
 Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
-`allennlp.modules.elmo`; archives that carry their ELMo files; and `train_model` with a lock on the
+`allennlp.modules.elmo`, and for programs that import `allennlp.commands.elmo`; archives that carry their ELMo files; and `train_model` with a lock on the
 folder of its run.
 """
 
+from pathlib import Path
 from typing import Any
 
+from allennlp import commands
 from allennlp.commands import train
 from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
@@ -34,6 +36,9 @@ def apply() -> None:
     """
     Replace AllenNLP's classes and functions by ours in its modules. Applying twice changes nothing.
     """
+    of_commands = str(Path(__file__).with_name("allennlp_commands"))
+    if of_commands not in commands.__path__:
+        commands.__path__.append(of_commands)
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),

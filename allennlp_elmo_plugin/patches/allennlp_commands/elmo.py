@@ -1,0 +1,104 @@
+"""
+`allennlp.commands.elmo` as AllenNLP 0.9 had it, for the programs that import it. `drop_in.apply`
+adds this folder to the path of the package `allennlp.commands`.
+"""
+
+import warnings
+from os import PathLike
+from typing import IO, Any, List, Optional, Sequence, Tuple, Union
+
+import numpy
+import torch
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
+
+from allennlp_elmo_plugin.commands.elmo import Elmo, elmo_command
+from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.modules import elmo
+from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+
+__all__ = [
+    "DEFAULT_BATCH_SIZE",
+    "DEFAULT_OPTIONS_FILE",
+    "DEFAULT_WEIGHT_FILE",
+    "Elmo",
+    "ElmoEmbedder",
+    "batch_to_ids",
+    "elmo_command",
+    "empty_embedding",
+]
+
+DEFAULT_BATCH_SIZE = 64
+
+
+class ElmoEmbedder(embedder.ElmoEmbedder):
+    """
+    AllenNLP 0.9's `ElmoEmbedder`. Unlike our class of this name, its default model is the published
+    original, states are carried from batch to batch, a sentence may be a string, which is read
+    letter by letter, and `embed_file` replaces an existing file.
+    """
+
+    def __init__(
+        self,
+        options_file: Union[str, "PathLike[str]"] = DEFAULT_OPTIONS_FILE,
+        weight_file: Union[str, "PathLike[str]"] = DEFAULT_WEIGHT_FILE,
+        cuda_device: int = -1,
+    ) -> None:
+        if cuda_device >= torch.cuda.device_count():
+            raise RuntimeError(
+                f"cuda_device is {cuda_device}, but torch finds {torch.cuda.device_count()} GPUs; "
+                "use -1 for the CPU"
+            )
+        super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
+        self.indexer = ELMoTokenCharactersIndexer()
+
+    def batch_to_embeddings(
+        self, batch: Sequence[Sequence[str]]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        return super().batch_to_embeddings(_split(batch))
+
+    def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
+        return self.embed_batch([sentence])[0]
+
+    def embed_batch(
+        self, batch: Sequence[Sequence[str]], output_format: Optional[str] = None
+    ) -> List[numpy.ndarray]:
+        arrays = super().embed_batch(_split(batch), output_format or "all")
+        if output_format is not None:
+            return arrays
+        return [array if array.shape[1] else empty_embedding() for array in arrays]
+
+    def embed_file(
+        self,
+        input_file: IO[Any],
+        output_file_path: str,
+        output_format: str = "all",
+        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+    ) -> None:
+        super().embed_file(
+            input_file,
+            output_file_path,
+            output_format,
+            batch_size,
+            forget_sentences,
+            use_sentence_keys,
+            overwrite=True,
+        )
+
+
+def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+    """Return the character ids of sentences; a string is read letter by letter."""
+    return elmo.batch_to_ids(_split(batch))
+
+
+def empty_embedding() -> numpy.ndarray:
+    """Return what 0.9 returns for an empty sentence, whatever the size of the model."""
+    return numpy.zeros((3, 0, 1024))
+
+
+def _split(batch: Sequence[Sequence[str]]) -> List[List[str]]:
+    sentences = list(map(list, batch))
+    if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
+        warnings.warn("A sentence is a string with spaces, which is read letter by letter")
+    return sentences
