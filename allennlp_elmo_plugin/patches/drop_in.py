@@ -1,7 +1,7 @@
 """
 Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
-`allennlp.modules.elmo`, and for programs that import `allennlp.commands.elmo`; archives that carry their ELMo files; and `train_model` with a lock on the
-folder of its run.
+`allennlp.modules.elmo`; `allennlp.commands.elmo`, for programs written for AllenNLP 0.9; archives
+that carry their ELMo files; and `train_model` with a lock on the folder of its run.
 """
 
 from pathlib import Path

@@ -5,7 +5,7 @@ adds this folder to the path of the package `allennlp.commands`.
 
 import warnings
 from os import PathLike
-from typing import IO, Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -67,24 +67,8 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
             return arrays
         return [array if array.shape[1] else empty_embedding() for array in arrays]
 
-    def embed_file(
-        self,
-        input_file: IO[Any],
-        output_file_path: str,
-        output_format: str = "all",
-        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        forget_sentences: bool = False,
-        use_sentence_keys: bool = False,
-    ) -> None:
-        super().embed_file(
-            input_file,
-            output_file_path,
-            output_format,
-            batch_size,
-            forget_sentences,
-            use_sentence_keys,
-            overwrite=True,
-        )
+    def embed_file(self, *arguments: Any, **options: Any) -> Dict[str, Any]:
+        return super().embed_file(*arguments, **{"overwrite": True, **options})
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
