@@ -119,9 +119,6 @@ def test_loads_where_the_elmo_files_are_not(
     archive = load_archive("model.tar.gz")
     reader = archive.dataset_reader
     assert_same(logits(archive.model, reader), logits(trained, reader))
-    # The config stays what the user wrote.
-    section = archive.config["model"]["text_field_embedder"]["token_embedders"]["elmo"]
-    assert (section["options_file"], section["weight_file"]) == files
     assert list(tmp_path.joinpath("elsewhere").iterdir()) == [elsewhere / "model.tar.gz"]
     assert Model.from_archive("model.tar.gz") is not None
 
