@@ -208,8 +208,8 @@ def load_model(
     cuda_device: int,
 ) -> Model:
     """
-    Call AllenNLP's `_load_model` with the ELMo files of the archive, which may be AllenNLP 0.9's,
-    instead of those in the config, except where the user has overridden them.
+    Call AllenNLP's `_load_model`. In archives of AllenNLP 0.9, whose config has the names of the
+    ELMo files as the user wrote them, use the files of the archive, except where overridden.
 
     # Raises
 
