@@ -9,7 +9,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -109,10 +109,14 @@ _original_evaluate_file = params.evaluate_file
 
 @functools.wraps(_original_evaluate_file)
 def _evaluate_file(
-    filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
+    filename: str,
+    jpathdir: Union[str, Sequence[str]] = (),
+    *args: Any,
+    ext_vars: Optional[Dict[str, str]] = None,
+    **kwargs: Any,
 ) -> str:
     variables = dict(ext_vars or {})
-    kwargs["jpathdir"] = str(CONFIGS)
+    paths = [str(CONFIGS), *([jpathdir] if isinstance(jpathdir, str) else jpathdir)]  # last wins
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
     kwargs["native_callbacks"] = {
@@ -123,7 +127,9 @@ def _evaluate_file(
     while True:
         try:
             with signals_kept():  # jsonnet makes one kind of error of all.
-                evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
+                evaluated = _original_evaluate_file(
+                    filename, paths, *args, ext_vars=variables, **kwargs
+                )
         except RuntimeError as error:
             found = _UNSET.search(str(error))
             name = found and found[1]
