@@ -1,6 +1,7 @@
 """Archives made with AllenNLP's own ELMo, and with ours, each used with the other."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,10 @@ def outcomes(
 ) -> Dict[str, Dict[str, Any]]:
     folder = tmp_path_factory.mktemp("archives")
     files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
-    results = {"ours": task_archives.make(folder / "ours", files)}
+    # What these archives name is gone when they are used.
+    copy = str(shutil.copytree(folder, folder / "copy"))
+    results = {"ours": task_archives.make(folder / "ours", dict.fromkeys(files, copy))}
+    shutil.rmtree(copy)
     arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
     process = subprocess.run(
         [sys.executable, str(Path(task_archives.__file__)), *arguments],

@@ -14,6 +14,15 @@ local address = 'https://allennlp.s3.amazonaws.com/datasets/';
   path:: path,
   public(name, file):: path(name, address + file),
 
-  // Word vectors, `GLOVE`: of 6B words in lower case (6B.50d, 6B.100d), or 840B.300d.
-  glove(name):: path('GLOVE', address + 'glove/glove.' + name + '.txt.gz'),
+  // Word vectors: `GLOVE`, a file or an address such as
+  // https://allennlp.s3.amazonaws.com/datasets/glove/glove.6B.50d.txt.gz; without it, from random
+  // ones, which are always trained.
+  word_vectors(dim, trainable=true)::
+    local glove = path('GLOVE', '');
+    {
+      type: 'embedding',
+      embedding_dim: dim,
+      [if glove != '' then 'pretrained_file']: glove,
+      trainable: trainable || glove == '',
+    },
 }

@@ -22,11 +22,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.files.whole_file import whole_file
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-# An installed package contains the configs; in a clone of the repository they are beside it.
-_INSTALLED = _PACKAGE / "training_config"
-CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / _INSTALLED.name
+from allennlp_elmo_plugin.patches.jsonnet import CONFIGS
 
 
 @Subcommand.register("elmo-configs")

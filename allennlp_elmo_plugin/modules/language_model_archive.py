@@ -127,7 +127,10 @@ def _archived_options(
     a vocabulary of `n_words`.
     """
     source = f"{path}/{CONFIG_FILE}"
-    model = read_json_object(folder / CONFIG_FILE, source).get("model")
+    try:
+        model = read_json_object(folder / CONFIG_FILE, source).get("model")
+    except ValueError as error:  # the archive of a task model with ELMo: jsonnet
+        raise ValueError(f"{error}; only the archive of a bidirectional_lm can be read") from None
     if not isinstance(model, dict):
         raise ValueError(f'{source}: "model" must be a JSON object {{...}}')
     if model.get("type") == "from_archive":

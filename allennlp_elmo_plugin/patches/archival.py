@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import os
+import re
 import tarfile
 import tempfile
 from os import PathLike
@@ -39,6 +40,11 @@ _load_model = archival._load_model
 # The names of the archived files by their places in the config, and the folder of these files.
 _INDEX = "files_to_archive.json"
 _FOLDER = "fta"
+# The head of an archived config that names them. AllenNLP evaluates every config with jsonnet.
+_BESIDE_CONFIG = f"""
+local config = std.thisFile;
+local folder = std.substr(config, 0, std.length(config) - {len(archival.CONFIG_NAME)});
+"""
 
 
 def archive_model(
@@ -49,10 +55,9 @@ def archive_model(
 ) -> str:
     """
     Write the archive that AllenNLP's function of this name writes, and add the ELMo files that the
-    config names, so that the archive loads where they are not. If they can't be found, they are
-    left out with a warning. The metrics of the run, if there are any, are in the archive, too, for
-    the model card of `elmo-export`. AllenNLP without this package loads such an archive too, but
-    needs the files in the places that the config names.
+    config names. The archived config names these, so that the archive loads anywhere, also with
+    AllenNLP alone. If they can't be found, they are left out with a warning. The metrics of the
+    run, if there are any, are in the archive, too, for the model card of `elmo-export`.
 
     The archive replaces an earlier one when it is complete. Nothing else in `serialization_dir`
     changes.
@@ -77,7 +82,14 @@ def archive_model(
         # AllenNLP passes it when a training has ended, but not when it was interrupted.
         include_in_archive = _included(config_path)
     # All nodes of a distributed training may write to the same folder.
-    with whole_file(target, wait=True) as staged, tarfile.open(staged, "w:gz") as archive:
+    with (
+        whole_file(target, wait=True) as staged,
+        tarfile.open(staged, "w:gz") as archive,
+        tempfile.TemporaryDirectory() as made,
+    ):
+        elmo_files = _find_elmo_files(config_path, Path(made))
+        if elmo_files:
+            config_path = _with_archived_files(config_path, Path(made))
         for path, name in (
             (config_path, archival.CONFIG_NAME),
             (weights_path, ARCHIVED_WEIGHT_FILE),
@@ -94,8 +106,7 @@ def archive_model(
         for pattern in include_in_archive or []:
             for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
                 archive.add(path, os.path.relpath(path, folder))
-        with tempfile.TemporaryDirectory() as made:
-            _add_elmo_files(archive, _find_elmo_files(config_path, Path(made)))
+        _add_elmo_files(archive, elmo_files)
     return target
 
 
@@ -132,6 +143,22 @@ def _find_elmo_files(config_path: str, made: Path) -> Dict[str, Tuple[str, str]]
         logger.warning("The archive is made without its ELMo files: %s", error)
         return {}
     return files
+
+
+def _with_archived_files(config_path: str, made: Path) -> str:
+    """
+    Write the config with the ELMo files of the archive, wherever it is unpacked, to `made`, and
+    return its path.
+    """
+    with open(config_path, encoding="utf-8") as file:
+        config = json.load(file)
+    for place, section in elmo_sections(config):
+        for argument in file_names(section):
+            section[argument] = f"{_FOLDER}/{place}.{argument}"
+    text = re.sub(rf'(?<=_file": )(?="{_FOLDER}/)', "folder + ", json.dumps(config, indent=4))
+    path = made / archival.CONFIG_NAME
+    path.write_text(_BESIDE_CONFIG.lstrip() + text, encoding="utf-8")
+    return str(path)
 
 
 def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, Tuple[str, str]]) -> None:
@@ -181,8 +208,8 @@ def load_model(
     cuda_device: int,
 ) -> Model:
     """
-    Call AllenNLP's `_load_model` with the ELMo files of the archive, which may be AllenNLP 0.9's,
-    instead of those in the config, except where the user has overridden them.
+    Call AllenNLP's `_load_model`. In archives of AllenNLP 0.9, whose config has the names of the
+    ELMo files as the user wrote them, use the files of the archive, except where overridden.
 
     # Raises
 

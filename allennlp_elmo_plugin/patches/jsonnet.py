@@ -1,13 +1,15 @@
 """
-Functions for jsonnet, so that one configuration fits any ELMo: they read options.json, and external
-variables that may be missing. `training_config/elmo.libsonnet` and `data.libsonnet` call them by
-`std.native`. An archive holds the evaluated configuration and doesn't need them.
+What jsonnet offers to every configuration: this package's configs as a library path, and functions
+that read an ELMo's options.json, and external variables that may be missing. `elmo.libsonnet` and
+`data.libsonnet` call them by `std.native`. An archive holds the evaluated configuration and needs
+none of this.
 """
 
 import functools
 import os
 import re
-from typing import Any, Dict, List, Optional
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -18,6 +20,11 @@ from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 from allennlp_elmo_plugin.signals import signals_kept
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# An installed package contains the configs; in a clone of the repository they are beside it.
+_INSTALLED = _PACKAGE / "training_config"
+CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / _INSTALLED.name
 
 
 def elmo_model(name: str) -> Dict[str, Any]:
@@ -80,7 +87,8 @@ def apply() -> None:
     """
     Add the functions `std.native("elmo_model")(name)` and `std.native("ext_var_or_empty")(name)` to
     every configuration that AllenNLP reads. The latter is `std.extVar`, with an empty string for a
-    variable that is missing. Adding them twice changes nothing.
+    variable that is missing. `import` finds the files of `CONFIGS`, after those beside the
+    configuration. Adding them twice changes nothing.
     """
     replace_attribute(params, "evaluate_file", _evaluate_file)
 
@@ -101,9 +109,14 @@ _original_evaluate_file = params.evaluate_file
 
 @functools.wraps(_original_evaluate_file)
 def _evaluate_file(
-    filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
+    filename: str,
+    jpathdir: Union[str, Sequence[str]] = (),
+    *args: Any,
+    ext_vars: Optional[Dict[str, str]] = None,
+    **kwargs: Any,
 ) -> str:
     variables = dict(ext_vars or {})
+    paths = [str(CONFIGS), *([jpathdir] if isinstance(jpathdir, str) else jpathdir)]  # last wins
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
     kwargs["native_callbacks"] = {
@@ -114,7 +127,9 @@ def _evaluate_file(
     while True:
         try:
             with signals_kept():  # jsonnet makes one kind of error of all.
-                evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
+                evaluated = _original_evaluate_file(
+                    filename, paths, *args, ext_vars=variables, **kwargs
+                )
         except RuntimeError as error:
             found = _UNSET.search(str(error))
             name = found and found[1]

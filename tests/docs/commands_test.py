@@ -190,7 +190,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, str]:
         "MPLCONFIGDIR": matplotlib.get_cachedir(),
         "GLOO_SOCKET_IFNAME": "lo",
         "ELMO": "tiny",
-        "GLOVE": "glove.txt",
         **tasks,
     }
 

@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import signal
 import threading
 from pathlib import Path
@@ -17,10 +16,8 @@ from tests.support.testing import write_random_elmo
 
 
 @pytest.fixture
-def config(tmp_path: Path, repository_root: Path) -> Path:
-    """A config of a user, in a folder with a copy of the library."""
-    for name in ("elmo.libsonnet", "data.libsonnet"):
-        shutil.copy(repository_root / "training_config" / name, tmp_path)
+def config(tmp_path: Path) -> Path:
+    """A config of a user, in a folder of their own."""
     text = """
     local elmo = import 'elmo.libsonnet';
     elmo.added_to({
@@ -99,6 +96,24 @@ def test_short_names_stay_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         lambda address: {"small": options}.get("small") if "2x1024" in address else address,
     )
     assert elmo_model("small") == {"options_file": "small", "weight_file": "small", "dim": 8}
+
+
+def test_a_file_beside_the_config_wins(config: Path) -> None:
+    (config.parent / "ner").mkdir()
+    (config.parent / "ner" / "ner.jsonnet").write_text("1", encoding="utf-8")
+    text = "{ a: import 'ner/ner.jsonnet', b: (import 'snli/esim.jsonnet').model.type }"
+    config.write_text(text, encoding="utf-8")
+    assert Params.from_file(config).as_dict() == {"a": 1, "b": "esim"}
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_word_vectors(config: Path, trainable: bool) -> None:
+    text = f"(import 'data.libsonnet').word_vectors(50, trainable={json.dumps(trainable)})"
+    config.write_text(text, encoding="utf-8")
+    expected = {"type": "embedding", "embedding_dim": 50, "trainable": True}
+    assert Params.from_file(config, ext_vars={"GLOVE": ""}).as_dict() == expected
+    expected.update(pretrained_file="vectors.txt", trainable=trainable)
+    assert Params.from_file(config, ext_vars={"GLOVE": "vectors.txt"}).as_dict() == expected
 
 
 def test_data_have_a_default_or_must_be_set(config: Path) -> None:

@@ -76,9 +76,9 @@ def test_accepts_all_calls(name: str) -> None:
 
 
 def test_jsonnets_function(tmp_path: Path) -> None:
-    (tmp_path / "config.jsonnet").write_text("import 'a.libsonnet'", encoding="utf-8")
+    (tmp_path / "config.jsonnet").write_text("import 'elmo.libsonnet'", encoding="utf-8")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "a.libsonnet").write_text("std.extVar('B')", encoding="utf-8")
+    (tmp_path / "folder" / "elmo.libsonnet").write_text("std.extVar('B')", encoding="utf-8")
     paths = str(tmp_path / "config.jsonnet"), str(tmp_path / "folder")
     assert json.loads(params.evaluate_file(*paths, ext_vars={"B": "c"})) == "c"
 

@@ -58,8 +58,8 @@ rm killed/my_model/{model.tar.gz,metrics.json}
 allennlp elmo-export my_model/model.tar.gz my_elmo
 allennlp elmo-export my_model/model.tar.gz stranger.zip --zip
 cp my_model/model.tar.gz stranger.tar.gz
-GLOVE=glove50.txt allennlp train training_config/ner/ner.jsonnet -s ner
-cp ner/model.tar.gz my_old_model.tar.gz
+allennlp train training_config/ner/ner_elmo.jsonnet -s my_ner
+cp my_ner/model.tar.gz my_old_model.tar.gz
 """
 
 
@@ -76,7 +76,6 @@ def write_readers_files(folder: Path) -> None:
     for name in ("Makefile", "constraints", "scripts", "setup.py"):
         (folder / name).symlink_to(REPOSITORY_ROOT / name)
     shutil.copytree(REPOSITORY_ROOT / "training_config", folder / "training_config")
-    (folder / "elmo.libsonnet").symlink_to(folder / "training_config" / "elmo.libsonnet")
     for name in ("srl/srl", "coref/coref", "snli/esim"):
         config = f"import 'training_config/{name}.jsonnet'"
         (folder / f"{Path(name).stem}.jsonnet").write_text(config, encoding="utf-8")
@@ -115,7 +114,8 @@ def write_readers_files(folder: Path) -> None:
     squad = json.loads((FIXTURES / "squad.json").read_text(encoding="utf-8"))
     articles = {**squad, "data": 10 * squad["data"]}
     (folder / "xquad.en.json").write_text(json.dumps(articles), encoding="utf-8")
-    shutil.copy(FIXTURES / "ner.txt", folder / "test.conll")
+    for split in ("train", "dev", "test"):
+        shutil.copy(FIXTURES / "ner.txt", folder / f"{split}.conll")
     (folder / "train.tsv").write_text("Alice###N saw###V\nit###N\n", encoding="utf-8")
     for name in ("checkpoint", "bilm_tf_checkpoint_folder", "stranger_checkpoint"):
         shutil.copytree(REFERENCE / "checkpoint", folder / name)
@@ -123,6 +123,3 @@ def write_readers_files(folder: Path) -> None:
     shutil.copy(REFERENCE / "data" / "vocab.txt", folder)
     for name in ("config.jsonnet", "my_config.jsonnet"):
         (folder / name).write_text(MY_CONFIG, encoding="utf-8")
-    for name, size in (("glove.txt", 100), ("glove50.txt", 50)):
-        numbers = " ".join(size * ["0.1"])
-        (folder / name).write_text(f"sold {numbers}\nmill {numbers}\n", encoding="utf-8")

@@ -4,7 +4,7 @@
 // AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured.
 // Data: CHUNKING_TRAIN_DATA_PATH, CHUNKING_VALIDATION_DATA_PATH: train.txt and test.txt of the shared
-//   task (it has no validation set: cut one off the training set); GLOVE (default: glove.6B.100d).
+//   task (it has no validation set: cut one off the training set); GLOVE (optional: glove.6B.100d).
 // Metric: `f1-measure-overall` is what conlleval counts, since decoding gives valid tags only.
 local data = import '../data.libsonnet';
 
@@ -26,12 +26,7 @@ local data = import '../data.libsonnet';
     include_start_end_transitions: false,
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 100,
-          pretrained_file: data.glove('6B.100d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(100),
         token_characters: {
           type: 'character_encoding',
           embedding: { embedding_dim: 16, vocab_namespace: 'token_characters' },

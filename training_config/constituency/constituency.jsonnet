@@ -4,7 +4,7 @@
 // Paper: none; ELMo's paper has no parsing.
 // AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured (the treebank is not free).
-// Data: PTB_TRAIN_DATA_PATH, PTB_VALIDATION_DATA_PATH: bracketed trees; GLOVE (default:
+// Data: PTB_TRAIN_DATA_PATH, PTB_VALIDATION_DATA_PATH: bracketed trees; GLOVE (optional:
 //   glove.6B.100d).
 // Metric: `evalb_f1_measure`, by the EVALB that AllenNLP carries. It is compiled at its first use,
 //   which needs a C compiler.
@@ -23,12 +23,7 @@ local data = import '../data.libsonnet';
     type: 'constituency_parser',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 100,
-          pretrained_file: data.glove('6B.100d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(100),
       },
     },
     pos_tag_embedding: { embedding_dim: 50, vocab_namespace: 'pos' },

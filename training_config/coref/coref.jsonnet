@@ -6,7 +6,7 @@
 // Differs: AllenNLP's `coref`; one model, while theirs are from Lee et al.'s code.
 // Score, hardware, time: not measured (OntoNotes is not free). docs/results.md has small data.
 // Data: COREF_TRAIN_DATA_PATH, COREF_VALIDATION_DATA_PATH: one *.gold_conll file each; GLOVE
-//   (default: glove.840B.300d).
+//   (optional: glove.840B.300d).
 // Metric: `coref_f1`, the mean of MUC, B-cubed and CEAFe.
 local data = import '../data.libsonnet';
 local text_dim = 300 + 100;
@@ -37,12 +37,7 @@ local feedforward(input_dim) = {
     type: 'coref',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 300,
-          pretrained_file: data.glove('840B.300d'),
-          trainable: false,
-        },
+        tokens: data.word_vectors(300, trainable=false),
         token_characters: {
           type: 'character_encoding',
           embedding: { embedding_dim: 8, vocab_namespace: 'token_characters' },

@@ -5,7 +5,7 @@
 // AllenNLP: no score in the model cards of allennlp-models.
 // Score, hardware, time: not measured.
 // Data: IMDB_TRAIN_DATA_PATH, IMDB_VALIDATION_DATA_PATH: JSON lines with "text" (words separated by
-//   spaces) and "label"; GLOVE (default: glove.6B.100d). scripts/imdb.py makes them from the
+//   spaces) and "label"; GLOVE (optional: glove.6B.100d). scripts/imdb.py makes them from the
 //   published folder.
 local data = import '../data.libsonnet';
 
@@ -22,12 +22,7 @@ local data = import '../data.libsonnet';
     type: 'basic_classifier',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 100,
-          pretrained_file: data.glove('6B.100d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(100),
       },
     },
     seq2seq_encoder: {

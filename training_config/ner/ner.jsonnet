@@ -5,7 +5,7 @@
 // Differs: AllenNLP's `crf_tagger` with the sizes of its own config with ELMo; trained on the
 //   training set alone.
 // Score, hardware, time: not measured (the data are not free). docs/results.md has small data.
-// Data: NER_TRAIN_DATA_PATH, NER_VALIDATION_DATA_PATH (eng.train, eng.testa); GLOVE (default:
+// Data: NER_TRAIN_DATA_PATH, NER_VALIDATION_DATA_PATH (eng.train, eng.testa); GLOVE (optional:
 //   glove.6B.50d).
 // Metric: `f1-measure-overall` is what conlleval counts, since decoding gives valid tags only.
 local data = import '../data.libsonnet';
@@ -29,12 +29,7 @@ local data = import '../data.libsonnet';
     include_start_end_transitions: false,
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 50,
-          pretrained_file: data.glove('6B.50d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(50),
         token_characters: {
           type: 'character_encoding',
           embedding: { embedding_dim: 16, vocab_namespace: 'token_characters' },

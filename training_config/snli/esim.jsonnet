@@ -5,7 +5,7 @@
 // Differs: AllenNLP's `esim`.
 // Score, hardware, time: not measured. docs/results.md has small data.
 // Data: SNLI_TRAIN_DATA_PATH, SNLI_VALIDATION_DATA_PATH (default: the public ones, SNLI 1.0), GLOVE
-//   (default: glove.840B.300d). The tokenizer is AllenNLP's letters-and-digits one, which needs no
+//   (optional: glove.840B.300d). The tokenizer is AllenNLP's letters-and-digits one, which needs no
 //   download, for the training and the test.
 local data = import '../data.libsonnet';
 local lstm(input_size) = {
@@ -29,12 +29,7 @@ local lstm(input_size) = {
     dropout: 0.5,
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 300,
-          pretrained_file: data.glove('840B.300d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(300),
       },
     },
     encoder: lstm(300),

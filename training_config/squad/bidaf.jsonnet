@@ -6,7 +6,7 @@
 //   this is AllenNLP's `bidaf`, the plain model, so its score is not comparable to theirs.
 // Score, hardware, time: not measured. docs/results.md has small data.
 // Data: SQUAD_TRAIN_DATA_PATH, SQUAD_VALIDATION_DATA_PATH (default: the public ones, 1.1), GLOVE
-//   (default: glove.6B.100d). The tokenizer is AllenNLP's letters-and-digits one, which needs no
+//   (optional: glove.6B.100d). The tokenizer is AllenNLP's letters-and-digits one, which needs no
 //   download.
 // Metric: `em` and `f1` of the official script.
 local data = import '../data.libsonnet';
@@ -38,12 +38,7 @@ local lstm(input_size, hidden_size=100, num_layers=1) = {
     type: 'bidaf',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 100,
-          pretrained_file: data.glove('6B.100d'),
-          trainable: false,
-        },
+        tokens: data.word_vectors(100, trainable=false),
         token_characters: {
           type: 'character_encoding',
           embedding: { num_embeddings: 262, embedding_dim: 16 },

@@ -6,7 +6,7 @@
 // Differs: their baseline is He et al.'s code; this is AllenNLP's model (`srl`) with the settings of
 //   its own config.
 // Score, hardware, time: not measured (OntoNotes is not free). docs/results.md has small data.
-// Data: SRL_TRAIN_DATA_PATH, SRL_VALIDATION_DATA_PATH: folders with *.gold_conll; GLOVE (default:
+// Data: SRL_TRAIN_DATA_PATH, SRL_VALIDATION_DATA_PATH: folders with *.gold_conll; GLOVE (optional:
 //   glove.6B.100d).
 // Metric: `f1-measure-overall` is that of srl-eval.pl, which needs perl.
 local data = import '../data.libsonnet';
@@ -22,12 +22,7 @@ local data = import '../data.libsonnet';
     type: 'srl',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 100,
-          pretrained_file: data.glove('6B.100d'),
-          trainable: true,
-        },
+        tokens: data.word_vectors(100),
       },
     },
     binary_feature_dim: 100,

@@ -6,7 +6,7 @@
 // Differs: AllenNLP's `bcn`. Trained on phrases too, validated on sentences alone.
 // Score, hardware, time: not measured. docs/results.md has a smaller model.
 // Data: SST_TRAIN_DATA_PATH, SST_VALIDATION_DATA_PATH (trees; default: the public ones), GLOVE
-//   (default: glove.840B.300d).
+//   (optional: glove.840B.300d).
 local data = import '../data.libsonnet';
 local reader(use_subtrees) = {
   type: 'sst_tokens',
@@ -31,12 +31,7 @@ local lstm(input_size) = {
     type: 'bcn',
     text_field_embedder: {
       token_embedders: {
-        tokens: {
-          type: 'embedding',
-          embedding_dim: 300,
-          pretrained_file: data.glove('840B.300d'),
-          trainable: false,
-        },
+        tokens: data.word_vectors(300, trainable=false),
       },
     },
     embedding_dropout: 0.25,
