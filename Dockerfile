@@ -10,7 +10,7 @@ FROM python:3.11-slim
 ENV HOME=/home/elmo PIP_NO_CACHE_DIR=1
 COPY . /opt/allennlp_elmo_plugin
 RUN cd /opt/allennlp_elmo_plugin \
-    && pip install -c constraints/modern.txt . \
+    && pip install -c constraints.txt . \
     && pip install --no-deps allennlp==2.10.1 allennlp-models==2.10.1 \
     && allennlp-elmo-plugin --activate \
     && chmod -R a+rwX "$HOME"

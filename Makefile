@@ -1,12 +1,9 @@
 # `make` lists the targets. Variables (make TARGET NAME=value):
-#   VENV              environment of the modern stack; several clones may share one
-#   PYTHON            the Python it is made with (3.11, 3.12 or 3.13)
-#   VENV_REFERENCE    environment of the reference stack (torch 1.12.1)
-#   PYTHON_REFERENCE  the Python it is made with (3.10)
-#   ARGS              more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of make speed
+#   VENV    the environment; several clones may share one
+#   PYTHON  the Python it is made with (3.11, 3.12 or 3.13)
+#   ARGS    more arguments for pytest, e.g. ARGS="tests/bilm -k lstm", or of make speed
 
 VENV ?= .venv
-VENV_REFERENCE ?= .venv-reference
 ARGS ?=
 
 # The first interpreter that runs (a pyenv shim may not) and can make environments.
@@ -16,12 +13,9 @@ pyenv = $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/$(1).*/bin/python
 
 PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 \
 	$(foreach version,3.11 3.12 3.13,$(call pyenv,$(version))))
-PYTHON_REFERENCE ?= $(call first_python,python3.10 $(call pyenv,3.10))
 
 # An environment is made once for each content of the files that say what is in it.
-fingerprint = $(shell cat setup.py $(1) | cksum | cut -d ' ' -f 1)
-INSTALLED := $(VENV)/.installed-$(call fingerprint,constraints/modern.txt)
-INSTALLED_REFERENCE := $(VENV_REFERENCE)/.installed-$(call fingerprint,constraints/reference.txt)
+INSTALLED := $(VENV)/.installed-$(shell cat setup.py constraints.txt | cksum | cut -d ' ' -f 1)
 
 # Two processes of one thread each: more, and they only get in each other's way on small machines.
 PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
@@ -34,10 +28,7 @@ help:  ## List these targets
 		awk -F ':.*## ' '{ printf "  %-18s %s\n", $$1, $$2 }'
 
 .PHONY: install
-install: $(INSTALLED)  ## Set up the modern stack (Python 3.11-3.13, torch 2) in VENV, once
-
-.PHONY: install-reference
-install-reference: $(INSTALLED_REFERENCE)  ## Set up the reference stack (Python 3.10, torch 1.12.1)
+install: $(INSTALLED)  ## Set up the environment in VENV, once
 
 .PHONY: demo
 demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
@@ -51,12 +42,8 @@ pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documenta
 	PYTHONPATH=. $(VENV)/bin/python scripts/pictures.py demo docs/pictures
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests on the modern stack
+test: $(INSTALLED)  ## Run the tests
 	$(PYTEST) $(VENV)/bin/python -m pytest $(PYTEST_FLAGS) $(ARGS)
-
-.PHONY: test-reference
-test-reference: $(INSTALLED_REFERENCE)  ## Run the tests on the reference stack
-	$(PYTEST) $(VENV_REFERENCE)/bin/python -m pytest $(PYTEST_FLAGS) $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## Check style and layout of the code
@@ -95,30 +82,16 @@ docs: $(INSTALLED)  ## Build the documentation as a site, into site/
 notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes)
 	$(VENV)/bin/python scripts/run_notebooks.py notebooks/*.ipynb
 
-.PHONY: has-reference-python
-has-reference-python:  # for .ci/run
-	@test -n "$(PYTHON_REFERENCE)"
-
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "No usable Python 3.11, 3.12 or 3.13 found: install one" \
 		"(with its venv module), or name it: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "== Setting up $(VENV) with $(PYTHON): 1 to 5 minutes, about 6 GB on Linux (torch's CUDA libraries)"
 	"$(PYTHON)" -m venv "$(VENV)"
-	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints/modern.txt"
-	"$(VENV)/bin/pip" install --quiet -c constraints/modern.txt -e '.[dev]'
+	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints.txt"
+	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e '.[dev]'
 	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which can't be met on"
 	@echo "   this Python. 'pip check' will list them: that is expected, the tests cover these versions"
 	"$(VENV)/bin/pip" install --quiet --no-deps allennlp==2.10.1 allennlp-models==2.10.1
 	@rm -f "$(VENV)"/.installed-*
 	@touch "$@"
 	@echo "== $(VENV) is ready"
-
-$(INSTALLED_REFERENCE):
-	@test -n "$(PYTHON_REFERENCE)" || { echo "No usable Python 3.10 found: install one" \
-		"(with its venv module), or name it: make PYTHON_REFERENCE=/path/to/python3.10"; exit 1; }
-	@echo "== Setting up $(VENV_REFERENCE) with $(PYTHON_REFERENCE): 1 to 5 minutes, about 3 GB"
-	"$(PYTHON_REFERENCE)" -m venv "$(VENV_REFERENCE)"
-	"$(VENV_REFERENCE)/bin/pip" install --quiet -c constraints/reference.txt -e '.[dev]'
-	@rm -f "$(VENV_REFERENCE)"/.installed-*
-	@touch "$@"
-	@echo "== $(VENV_REFERENCE) is ready"

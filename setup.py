@@ -1,12 +1,10 @@
 """
-Packaging of allennlp_elmo_plugin for its two stacks.
+Packaging of allennlp_elmo_plugin.
 
-- modern: Python 3.11 and later, torch 2. AllenNLP 2.10.1 pins versions that do not exist for these
-  Pythons (torch<1.13, spacy<3.4, ...) although it runs beside newer ones. So it is not required
-  here: what it imports is listed below, and it is itself installed with `pip install --no-deps`.
-- reference: Python 3.10, torch 1.12.1 and AllenNLP with its own pins, in one step.
-
-`make install` and `make install-reference` do this with the exact versions of `constraints/`.
+AllenNLP 2.10.1 pins versions that do not exist for the supported Pythons (torch<1.13, spacy<3.4,
+...) although it works with newer ones. So it is not required here: what it imports is listed below,
+and AllenNLP is itself installed with `pip install --no-deps`. `make install` does this with the
+exact versions of `constraints.txt`.
 """
 
 import runpy
@@ -19,11 +17,10 @@ PACKAGE = "allennlp_elmo_plugin"
 # In the wheel, the folder training_config of the repository is a folder of the package.
 CONFIGS = f"{PACKAGE}.training_config"
 VERSIONS = runpy.run_path(str(ROOT / PACKAGE / "version.py"))
-ALLENNLP_VERSION = VERSIONS["ALLENNLP_VERSION"]
 
 # fmt: off
-MODERN = [
-    "torch>=2.0",
+REQUIRED = [
+    "torch>=2.6",
     "torchvision",             # allennlp.data imports it; must be built for the same torch
     "numpy>=1.26",
     "spacy>=3.8,<3.9",
@@ -53,44 +50,26 @@ MODERN = [
     "py-rouge==1.1",
     "ftfy",
 ]
-
-REFERENCE = [
-    "torch==1.12.1",
-    f"allennlp=={ALLENNLP_VERSION}",
-    f"allennlp-models=={ALLENNLP_VERSION}",
-    "google-crc32c>=1.1",
-    "numpy<2",
-    "nltk<3.9.3",
-    "setuptools<80.9",
-    # These only spare pip long backtracking.
-    "datasets==2.10.1",
-    "dill==0.3.6",
-    "multiprocess==0.70.14",
-    "huggingface-hub==0.10.1",
-]
 # fmt: on
 
 PLOT = ["matplotlib>=3.5", "plotly>=5.20"]
 RAY = ["ray>=2.40"]  # allennlp elmo --ray-workers
 VECTORS = ["gensim>=4.3"]  # scripts/word_vectors.py
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"]  # make docs
-MODERN_DEV = [
-    "ruff>=0.5",
-    "mypy>=1.8",
-    "playwright>=1.40",  # with the Chromium of `make browser`
-    "ipykernel",
-    "nbclient>=0.10",
-    *DOCS,
-    *RAY,
-]
 DEV = [
     "pytest>=7",
     "pytest-xdist>=3",
     "conlleval>=0.2",  # a port of the script, as an oracle
     "scorch>=0.2",  # scores of coreference, as an oracle
     "tensorboard>=2.10",  # the reader of what training logs
+    "ruff>=0.5",
+    "mypy>=1.8",
+    "playwright>=1.40",  # with the Chromium of `make browser`
+    "ipykernel",
+    "nbclient>=0.10",
+    *DOCS,
     *PLOT,
-    *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN_DEV),
+    *RAY,
 ]
 
 
@@ -105,7 +84,6 @@ setup(
     classifiers=[
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3",
-        "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
@@ -121,10 +99,7 @@ setup(
     entry_points={
         "console_scripts": ["allennlp-elmo-plugin = allennlp_elmo_plugin_activation:main"]
     },
-    python_requires=">=3.10",
-    install_requires=[
-        *(f'{requirement}; python_version >= "3.11"' for requirement in MODERN),
-        *(f'{requirement}; python_version < "3.11"' for requirement in REFERENCE),
-    ],
+    python_requires=">=3.11",
+    install_requires=REQUIRED,
     extras_require={"dev": DEV, "docs": DOCS, "plot": PLOT, "ray": RAY, "vectors": VECTORS},
 )

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -56,15 +56,12 @@ class _Record(TorchDispatchMode):
 
 def floor(
     n_words: int, run: Callable[[], Any], device: torch.device = torch.device("cpu")
-) -> Optional[float]:
+) -> float:
     """
     Return the words a second if `run`, which reads so many words, made nothing but its matrix
     products, each by the fastest kernel for its shape. With several threads: all of them in each
-    product, or one in each and as many products at once, whichever is faster in sum. `None` with
-    torch 1, which can't say what products are made.
+    product, or one in each and as many products at once, whichever is faster in sum.
     """
-    if torch.__version__.startswith("1."):
-        return None
     if device.type != "cpu":
         with _Record() as record:
             run()

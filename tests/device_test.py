@@ -371,7 +371,6 @@ def test_autocast(files: Files, pretend_gpu: Any) -> None:
         assert_close(gradients(*modes), expected)
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="torch has one default device")
 def test_default_device(files: Files) -> None:
     def run(device: torch.device) -> Any:
         with device:

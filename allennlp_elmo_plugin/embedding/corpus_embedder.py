@@ -19,7 +19,6 @@ from allennlp_elmo_plugin.embedding.layers_file import (
     LayersFile,
     complete_summary,
 )
-from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.progress import progress_bar, step_bar
 
@@ -232,7 +231,8 @@ class CorpusEmbedder:
         if progress:
             _check_text(lines, progress)
             if progress["state"] is not None:
-                bilm.lstm.carried.load_state_dict(_read_state(progress["state"]))
+                state = io.BytesIO(base64.b64decode(progress["state"]))
+                bilm.lstm.carried.load_state_dict(torch.load(state, weights_only=True))
 
     def _forget_words(self) -> None:
         self._embedder.elmo_bilm.token_layer.forget_words()
@@ -240,14 +240,8 @@ class CorpusEmbedder:
     def _state(self) -> Optional[str]:
         if not self._carried:
             return None
-        states: Any = self._embedder.elmo_bilm.lstm.carried.state_dict()
-        tensors = {
-            f"{direction} {layer} {part}": tensor
-            for (direction, layer), state in states.items()
-            for part, tensor in zip(("output", "memory"), state)
-        }
         buffer = io.BytesIO()
-        torch.save(tensors, buffer)
+        torch.save(self._embedder.elmo_bilm.lstm.carried.state_dict(), buffer)
         return base64.b64encode(buffer.getvalue()).decode("ascii")
 
     def _pools(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
@@ -430,14 +424,3 @@ def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carr
                 f"folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
             )
     return False
-
-
-def _read_state(text: str) -> Dict[Any, Any]:
-    """Read the states that `CorpusEmbedder._state` wrote, without unpickling."""
-    buffer = io.BytesIO(base64.b64decode(text))
-    states: Dict[Any, List[torch.Tensor]] = {}
-    with TensorFile(buffer, "the LSTM states to resume with") as file:
-        for name in file.tensors:
-            direction, layer, _ = name.split(" ")
-            states.setdefault((direction, int(layer)), []).append(file.read(name))
-    return {key: tuple(parts) for key, parts in states.items()}

@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import or_bundled
-from allennlp_elmo_plugin.patches.compat import int_to_device, is_out_of_memory
+from allennlp_elmo_plugin.patches.compat import int_to_device
 
 logger = logging.getLogger(__name__)
 
@@ -327,8 +327,8 @@ class ElmoEmbedder:
         try:
             with torch.no_grad():
                 return self._embed_at_once(batch, output_format)
-        except RuntimeError as error:
-            if not is_out_of_memory(error) or not (can_split or self._segment_steps > 1):
+        except torch.OutOfMemoryError as error:
+            if not (can_split or self._segment_steps > 1):
                 raise
             message = str(error).splitlines()[0]
         # Out of the handler, whose traceback would keep the tensors alive.

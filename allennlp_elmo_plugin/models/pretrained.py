@@ -185,31 +185,31 @@ def read_model(folder: Path, source: str) -> PretrainedLanguageModel:
 
 
 def _read_training_run(folder: Path, source: str) -> PretrainedLanguageModel:
-    with open_training_run(folder, source) as (options, variables):
-        words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, f"{source}/{VOCABULARY_FOLDER}")
-        if options.n_tokens_vocab not in (None, len(words)):
-            raise ValueError(
-                f'{source}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
-                f"vocabulary has {len(words)} words"
-            )
-        options = replace(options, n_tokens_vocab=len(words))
-        is_tied = options.share_embedding_softmax
-        weight, bias = softmax_datasets(len(words), options.projection_dim)
-        variables.check_size(chain(datasets(options), [bias] if is_tied else [weight, bias]))
-        bilm = BiLm(options, device="meta")
-        shared: Any = bilm.token_layer.weight if is_tied else None
-        softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
-        model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
-        # The variables are the parameters, under the same names.
-        table = {
-            name: Dataset(name, tuple(parameter.shape), [Part(name)])
-            for name, parameter in model.state_dict().items()
-        }
-        variables.check(table.values())
-        # A shared table is read by its first name.
-        load(model, [table[name] for name, _ in model.named_parameters()], variables)
-        if shared is not None:
-            check_tied(softmax.weight.detach(), variables, "softmax.weight")
+    options, variables = open_training_run(folder, source)
+    words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, f"{source}/{VOCABULARY_FOLDER}")
+    if options.n_tokens_vocab not in (None, len(words)):
+        raise ValueError(
+            f'{source}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
+            f"vocabulary has {len(words)} words"
+        )
+    options = replace(options, n_tokens_vocab=len(words))
+    is_tied = options.share_embedding_softmax
+    weight, bias = softmax_datasets(len(words), options.projection_dim)
+    variables.check_size(chain(datasets(options), [bias] if is_tied else [weight, bias]))
+    bilm = BiLm(options, device="meta")
+    shared: Any = bilm.token_layer.weight if is_tied else None
+    softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
+    model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
+    # The variables are the parameters, under the same names.
+    table = {
+        name: Dataset(name, tuple(parameter.shape), [Part(name)])
+        for name, parameter in model.state_dict().items()
+    }
+    variables.check(table.values())
+    # A shared table is read by its first name.
+    load(model, [table[name] for name, _ in model.named_parameters()], variables)
+    if shared is not None:
+        check_tied(softmax.weight.detach(), variables, "softmax.weight")
     return PretrainedLanguageModel(source, options, words, bilm, softmax)
 
 

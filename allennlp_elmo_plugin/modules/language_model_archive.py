@@ -1,6 +1,6 @@
 """
 Read the archive of a `bidirectional_lm`, or the folder it was trained in, as data: nothing that
-config.json names is constructed, and the weights are not unpickled.
+config.json or the weights name is constructed.
 """
 
 import os
@@ -28,7 +28,6 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_options_file,
     is_training_run,
 )
-from allennlp_elmo_plugin.files.tensor_file import TensorFile
 from allennlp_elmo_plugin.modules.downloads import cached_path
 
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
@@ -53,8 +52,7 @@ class ArchivedModel(NamedTuple):
     variables: TensorVariables
 
 
-@contextmanager
-def open_training_run(folder: Path, source: str) -> Iterator[ArchivedModel]:
+def open_training_run(folder: Path, source: str) -> ArchivedModel:
     """
     Open the model in the folder of a training run, or in one with the files of an archive. `source`
     is its name in errors.
@@ -72,11 +70,10 @@ def open_training_run(folder: Path, source: str) -> Iterator[ArchivedModel]:
             else f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
             f"{ARCHIVED_WEIGHT_FILE}"
         )
-    with TensorFile(folder / weights[0], f"{source}/{weights[0]}") as file:
-        variables = TensorVariables(file)
-        n_words = next(iter(variables.published_shapes.get(SOFTMAX_BIAS, ())), 0)
-        values, options_source = _archived_options(folder, source, n_words)
-        yield ArchivedModel(read_options(values, options_source, variables), variables)
+    variables = TensorVariables(folder / weights[0], f"{source}/{weights[0]}")
+    n_words = next(iter(variables.published_shapes.get(SOFTMAX_BIAS, ())), 0)
+    values, options_source = _archived_options(folder, source, n_words)
+    return ArchivedModel(read_options(values, options_source, variables), variables)
 
 
 @contextmanager
@@ -97,8 +94,8 @@ def open_published(folder: Path, source: str) -> Iterator[Tuple[BiLmOptions, Sav
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
     """
     if is_training_run(folder):
-        with open_training_run(folder, source) as (options, tensors):
-            yield options, PublishedTensors(tensors, options)
+        options, tensors = open_training_run(folder, source)
+        yield options, PublishedTensors(tensors, options)
         return
     with find_variables(folder) as variables:
         yield read_folder_options(folder, variables), variables

@@ -1,15 +1,13 @@
 """
 What keeps AllenNLP 2.10.1, made for torch 1.12 and Python 3.10, working on later versions of both.
-The docstring of each replacement names the upstream file and the versions that need it.
+The docstring of each replacement names the upstream file and why it needs it.
 """
 
 import functools
 import gzip
 import inspect
 import logging
-import os
 import shutil
-import sys
 import tarfile
 import tempfile
 import types
@@ -31,38 +29,20 @@ from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribu
 
 logger = logging.getLogger(__name__)
 
-TORCH_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-
 
 def apply() -> None:
     """
-    Apply every patch that the installed versions need. Applying twice changes nothing.
+    Apply every patch. Applying twice changes nothing.
     """
-    if TORCH_VERSION >= (2, 0):
-        replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_)
-    if TORCH_VERSION >= (2, 2):
-        replace_attribute(ReduceOnPlateauLearningRateScheduler, "__init__", _init_plateau_scheduler)
-    if TORCH_VERSION >= (2, 4):
-        replace(torch.cuda.amp, _AMP)
-    if TORCH_VERSION >= (2, 6):
-        torch.serialization.add_safe_globals(_numpy_scalar_globals())
-    if sys.version_info >= (3, 11, 5):
-        replace_attribute(
-            MultiProcessDataLoader, "_start_instance_workers", _start_instance_workers
-        )
-        replace_attribute(MultiProcessDataLoader, "_start_batch_workers", _start_batch_workers)
-    if sys.version_info < (3, 14):
-        replace(archival.extracted_archive, extracted_archive)
+    replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_)
+    replace_attribute(ReduceOnPlateauLearningRateScheduler, "__init__", _init_plateau_scheduler)
+    replace(torch.cuda.amp, _AMP)
+    torch.serialization.add_safe_globals(_numpy_scalar_globals())
+    replace_attribute(MultiProcessDataLoader, "_start_instance_workers", _start_instance_workers)
+    replace_attribute(MultiProcessDataLoader, "_start_batch_workers", _start_batch_workers)
+    replace(archival.extracted_archive, extracted_archive)
     patch_device_of_index()
     _silence_sparse_invariants()
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """
-    Return whether a GPU ran out of memory, by the message: torch 1.12 has no class for this error,
-    and a CUDA library that fails to get its workspace raises another one.
-    """
-    return any(text in str(error) for text in ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED"))
 
 
 def clip_grad_norm_(
@@ -76,8 +56,7 @@ def clip_grad_norm_(
     are coalesced (several gradients of one row are summed, as in a dense gradient).
 
     `allennlp/training/gradient_descent_trainer.py`, `allennlp/nn/parallel/ddp_accelerator.py`,
-    `allennlp/training/util.py`, torch >= 2.0: it calls `torch._foreach_norm`, which rejects sparse
-    gradients (2.3.1 does; 2.14.1 accepts them, at least on the CPU).
+    `allennlp/training/util.py`: torch 2.6 to 2.10 reject sparse gradients (2.14 accepts them).
     """
     if isinstance(parameters, torch.Tensor):
         parameters = [parameters]
@@ -102,9 +81,9 @@ _init_original_plateau_scheduler = ReduceOnPlateauLearningRateScheduler.__init__
 @functools.wraps(_init_original_plateau_scheduler)
 def _init_plateau_scheduler(*args: Any, **kwargs: Any) -> None:
     """
-    `allennlp/training/learning_rate_schedulers/pytorch_lr_schedulers.py`, torch >= 2.2.
+    `allennlp/training/learning_rate_schedulers/pytorch_lr_schedulers.py`.
 
-    AllenNLP passes `verbose`, which torch deprecated in 2.2 (a warning) and removed later (a
+    AllenNLP passes `verbose`, which torch has deprecated (2.6 warns) and then removed (a
     `TypeError`), so that no config with `reduce_on_plateau` could be trained.
     """
     arguments = inspect.signature(_init_original_plateau_scheduler).bind(*args, **kwargs).arguments
@@ -122,17 +101,17 @@ _AMP = types.SimpleNamespace(
     GradScaler=lambda *args, **kwargs: torch.amp.GradScaler("cuda", *args, **kwargs),
 )
 """
-`allennlp/training/gradient_descent_trainer.py`, `allennlp/nn/parallel/ddp_accelerator.py`, torch >=
-2.4: the trainer enters `torch.cuda.amp.autocast` at every batch, mixed precision or not, and torch
-warns each time that it is deprecated.
+`allennlp/training/gradient_descent_trainer.py`, `allennlp/nn/parallel/ddp_accelerator.py`: the
+trainer enters `torch.cuda.amp.autocast` at every batch, mixed precision or not, and torch warns
+each time that it is deprecated.
 """
 
 
 def _numpy_scalar_globals() -> List[Any]:
     """
-    `allennlp/training/checkpointer.py`, torch >= 2.6.
+    `allennlp/training/checkpointer.py`.
 
-    `torch.load` now refuses whatever is not a tensor or a plain Python value. A training state
+    `torch.load` refuses whatever is not a tensor or a plain Python value. A training state
     holds metrics (in the metric tracker and the plateau scheduler), and many of those are NumPy
     scalars, so `--recover` failed. NumPy's scalars are allowed; everything else stays refused.
     """
@@ -188,9 +167,9 @@ def extracted_archive(
     Unpack a model archive (a local `.tar.gz` file) to a temporary folder, which is removed
     afterwards with `cleanup`, and always if unpacking fails.
 
-    `allennlp/models/archival.py` and all that import `extracted_archive` from it, Python < 3.14:
-    AllenNLP unpacks without a filter. Python 3.12 and 3.13 warn about that, and on all of these an
-    archive can write outside of the folder.
+    `allennlp/models/archival.py` and all that import `extracted_archive` from it: AllenNLP
+    unpacks without a filter. Python 3.12 and 3.13 warn about that, and an archive can write outside
+    of the folder.
 
     # Raises
 
@@ -203,12 +182,14 @@ def extracted_archive(
         logger.info("extracting archive file %s to temp dir %s", resolved_archive_file, folder)
         try:
             with tarfile.open(resolved_archive_file, "r:gz") as archive:
-                _extract_all(archive, folder)
+                # Python 3.11.4 and later have filters.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(folder)
         except BaseException as error:
             cleanup = True
             if isinstance(error, (EOFError, tarfile.TarError, gzip.BadGzipFile, zlib.error)):
                 raise ConfigurationError(
-                    f"{resolved_archive_file} is not a model.tar.gz, or one cut off ({error})"
+                    f"{resolved_archive_file} is not a model.tar.gz, or a damaged one ({error})"
                 ) from error
             raise
         yield folder
@@ -216,31 +197,6 @@ def extracted_archive(
         if cleanup:
             logger.info("removing temporary unarchived model dir at %s", folder)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _extract_all(archive: tarfile.TarFile, folder: str) -> None:
-    # Python's security releases of 2023 and later have filters.
-    archive.extraction_filter = getattr(tarfile, "data_filter", None)
-    for member in archive:
-        # One by one: a link unpacked before can lead the next member elsewhere.
-        if not _stays_inside(member, folder):
-            raise ConfigurationError(
-                f"{archive.name!r}: refusing to unpack {member.name!r}, which would lie or link "
-                "outside of the archive's folder. AllenNLP wrote no such archive: don't use it."
-            )
-        archive.extract(member, folder)
-
-
-def _stays_inside(member: tarfile.TarInfo, folder: str) -> bool:
-    paths = [os.path.join(folder, member.name)]
-    if member.issym():
-        paths.append(os.path.join(folder, os.path.dirname(member.name), member.linkname))
-    elif member.islnk():
-        paths.append(os.path.join(folder, member.linkname))
-    elif not (member.isfile() or member.isdir()):
-        return False
-    root = os.path.realpath(folder)
-    return all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in paths)
 
 
 def patch_device_of_index() -> None:
@@ -257,7 +213,7 @@ def int_to_device(device: Union[int, torch.device]) -> torch.device:
     """
     Return the CUDA device of an index, the CPU for a negative one; a device is returned as it is.
 
-    `allennlp/common/util.py` and all that import `int_to_device` from it, torch 2 built without an
+    `allennlp/common/util.py` and all that import `int_to_device` from it, torch built without an
     accelerator: there `torch.device(0)`, once the CUDA device 0 everywhere, raises before AllenNLP
     can say that there is no GPU.
     """
@@ -272,6 +228,5 @@ def _silence_sparse_invariants() -> None:
     checked. They are not by default; setting that explicitly silences the warning. A user's own
     choice stays.
     """
-    checks = getattr(torch.sparse, "check_sparse_tensor_invariants", None)
-    if checks is not None and not checks.is_enabled():
-        checks.disable()
+    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        torch.sparse.check_sparse_tensor_invariants.disable()

@@ -53,10 +53,9 @@ def average_sparse_gradients(
         sizes = [math.prod(shape) for shape in shapes]
         values = first.values().new_zeros(sum(sizes))  # of all of the group, one after the other
         parts = [part.view(shape) for part, shape in zip(values.split(sizes), shapes)]
-        if len(own_rows) > 0:  # otherwise torch 1.12 may have no values of the right shape
-            places = torch.searchsorted(rows, own_rows)  # (n_own_rows,)
-            for i, part in zip(group, parts):
-                part[places] = gradients[i].values()
+        places = torch.searchsorted(rows, own_rows)  # (n_own_rows,)
+        for i, part in zip(group, parts):
+            part[places] = gradients[i].values()
         sent = values.to(dtype or values.dtype)  # `values` itself if the type is the same
         dist.all_reduce(sent)
         values.copy_(sent).div_(dist.get_world_size())
@@ -162,7 +161,7 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
     Those of `TorchDdpAccelerator`, and:
 
     sparse_gradient_dtype : `str`, optional (default = `"float32"`)
-        "bfloat16" to send and add sparse gradients with half of the bytes. Gloo of torch 1 can't.
+        "bfloat16" to send and add sparse gradients with half of the bytes.
     """
 
     def __init__(self, *, sparse_gradient_dtype: str = "float32", **kwargs: Any) -> None:
@@ -181,15 +180,6 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         """
         if not hasattr(model, "sparse_gradient_parameters"):
             return super().wrap_model(model)
-        try:
-            dist.all_reduce(torch.zeros(1, dtype=self._dtype, device=self.cuda_device))
-        except RuntimeError as error:
-            if "Invalid scalar type" not in str(error):
-                raise
-            raise ConfigurationError(
-                f"torch {torch.__version__} can't add numbers of sparse_gradient_dtype "
-                f'"{str(self._dtype)[6:]}" between processes: leave it out'
-            ) from error
         parameters: List[torch.nn.Parameter] = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         if all(id(p) in ignored for p in model.parameters() if p.requires_grad):

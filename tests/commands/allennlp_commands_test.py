@@ -191,8 +191,8 @@ def test_a_model_whose_numbers_look_like_a_zip_archive(tmp_path: Path) -> None:
     [
         ("no.tar.gz", "train.txt", "There is no archive no.tar.gz (looked from "),
         ("run/model.tar.gz", "no.txt", "no.txt does not exist (looked from "),
-        ("train.txt", "train.txt", "train.txt is not a model.tar.gz, or one cut off ("),
-        ("cut.tar.gz", "train.txt", "cut.tar.gz is not a model.tar.gz, or one cut off ("),
+        ("train.txt", "train.txt", "train.txt is not a model.tar.gz, or a damaged one ("),
+        ("cut.tar.gz", "train.txt", "cut.tar.gz is not a model.tar.gz, or a damaged one ("),
         (
             "x.zip",
             "train.txt",

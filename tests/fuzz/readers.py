@@ -44,7 +44,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
-from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -376,9 +376,8 @@ class Seeds:
             with open_lines(str(folder / "text")) as lines:
                 list(lines)
         elif reader == "tensors":
-            with TensorFile(folder / "weights.th") as file:
-                for name in file.tensors:
-                    file.read(name)
+            for tensor in read_tensors(folder / "weights.th").values():
+                tensor.sum()
         else:
             read_pretrained(str(folder / ("model.zip" if reader == "zip" else "model.tar.gz")))
 

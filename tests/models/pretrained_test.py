@@ -403,7 +403,7 @@ class TestFilesFromStrangers:
         state = torch.load(run / "best.th")
         torch.save({**state, "program": Program()}, run / "best.th")
         source = self.archived(run) if archived else run
-        self.fails(source, "(weights|best).th: has something else .*Popen'")
+        self.fails(source, "(weights|best).th: has something else .*Popen")
         with open(run / "best.th", "wb") as file:
             pickle.dump(Program(), file)
         source = self.archived(run) if archived else run

@@ -397,8 +397,6 @@ class TestCopies:
         buffer = io.BytesIO()
         torch.save(module, buffer)
         buffer.seek(0)
-        if torch.__version__ < "1.13":
-            return torch.load(buffer)
         return torch.load(buffer, weights_only=False)
 
     @pytest.mark.parametrize("way", ["deepcopy", "pickle", "torch.save"])

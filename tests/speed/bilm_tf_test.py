@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from speed import bilm_tf
 from speed.models import write_model
@@ -61,5 +60,4 @@ def test_bilm_tf_fails(files: Any, tmp_path: Path, monkeypatch: Any) -> None:
 def test_without_bilm_tf(files: Any) -> None:
     rows = list(bilm_tf.measure(files, 1))
     assert len(rows) == 6 and all(row.value is None for row in rows)
-    if not torch.__version__.startswith("1."):
-        assert all(row.share for row in rows)
+    assert all(row.share for row in rows)

@@ -5,10 +5,6 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import PreparedMatrix, mat
 from speed import floor as module
 from speed.floor import Product
 
-pytestmark = pytest.mark.skipif(
-    torch.__version__.startswith("1."), reason="torch 1 can't say what products are made"
-)
-
 
 def products(run):
     with module._Record() as record:

@@ -7,7 +7,6 @@ from speed import floor, gpu
 from tests.support.pretend_gpu import gpu_for_tests
 
 
-@pytest.mark.skipif(torch.__version__.startswith("1."), reason="torch 1 has no floor")
 def test_a_quick_look(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["speed.gpu", "--sizes", "tiny", "--rounds", "1"])
     monkeypatch.setattr(gpu, "_BATCH_SIZES", (1, 3))

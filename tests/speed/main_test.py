@@ -2,7 +2,6 @@ import json
 import sys
 
 import pytest
-import torch
 
 import speed.__main__ as module
 from speed.report import Row, table
@@ -21,8 +20,7 @@ def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     assert {"allennlp elmo", "start-up"} <= names
     assert all(row["workload"] == "start-up" or row["words_per_second"] > 0 for row in rows)
     with_floor = {row["workload"] for row in rows if row["floor_words_per_second"]}
-    if not torch.__version__.startswith("1."):
-        assert {"random batches", "one sentence at a time, int8", "training step"} <= with_floor
+    assert {"random batches", "one sentence at a time, int8", "training step"} <= with_floor
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 2
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from allennlp.common import Params
-from allennlp.common.util import int_to_device
+from allennlp.common import util as common_util
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import archival
@@ -96,8 +96,8 @@ def autocast(folder: Path) -> None:
 
 
 def device_of_index(folder: Path) -> None:
-    assert int_to_device(0) == torch.device("cuda", 0)
-    assert int_to_device(-1) == torch.device("cpu")
+    assert common_util.int_to_device(0) == torch.device("cuda", 0)
+    assert common_util.int_to_device(-1) == torch.device("cpu")
 
 
 def worker_lock(folder: Path) -> None:

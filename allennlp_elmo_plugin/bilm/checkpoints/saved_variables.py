@@ -45,7 +45,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_weight_file,
     has_checkpoint,
 )
-from allennlp_elmo_plugin.files.tensor_file import TensorFile
+from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.progress import step_bar
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -279,15 +279,15 @@ class Hdf5Variables(SavedVariables):
 
 class TensorVariables(SavedVariables):
     """
-    The parameters in a file of `torch.save`, under their names in the state dict of a
+    The parameters in the file `path` of `torch.save`, under their names in the state dict of a
     `bidirectional_lm`.
     """
 
     _parts = ("",)
 
-    def __init__(self, file: TensorFile) -> None:
-        super().__init__(file.source, {name: tensor.shape for name, tensor in file.tensors.items()})
-        self._file = file
+    def __init__(self, path: PathLike, source: str) -> None:
+        self._tensors = read_tensors(path, source)
+        super().__init__(source, {name: tuple(each.shape) for name, each in self._tensors.items()})
 
     @property
     def published_shapes(self) -> Shapes:
@@ -304,7 +304,11 @@ class TensorVariables(SavedVariables):
         """
         Check that the file has as many numbers as `table`, before there is memory for a model.
         """
-        n_numbers = self._file.n_numbers
+        storages = {
+            each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() // each.itemsize
+            for each in self._tensors.values()
+        }
+        n_numbers = sum(storages.values())
         if any(total > n_numbers for total in accumulate(math.prod(d.shape) for d in table)):
             raise ValueError(
                 f"{self.source}: has {n_numbers:,} numbers, fewer than the options ask for; are "
@@ -314,7 +318,7 @@ class TensorVariables(SavedVariables):
     def blocks(
         self, name: str, out: Optional[numpy.ndarray] = None
     ) -> Iterator[Tuple[int, numpy.ndarray]]:
-        values = self._file.read(name).float().numpy()
+        values = self._tensors[name].float().numpy()
         if out is not None:
             numpy.copyto(out, values)
         yield 0, values

@@ -2,16 +2,17 @@
 Matrix products on the CPU by oneDNN, where torch has it. With AVX-512 they are at least as fast as
 the BLAS behind `torch.mm`; for few rows, or on processors that are not Intel's, two to five times.
 
-The operator is the one that torch's compiler calls (since torch 1.13). It is not part of torch's
-public interface, so it is used only if it exists and returns the right numbers.
+The operator is the one that torch's compiler calls. It is not part of torch's public
+interface, so it is used only if it exists and returns the right numbers.
 """
 
 import functools
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Iterator, Optional, Tuple
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
@@ -20,8 +21,6 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 # oneDNN takes longer to start than products with fewer multiplications take.
 _FEW_MULTIPLICATIONS = 2**19
-# Products of bfloat16 with more go to oneDNN in torch 1, too, with AVX-512.
-_MULTIPLICATIONS_OF_TORCH_1 = 16**3
 # So many rows go to oneDNN in any case. In experiments, the result of a row among so many did not
 # depend on the other rows, to the bit, in float32 and bfloat16.
 MANY_ROWS = 8
@@ -44,17 +43,12 @@ def padded_rows(rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(rows, (0, 0, 0, even_rows(rows.size(0)) - rows.size(0)))
 
 
-# torch 2, which imports that module itself
-_dispatch = getattr(torch.utils, "_python_dispatch", None)
-_without_dispatch_modes = getattr(_dispatch, "_disable_current_modes", nullcontext)
-
-
 @contextmanager
 def _outside_modes() -> Iterator[None]:
     """
     Compute a kept answer, which must not depend on the modes of torch in the first call.
     """
-    with _without_dispatch_modes(), without_autocast(), lasting_tensors():
+    with _disable_current_modes(), without_autocast(), lasting_tensors():
         yield
 
 
@@ -130,22 +124,16 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return matrix_product(grad.t(), rows)
 
 
-@functools.cache
-def _prefers_float32(n_rows: int = MANY_ROWS) -> bool:
+def _prefers_float32(tensor: torch.Tensor) -> bool:
     """
-    Return whether products of bfloat16 by torch itself, on the CPU, are computed in float32.
-
-    Without oneDNN's kernels, which need AVX-512, torch takes 15 to 150 times as long in bfloat16.
-    torch 1 then also rounds each partial sum, for few rows with AVX-512, too: a sum of ones ends at
-    256, and products are 2% off for 300 summands.
+    Return whether torch's own products with this tensor are computed in float32: of bfloat16 on a
+    CPU without oneDNN's kernels, which need AVX-512, torch takes 15 to 150 times as long.
     """
-    if has_onednn(torch.bfloat16):
-        return False
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return True
-    with _outside_modes():
-        ones = torch.ones(n_rows, 512, dtype=torch.bfloat16, device="cpu")
-        return bool((ones @ ones.t()).max() < 512)
+    return (
+        tensor.dtype == torch.bfloat16
+        and tensor.device.type == "cpu"
+        and not has_onednn(torch.bfloat16)
+    )
 
 
 def _torch_product(
@@ -154,10 +142,7 @@ def _torch_product(
     bias: Optional[torch.Tensor],
     add: Optional[torch.Tensor],
 ) -> torch.Tensor:
-    n_rows = MANY_ROWS if left.size(0) * right.numel() > _MULTIPLICATIONS_OF_TORCH_1 else 2
-    if left.dtype == torch.bfloat16 and (
-        right.dtype == torch.float32 or left.device.type == "cpu" and _prefers_float32(n_rows)
-    ):
+    if left.dtype != right.dtype or _prefers_float32(left):  # bfloat16, by a matrix in float32
         bias, add = (None if each is None else each.float() for each in (bias, add))
         return _torch_product(left.float(), right.float(), bias, add).to(left.dtype)
     if add is not None:
@@ -196,8 +181,7 @@ class PreparedMatrix:
             if matrix.numel() * MANY_ROWS < _FEW_MULTIPLICATIONS:
                 self._matrix = matrix
         else:
-            in_float32 = on_cpu and self.dtype == torch.bfloat16 and _prefers_float32()
-            self._matrix = matrix.float() if in_float32 else matrix
+            self._matrix = matrix.float() if _prefers_float32(matrix) else matrix
 
     def product(
         self,

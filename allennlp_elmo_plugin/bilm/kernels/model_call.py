@@ -17,18 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
 
 
-def _compiler_state(*names: str) -> Callable[[], bool]:
-    """
-    Return the first of these functions of `torch.compiler` that this version of torch has.
-    """
-    compiler = getattr(torch, "compiler", None)
-    found = (getattr(compiler, name) for name in names if hasattr(compiler, name))
-    return next(found, lambda: False)
-
-
-# `is_compiling` is true for `torch.export` too.
-_is_compiling = _compiler_state("is_dynamo_compiling", "is_compiling")
-_is_exporting = _compiler_state("is_exporting")
+# torch 2.6 doesn't tell; `is_compiling` is true for both.
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
@@ -69,7 +59,7 @@ def model_call(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return torch._dynamo.disable(call)(*args, **kwargs)
         if torch.jit.is_tracing() or _is_exporting():
             raise RuntimeError(
@@ -129,21 +119,9 @@ def is_observed() -> bool:
     return (
         any(_autocast_devices())
         or torch.autograd._profiler_enabled()
-        or any(mode() for mode in _MODES)
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._len_torch_dispatch_stack() > 0
     )
-
-
-_MODES = [
-    getattr(torch._C, name)
-    for name in (
-        "_len_torch_function_stack",
-        "_len_torch_dispatch_stack",
-        # torch 1
-        "_get_torch_function_mode",
-        "_get_torch_dispatch_mode",
-    )
-    if hasattr(torch._C, name)
-]
 
 
 @contextmanager
@@ -177,12 +155,9 @@ def needs_grad(*tensors: torch.Tensor) -> bool:
 def may_overwrite_saved() -> bool:
     """
     Return whether the backward pass that is running frees what the forward pass saved, so that its
-    memory may be used for gradients. Versions of torch that don't tell keep it.
+    memory may be used for gradients.
     """
-    if _overwrites_saved.get():
-        return True
-    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return keeps_graph is not None and not keeps_graph()
+    return _overwrites_saved.get() or not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
@@ -214,10 +189,4 @@ _IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def _autocast_devices() -> Iterator[str]:
-    try:
-        yield from filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu"))
-    except TypeError:  # torch before 2.4
-        if torch.is_autocast_enabled():
-            yield "cuda"
-        if torch.is_autocast_cpu_enabled():
-            yield "cpu"
+    return filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu"))

@@ -22,8 +22,7 @@ def apply_side_by_side(
     Return `function.apply(*arguments)` of each call.
 
     The calls are one node of torch's graph. A backward pass through one output frees what all of
-    them saved, unless it is given `retain_graph`, and hooks on the other calls' arguments get None
-    (since torch 2).
+    them saved, unless it is given `retain_graph`, and hooks on the other calls' arguments get None.
 
     # Parameters
 

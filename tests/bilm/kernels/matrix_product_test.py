@@ -63,7 +63,6 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
 def test_bfloat16_without_kernels_of_its_own(monkeypatch):
     """As without AVX-512."""
     monkeypatch.setattr(module, "has_onednn", lambda _: False)
-    monkeypatch.setattr(module, "_prefers_float32", lambda *_: True)
     rows, matrix, bias, add = tensors(20, 300, 200, dtype=torch.bfloat16)
     expected = (add.double() + rows.double() @ matrix.double() + bias.double()).bfloat16()
     prepared = PreparedMatrix(matrix)
@@ -84,13 +83,8 @@ def test_ones_are_added_up(n_rows):
 
 
 def test_float32_without_onednn_for_bfloat16(monkeypatch):
-    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        pytest.skip("torch 1 has no operator to ask")
     monkeypatch.setattr(module, "has_onednn", lambda dtype: dtype == torch.float32)
-    uncached = module._prefers_float32.__wrapped__
-    monkeypatch.setattr(module, "_prefers_float32", uncached)
     ones = torch.ones(20, 1000, dtype=torch.bfloat16)
-    assert uncached()
     prepared = PreparedMatrix(ones.t())
     assert prepared._matrix.dtype == torch.float32
     assert prepared.product(ones).dtype == torch.bfloat16
@@ -98,14 +92,12 @@ def test_float32_without_onednn_for_bfloat16(monkeypatch):
 
 def test_answers_are_those_outside_modes():
     fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")
-    if not hasattr(torch.utils._python_dispatch, "_disable_current_modes"):
-        pytest.skip("torch 1 can't leave a mode")
-    questions = (has_onednn, module._prefers_float32, module._int8_saturates)
+    questions = (has_onednn, module._int8_saturates)
 
     def answers():
         for each in questions:
             each.cache_clear()
-        return has_onednn(torch.float32), module._prefers_float32(), module._int8_saturates()
+        return has_onednn(torch.float32), has_onednn(torch.bfloat16), module._int8_saturates()
 
     expected = answers()
     with fake_tensor.FakeTensorMode():

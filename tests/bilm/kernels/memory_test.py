@@ -5,7 +5,6 @@ import sys
 from typing import Any
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
 
@@ -48,10 +47,6 @@ def test_of_training() -> None:
     assert count(64, first="keep_memory_of_training()") < 2
 
 
-@pytest.mark.skipif(
-    torch.__version__.startswith("1."),
-    reason="a thread that torch 1 starts has memory of its own, which new threads take over",
-)
 def test_of_threads_side_by_side() -> None:
     if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
         pytest.skip("this glibc keeps 32 MiB at most")

@@ -101,8 +101,7 @@ def test_saved_tensors_are_freed_as_without_threads(n_threads, tensors):
     kept = [each.grad.clone() for each in tensors if each.requires_grad]
     assert overwritten == [False] * 2
     loss.backward()
-    # torch 1 doesn't tell.
-    assert overwritten[2:] == [not torch.__version__.startswith("1.")] * 2
+    assert overwritten[2:] == [True] * 2
     for grad, each in zip(kept, (tensors[i] for i in (0, 1, 3))):
         assert torch.equal(2 * grad, each.grad)
     with pytest.raises(RuntimeError, match="a second time"):

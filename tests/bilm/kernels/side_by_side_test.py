@@ -9,6 +9,8 @@ import weakref
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from allennlp_elmo_plugin.bilm.kernels import side_by_side
 from allennlp_elmo_plugin.bilm.kernels.model_call import checksums_of_call, model_call
@@ -117,24 +119,16 @@ def test_it_follows_the_number_of_threads_and_the_device(two_threads):
     assert not may_run_side_by_side(torch.device("cuda"))
 
 
-def modes_that_see_operators():
-    modes = [lambda: torch.autocast("cpu"), torch.profiler.profile]
-    if torch.__version__.startswith("1."):
-        from torch.overrides import TorchFunctionMode, push_torch_function_mode
-        from torch.utils._python_dispatch import TorchDispatchMode, push_torch_dispatch_mode
-
-        return [
-            *modes,
-            lambda: push_torch_function_mode(TorchFunctionMode),
-            lambda: push_torch_dispatch_mode(TorchDispatchMode),
-        ]
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    return [*modes, lambda: torch.device("cpu"), TorchFunctionMode, TorchDispatchMode]
-
-
-@pytest.mark.parametrize("mode", modes_that_see_operators())
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: torch.autocast("cpu"),
+        torch.profiler.profile,
+        lambda: torch.device("cpu"),
+        TorchFunctionMode,
+        TorchDispatchMode,
+    ],
+)
 def test_not_under_modes_that_see_operators(two_threads, mode):
     with mode():
         assert not may_run_side_by_side(CPU)
