@@ -37,12 +37,12 @@ from allennlp_elmo_plugin.plots.contextual_map import (
 from allennlp_elmo_plugin.plots.page import check_output
 from allennlp_elmo_plugin.plots.surprise import (
     MAX_SENTENCES,
-    counted,
     first_sentences,
     measure_surprise,
     write_surprise,
 )
 from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
+from allennlp_elmo_plugin.progress import counted
 
 _TEXT = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
