@@ -20,7 +20,11 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command, check_in_one_line
-from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.model_arguments import (
+    add_model_arguments,
+    check_device,
+    named_model,
+)
 from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -147,7 +151,7 @@ def map_from_args(args: argparse.Namespace) -> None:
     check_output(args.output)
     check_device(args.cuda_device)
     files = find_files(args.files)
-    embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
+    embedder = ElmoEmbedder(*named_model(args), args.cuda_device)
     labels: Dict[int, str] = {}
     with reading(files) as lines:
         found = make_map(
