@@ -89,7 +89,15 @@ class ElmoPlot(Command):
         subparser.add_argument(
             "--method", choices=list(METHODS), default="pca", help="how to place; default: pca"
         )
-        subparser.add_argument(
+        colours = subparser.add_mutually_exclusive_group()
+        colours.add_argument(
+            "--groups",
+            type=int,
+            metavar="N",
+            help="how many groups (senses) to find; default: the fewest for which no other number "
+            "has a clearly higher silhouette",
+        )
+        colours.add_argument(
             "--labels",
             action="store_true",
             help="each line of the text is LABEL, a tab and the sentence: colour by these labels "
@@ -161,6 +169,7 @@ def map_from_args(args: argparse.Namespace) -> None:
             args.method,
             args.max_occurrences,
             labels.__getitem__ if args.labels else None,
+            args.groups,
         )
     write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
     how_many = f"{len(found.places):,} occurrences"
