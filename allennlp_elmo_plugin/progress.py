@@ -30,6 +30,11 @@ _is_quiet: ContextVar[bool] = ContextVar("is_quiet", default=False)
 _shows_steps: ContextVar[bool] = ContextVar("shows_steps", default=False)
 
 
+def counted(number: int, name: str) -> str:
+    """Return a number of things, such as "1 sentence" or "2,000 words"."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 class Title:
     """What the bars of AllenNLP show beside the metrics."""
 

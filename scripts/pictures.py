@@ -142,7 +142,7 @@ def take_pictures(demo: Path, output: Path) -> None:
         pages = Path(folder)
         files = [demo / "corpus" / f"{name}.txt" for name in ("train", "validation", "heldout")]
         text = [sentence for file in files for sentence in read_sentences(file)]
-        found = make_map(ElmoEmbedder("tiny"), WORD, text)
+        found = make_map(ElmoEmbedder("tiny"), WORD, text, n_groups=4)
         write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
         heldout = [each for each in read_sentences(demo / "corpus" / "heldout.txt") if each]
         # The numbers are those of any text; the first sentences fit into the picture.

@@ -33,6 +33,7 @@ from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.files.whole_file import Staging, is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import local_files
+from allennlp_elmo_plugin.progress import counted
 
 _DESCRIPTION = """\
 Compute the layers of a pretrained bidirectional language model for every sentence of a text file
@@ -234,8 +235,8 @@ def elmo_command(args: argparse.Namespace) -> None:
 def _print_summary(args: argparse.Namespace, summary: Dict[str, Any], details: str) -> None:
     megabytes = os.path.getsize(args.output_file) / 1e6
     print(
-        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words{details}, "
-        f"{megabytes:,.1f} MB. Written to {args.output_file}"
+        f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
+        f"{details}, {megabytes:,.1f} MB. Written to {args.output_file}"
     )
 
 

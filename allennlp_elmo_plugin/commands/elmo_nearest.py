@@ -5,19 +5,27 @@ are most alike.
 ```
 allennlp elmo-nearest bank text.txt
 allennlp elmo-nearest bank text.txt --query "She rowed to the other bank ."
+allennlp elmo-nearest bank text.txt --layers layers.hdf5
 ```
 """
 
 import argparse
+from functools import partial
 
 from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.model_arguments import (
+    add_model_arguments,
+    check_device,
+    named_model,
+)
 from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest
+from allennlp_elmo_plugin.embedding.occurrences import read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
 
 _DESCRIPTION = """\
@@ -70,17 +78,28 @@ class ElmoNearest(Command):
             help="how many occurrences to compare, drawn at random if there are more; default: "
             f"{MAX_OCCURRENCES:,}",
         )
+        subparser.add_argument(
+            "--layers",
+            metavar="HDF5",
+            help="what `allennlp elmo` has written of this text: take the vectors from there, "
+            "without a model",
+        )
         add_model_arguments(subparser)
         return self.finish(subparser, nearest_from_args)
 
 
 def nearest_from_args(args: argparse.Namespace) -> None:
     """Find the neighbours with the command's arguments, and print them."""
+    if args.layers and (args.queries or args.options_file or args.weight_file):
+        raise ConfigurationError("--layers has the vectors of the text alone: omit query and model")
     check_device(args.cuda_device)
     queries = args.queries and [split_words(query.encode()) for query in args.queries]
     files = find_files(args.files)
-    embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
+    if args.layers:
+        find = partial(nearest, partial(read_vectors, args.layers))
+    else:
+        find = ElmoEmbedder(*named_model(args), args.cuda_device).nearest
     with reading(files) as lines:
         sentences = (line.words for _, line in lines)
-        found = embedder.nearest(args.word, sentences, queries, args.number, args.max_occurrences)
+        found = find(args.word, sentences, queries, args.number, args.max_occurrences)
     print("\n\n".join(map(str, found)))

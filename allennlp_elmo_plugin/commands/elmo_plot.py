@@ -20,7 +20,11 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command, check_in_one_line
-from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
+from allennlp_elmo_plugin.commands.model_arguments import (
+    add_model_arguments,
+    check_device,
+    named_model,
+)
 from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -37,12 +41,12 @@ from allennlp_elmo_plugin.plots.contextual_map import (
 from allennlp_elmo_plugin.plots.page import check_output
 from allennlp_elmo_plugin.plots.surprise import (
     MAX_SENTENCES,
-    counted,
     first_sentences,
     measure_surprise,
     write_surprise,
 )
 from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
+from allennlp_elmo_plugin.progress import counted
 
 _TEXT = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
@@ -85,7 +89,15 @@ class ElmoPlot(Command):
         subparser.add_argument(
             "--method", choices=list(METHODS), default="pca", help="how to place; default: pca"
         )
-        subparser.add_argument(
+        colours = subparser.add_mutually_exclusive_group()
+        colours.add_argument(
+            "--groups",
+            type=int,
+            metavar="N",
+            help="how many groups (senses) to find; default: the fewest for which no other number "
+            "has a clearly higher silhouette",
+        )
+        colours.add_argument(
             "--labels",
             action="store_true",
             help="each line of the text is LABEL, a tab and the sentence: colour by these labels "
@@ -147,7 +159,7 @@ def map_from_args(args: argparse.Namespace) -> None:
     check_output(args.output)
     check_device(args.cuda_device)
     files = find_files(args.files)
-    embedder = ElmoEmbedder(args.options_file, args.weight_file, args.cuda_device)
+    embedder = ElmoEmbedder(*named_model(args), args.cuda_device)
     labels: Dict[int, str] = {}
     with reading(files) as lines:
         found = make_map(
@@ -157,6 +169,7 @@ def map_from_args(args: argparse.Namespace) -> None:
             args.method,
             args.max_occurrences,
             labels.__getitem__ if args.labels else None,
+            args.groups,
         )
     write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
     how_many = f"{len(found.places):,} occurrences"

@@ -43,7 +43,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
 from allennlp_elmo_plugin.data.word_counts import count_in_files
 from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.progress import progress_bar, step_bar
+from allennlp_elmo_plugin.progress import counted, progress_bar, step_bar
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def make_vocabulary(
             update(1)
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
-        f"{n_sentences:,} sentences, {n_tokens:,} words, {n_words:,} different ones; "
+        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different ones; "
         f"{len(vocabulary):,} are in the vocabulary and leave "
         f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {output}"
     )

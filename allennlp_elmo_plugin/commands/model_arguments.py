@@ -1,6 +1,7 @@
 """Which language model a command uses, and on which device: arguments of several commands."""
 
 import argparse
+from typing import Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError, check_for_gpu
@@ -27,6 +28,13 @@ def add_model_arguments(subparser: argparse.ArgumentParser) -> None:
     subparser.add_argument(
         "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
     )
+
+
+def named_model(args: argparse.Namespace) -> Tuple[Optional[str], Optional[str]]:
+    """Return the options and the weights that were named; without either, `tiny`."""
+    if args.options_file is None and args.weight_file is None:
+        return "tiny", None
+    return args.options_file, args.weight_file
 
 
 def check_device(cuda_device: int) -> None:

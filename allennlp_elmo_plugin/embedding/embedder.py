@@ -3,6 +3,7 @@ Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`.
 """
 
 import logging
+from functools import partial
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
@@ -15,6 +16,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
+from allennlp_elmo_plugin.embedding.occurrences import embed_places
 from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
@@ -216,7 +218,14 @@ class ElmoEmbedder:
             or this embedder's `initial_state` is `"carried"`, with which the vectors of a sentence
             depend on those embedded before it.
         """
-        return nearest(self, word, sentences, queries, n_nearest, max_occurrences)
+        if self.initial_state == "carried":
+            raise ConfigurationError(
+                'initial_state is "carried", with which the vectors of a sentence depend on those '
+                'that were embedded before: they can only be compared with "settled", the default '
+                'of ElmoEmbedder, or "zero"'
+            )
+        vectors_of = partial(embed_places, self, output_format="top")
+        return nearest(vectors_of, word, sentences, queries, n_nearest, max_occurrences)
 
     def embed_file(
         self,

@@ -2,17 +2,15 @@
 A word in its contexts: which of its occurrences in a text have vectors like that of a given one.
 """
 
-from typing import Any, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder
 from allennlp_elmo_plugin.embedding.occurrences import (
     Place,
     check_word,
     comparable,
-    embed_places,
     sample_occurrences,
 )
 from allennlp_elmo_plugin.modules.elmo import check_sentences
@@ -83,26 +81,20 @@ class Neighbours(NamedTuple):
 
 
 def nearest(
-    embedder: Embedder,
+    vectors_of: Callable[[Sequence[Place]], Array],
     word: str,
     sentences: Iterable[List[str]],
     queries: Optional[Iterable[List[str]]] = None,
     n_nearest: int = 5,
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
-    """Do what `ElmoEmbedder.nearest` describes."""
+    """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
     check_word(word)
     asked_sentences = check_sentences([] if queries is None else queries)
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
         least = _N_GROUPS if name == "max_occurrences" and not asked_sentences else 1
         if number < least:
             raise ConfigurationError(f"{name} is {number}; it must be at least {least}")
-    if embedder.elmo_bilm.initial_state == "carried":
-        raise ConfigurationError(
-            'initial_state is "carried", with which the vectors of a sentence depend on those that '
-            'were embedded before: they can only be compared with "settled", the default of '
-            'ElmoEmbedder, or "zero"'
-        )
     asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
     found, _ = sample_occurrences(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
@@ -111,7 +103,7 @@ def nearest(
             "so there is nothing to compare it with; give more text, or a query"
         )
     places = [*asked, *found]
-    vectors = comparable(embed_places(embedder, places, "top"))  # (places, dim)
+    vectors = comparable(vectors_of(places))  # (places, dim)
     n_asked = len(asked)
     chosen = list(range(n_asked)) or _of_each_group(vectors)
     results = []
@@ -123,8 +115,8 @@ def nearest(
         near = [i for i in order.tolist() if places[i].key != query.key][:n_nearest]
         results.append(
             Neighbours(
-                Occurrence(1.0, *query),
-                [Occurrence(float(similarities[i]), *places[i]) for i in near],
+                Occurrence(1.0, *query[:3]),
+                [Occurrence(float(similarities[i]), *places[i][:3]) for i in near],
             )
         )
     return results

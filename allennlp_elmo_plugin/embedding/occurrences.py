@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+import h5py
 import numpy
 from allennlp.common.checks import ConfigurationError
 
@@ -39,11 +40,14 @@ class Place(NamedTuple):
         The place of the word in `sentence`, from 0.
     number : `int`, optional (default = `None`)
         The place of the sentence in the text, from 0; `None` for one that isn't from the text.
+    start : `int`, optional (default = `0`)
+        How many words of a long sentence are left out before `sentence`.
     """
 
     sentence: List[str]
     position: int
     number: Optional[int] = None
+    start: int = 0
 
     @classmethod
     def of(cls, sentence: List[str], position: int, number: Optional[int] = None) -> "Place":
@@ -51,7 +55,7 @@ class Place(NamedTuple):
         if len(sentence) > _MAX_SENTENCE:
             start = max(0, position - _MAX_SENTENCE // 2)
             sentence = sentence[start : position + 1 + _MAX_SENTENCE // 2]
-        return cls(sentence, position - start, number)
+        return cls(sentence, position - start, number, start)
 
     @property
     def key(self) -> Tuple[int, Tuple[str, ...]]:
@@ -132,6 +136,27 @@ def embed_places(embedder: Embedder, places: Sequence[Place], output_format: str
                     vectors[row] = array[..., places[row].position, :].copy()
             update(len(batch))
     return numpy.stack(vectors, axis=-2)
+
+
+def read_vectors(layers_file: str, places: Sequence[Place]) -> Array:
+    """
+    Return the vectors of each place, shape `(places, dim)`: those of the top layer in the file that
+    `allennlp elmo` has written of the text, or of the only one.
+    """
+    vectors = []
+    with h5py.File(layers_file, "r") as file:
+        for place in places:
+            layers = file.get(str(place.number))  # ([layers,] words, dim)
+            n_words = 0 if layers is None else layers.shape[-2]
+            if n_words != len(place.sentence) and n_words <= _MAX_SENTENCE:
+                raise ConfigurationError(
+                    f"{layers_file}: key {place.number} doesn't have the {len(place.sentence)} "
+                    f"words of line {(place.number or 0) + 1} of the text; give the text that was "
+                    "embedded, and layers whose keys are the numbers of its lines"
+                )
+            index = place.start + place.position
+            vectors.append(layers[index] if layers.ndim == 2 else layers[-1, index])
+    return numpy.stack(vectors).astype("float32")
 
 
 def comparable(vectors: Array) -> Array:

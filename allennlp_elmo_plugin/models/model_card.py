@@ -45,7 +45,7 @@ class Training(NamedTuple):
         The sections of config.json that describe the training, with the names of files without the
         folders, which concern only the author.
     metrics : `Dict[str, float]`
-        The numbers in metrics.json.
+        The numbers in metrics.json, or in the last metrics_epoch_N.json of a run that has not ended.
     """
 
     config: Dict[str, Any]
@@ -62,9 +62,13 @@ class Training(NamedTuple):
             return cls({}, {})
         config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
         metrics: Dict[str, Any] = {}
-        if (folder / METRICS_FILE).exists():
+        path = folder / METRICS_FILE
+        if not path.exists():
+            epochs = folder.glob("metrics_epoch_*.json")
+            path = max(epochs, key=lambda each: (len(each.name), each.name), default=path)
+        if path.exists():
             try:
-                metrics = read_json_object(folder / METRICS_FILE, f"{source}/{METRICS_FILE}")
+                metrics = read_json_object(path, f"{source}/{path.name}")
             except ValueError as error:
                 logger.warning("The model card is written without the metrics: %s", error)
         numbers = {

@@ -29,6 +29,7 @@ _MOST_GROUPS = 8
 _N_FOR_TSNE = 10
 _PERPLEXITY = 30  # of t-SNE: about how many neighbours count
 _MOST_FOR_SILHOUETTE = 1000
+_CLEARLY_HIGHER = 0.05  # of silhouettes; less is no reason for more groups
 
 _DIGITS_OF_VECTORS = 5
 """Vectors of length 1 that are the same in these digits differ by rounding."""
@@ -89,6 +90,7 @@ def make_map(
     method: str = "pca",
     max_occurrences: int = MAX_OCCURRENCES,
     label_of: Optional[Callable[[int], str]] = None,
+    n_groups: Optional[int] = None,
 ) -> ContextualMap:
     """
     Place the occurrences of a word in a text.
@@ -108,11 +110,14 @@ def make_map(
     label_of : `Callable[[int], str]`, optional (default = `None`)
         Called with the number of a sentence that has the word, from 0, when all were read: the
         group it belongs to. By default the groups are found by k-means in the top layer.
+    n_groups : `int`, optional (default = `None`)
+        How many groups to find. By default, the silhouette decides.
 
     # Raises
 
     `ConfigurationError`
-        The word isn't in the text, occurs once, or there are too few occurrences for t-SNE.
+        The word isn't in the text, occurs once, or there are too few occurrences for t-SNE or for
+        so many groups.
     """
     check_word(word)
     least = _N_FOR_TSNE if method == "tsne" else 2
@@ -125,6 +130,11 @@ def make_map(
             f"the word {word!r} occurs {times} in the text (the same sentence again doesn't "
             f"count), but {METHODS[method]} needs at least {least} occurrences; give more text"
         )
+    if n_groups is not None and not 1 <= n_groups <= len(places):
+        raise ConfigurationError(
+            f"the number of groups is {n_groups}; {word!r} has {len(places)} occurrences, which "
+            f"can be in 1 to {len(places)} groups"
+        )
     vectors = embed_places(embedder, places, "all")  # (layers, places, dim)
     layers = _place(vectors, method)
     silhouette = None
@@ -133,7 +143,7 @@ def make_map(
         names = [name for name, _ in Counter(labels).most_common()]
         groups = [names.index(label) for label in labels]
     else:
-        groups, silhouette = _group(comparable(vectors[-1]))
+        groups, silhouette = _group(comparable(vectors[-1]), n_groups)
         names = _describe(word, places, groups)
     return ContextualMap(
         word, places, n_found, method, layers, groups, names, silhouette, label_of is not None
@@ -184,32 +194,37 @@ def _project(vectors: Array, method: str) -> Tuple[Array, Optional[float]]:
     return points / math.sqrt((points**2).sum() / len(points)), share
 
 
-def _group(vectors: Array) -> Tuple[List[int], Optional[float]]:
+def _group(
+    vectors: Array, n_groups: Optional[int] = None
+) -> Tuple[List[int], Optional[float]]:
     """
-    Divide vectors into groups (k-means). Of two to eight groups, at most the root of half the
-    number of vectors, take the number with the highest silhouette. Return the group of each, the
-    largest first, and the silhouette.
+    Divide vectors into groups (k-means). By default, there are two to eight groups, at most the
+    root of half the number of vectors: the fewest for which no other number has a clearly higher
+    silhouette. Return the group of each, the largest first, and the silhouette.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    best: Tuple[Optional[float], Array] = (None, numpy.zeros(len(vectors), dtype=int))
+    found: List[Tuple[Optional[float], Array]] = []
     # Of vectors that are the same, such as those of repeated contexts, KMeans makes one group.
     n_different = len(numpy.unique(vectors.round(_DIGITS_OF_VECTORS), axis=0))
     most = min(
         _MOST_GROUPS, len(vectors) - 1, n_different, max(2, int(math.sqrt(len(vectors) / 2)))
     )
     sample = numpy.random.RandomState(0).permutation(len(vectors))[:_MOST_FOR_SILHOUETTE]
-    with step_bar("grouping", max(0, most - 1), "numbers of groups") as update:
-        for n_groups in range(2, most + 1):
-            labels = KMeans(n_groups, n_init=10, random_state=0).fit(vectors).labels_
+    numbers = range(2, most + 1) if n_groups is None else [n_groups]
+    with step_bar("grouping", len(numbers), "numbers of groups") as update:
+        for number in numbers:
+            labels = KMeans(number, n_init=10, random_state=0).fit(vectors).labels_
             update(1)
             if len(set(labels[sample])) < 2:  # of an outlier that isn't in the sample
                 continue
-            score = float(silhouette_score(vectors[sample], labels[sample]))
-            if best[0] is None or score > best[0]:
-                best = score, labels
-    silhouette, labels = best
+            found.append((float(silhouette_score(vectors[sample], labels[sample])), labels))
+    highest = max((score for score, _ in found), default=0.0)
+    one_group = None, numpy.zeros(len(vectors), dtype=int)
+    silhouette, labels = next(
+        (each for each in found if each[0] > highest - _CLEARLY_HIGHER), one_group
+    )
     order = numpy.argsort(-numpy.bincount(labels), kind="stable")
     ranks = {int(group): rank for rank, group in enumerate(order)}
     return [ranks[int(label)] for label in labels], silhouette
@@ -265,13 +280,16 @@ def write_map(found: ContextualMap, output: str, text: str, model: str) -> None:
     from plotly.offline import get_plotlyjs
 
     n_places = len(found.places)
+    points = numpy.concatenate([points for _, points, _ in found.layers])
+    low, high = points.min(0), points.max(0)
+    margin = numpy.where(high > low, 0.08 * (high - low), 1)
     how_many = f"{n_places:,} occurrences"
     if found.n_found > n_places:
         how_many = f"{n_places:,} of {found.n_found:,} occurrences, drawn at random,"
     if found.has_labels:
         colours = "Coloured by the labels of the text."
     elif found.silhouette is None:
-        colours = "Too few occurrences to divide into groups."
+        colours = "All occurrences are one group."
     else:
         colours = (
             f"Coloured by group in the top layer ({len(found.names)} by k-means, silhouette "
@@ -292,7 +310,7 @@ def write_map(found: ContextualMap, output: str, text: str, model: str) -> None:
             }
             for name, points, share in found.layers
         ],
-        "extent": 1.08 * max(float(abs(points).max()) for _, points, _ in found.layers) or 1.0,
+        "ranges": numpy.stack([low - margin, high + margin], axis=1).tolist(),
         "size": 11 if n_places < 100 else 8 if n_places < 500 else 6,
         "group": found.groups,
         "groups": [

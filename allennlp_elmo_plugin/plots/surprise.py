@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.models.sentence_probabilities import (
     sentence_log_probabilities,
 )
 from allennlp_elmo_plugin.plots.page import write_page
-from allennlp_elmo_plugin.progress import step_bar
+from allennlp_elmo_plugin.progress import counted, step_bar
 
 MAX_SENTENCES = 1000
 """Of a longer text, so many sentences from its start are shown."""
@@ -137,11 +137,6 @@ def write_surprise(found: Surprise, output: str, text: str, model: str, is_cut: 
         ],
     }
     write_page(output, "surprise.html", title, data, None)
-
-
-def counted(number: int, name: str) -> str:
-    """Return a number of things."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def first_sentences(sentences: Iterable[List[str]]) -> List[List[str]]:

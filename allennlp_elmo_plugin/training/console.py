@@ -20,7 +20,8 @@ _prepare_global_logging = allennlp_logging.prepare_global_logging
 _NOISY = tuple(f"allennlp.{name}." for name in ("commands", "common", "data", "models", "nn"))
 _NO_PATIENCE = "You provided a validation dataset but patience was set to None"  # as bilm-tf trains
 _TRAINER = "allennlp.training.gradient_descent_trainer"
-_MEMORY_OF_WORKER = "Worker "
+# The memory, and the epoch counted from 0, whereas the progress bar counts from 1.
+_OF_TRAINER = ("Worker ", "Epoch ")
 
 
 def is_language_model(config: Mapping[str, Any]) -> bool:
@@ -43,8 +44,8 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     message = str(record.msg)
     if record.levelno >= logging.WARNING:
         return record.levelno > logging.WARNING or not message.startswith(_NO_PATIENCE)
-    is_memory = record.name == _TRAINER and message.startswith(_MEMORY_OF_WORKER)
-    return not record.name.startswith(_NOISY) and not is_memory
+    is_of_trainer = record.name == _TRAINER and message.startswith(_OF_TRAINER)
+    return not record.name.startswith(_NOISY) and not is_of_trainer
 
 
 def _is_wanted() -> bool:

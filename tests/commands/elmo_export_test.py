@@ -272,6 +272,15 @@ def test_metrics_that_are_no_numbers(run, tmp_path, caplog):
     assert 'metrics.json: "best_validation_perplexity" is not a finite number' in caplog.text
 
 
+def test_the_card_of_an_interrupted_run(run, tmp_path):
+    """It has the metrics of the last epoch."""
+    for epoch in (0, 9, 10):
+        metrics = {"best_validation_perplexity": 100 + epoch}
+        (run[0] / f"metrics_epoch_{epoch}.json").write_text(json.dumps(metrics))
+    export(str(run[0]), tmp_path / "elmo")
+    assert "| validation | 110.0 |" in (tmp_path / "elmo" / "README.md").read_text()
+
+
 def test_a_model_without_softmax_keeps_its_vocabulary(tmp_path, caplog):
     folder = tmp_path / "elmo"
     folder.mkdir()

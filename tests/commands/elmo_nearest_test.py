@@ -9,6 +9,7 @@ import pytest
 from allennlp.commands import main
 
 from tests.embedding.nearest_test import TEXT
+from tests.support.testing import refused
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +21,10 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("text/2.txt.gz").write_bytes(gzip.compress("".join(lines[3:]).encode()))
 
 
-def test_without_a_query(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """It needs nothing but a word and a text."""
+def test_without_a_query(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It needs nothing but a word and a text, and there is nothing to warn of."""
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-nearest", "bank", "text", "-n", "1"])
     main()
     first, second = capsys.readouterr().out.split("\n\n")
@@ -29,6 +32,29 @@ def test_without_a_query(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         query, row = table.split("\n")
         assert query.startswith("  query  ") and " [bank] " in query
         assert -1 < float(row[:7]) < 1 and " [bank] " in row
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("flag", ["--all", "--top"])
+def test_layers_of_a_file(flag: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """What is printed is the same as with the model."""
+    text = "\n".join(map(" ".join, TEXT)) + "\n"
+    Path("text.txt").write_text(text, encoding="utf-8")
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
+        main()
+        return capsys.readouterr().out
+
+    run("elmo", "text.txt", "layers.hdf5", flag)
+    nearest = ["elmo-nearest", "bank", "text.txt", "-n", "9"]
+    expected = run(*nearest)
+    monkeypatch.delattr("allennlp_elmo_plugin.commands.elmo_nearest.ElmoEmbedder")
+    assert run(*nearest, "--layers", "layers.hdf5") == expected
+
+    Path("text.txt").write_text("another text of the bank\n" + text, encoding="utf-8")
+    message = refused(capsys, *nearest, "--layers", "layers.hdf5")
+    assert "layers.hdf5: key 0 doesn't have the 5 words of line 1 of the text" in message
 
 
 def test_with_queries(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -57,3 +83,4 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert "nowhere does not exist" in error("bank", "nowhere")
     assert "'bank' is not in the query" in error("bank", "text", "--query", "the Bank")
     assert "--cuda-device is 99" in error("bank", "text", "--cuda-device", "99")
+    assert "omit query and model" in error("bank", "text", "--layers", "layers.hdf5")

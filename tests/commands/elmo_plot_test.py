@@ -45,6 +45,8 @@ def test_map(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     printed = run(monkeypatch, capsys, *given, "-o", "map.html", "--quiet")
     assert printed.startswith("bank: 8 of 10 occurrences, drawn at random; ")
     assert printed.endswith(" groups. Written to map.html\n")
+    printed = run(monkeypatch, capsys, *given, "-o", "map.html", "--quiet", "--groups", "3")
+    assert "; 3 groups. Written" in printed
     given = ["map", "bank", "labels.tsv", "--labels", "--options-file", "elmo", "-o", "map.html"]
     printed = run(monkeypatch, capsys, *given, "--method", "tsne", "-q")
     assert printed == "bank: 10 occurrences; 2 groups. Written to map.html\n"

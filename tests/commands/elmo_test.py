@@ -131,10 +131,11 @@ def test_file_friendly_logging(elmo):
 
 
 def test_progress_of_a_pipe(elmo, files, tmp_path, monkeypatch, capsys):
-    text = b"a b\n" * 3
+    text = b"a b c d e f\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     elmo.main("-", str(tmp_path / "o"), "--top", "--options-file", files[0])
-    assert "embedding: 12.0B [" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "embedding: 12.0B [" in printed.err and printed.out.startswith("1 sentence, 6 words in ")
 
 
 def test_include_package(elmo, tmp_path, monkeypatch):

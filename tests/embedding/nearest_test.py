@@ -1,5 +1,6 @@
 """Neighbours of a word: with a random model where numbers don't matter, with `tiny` for senses."""
 
+import io
 from typing import Any, List
 
 import numpy as np
@@ -87,6 +88,17 @@ def test_a_sample(embedder: ElmoEmbedder) -> None:
         assert each.sentence[each.position] == "a" and len(each.sentence) <= 201
     again = embedder.nearest("a", sentences(), [["a"]], 50, max_occurrences=20)
     assert again == [neighbours]
+
+
+def test_vectors_of_a_file_are_those_of_the_whole_line(
+    embedder: ElmoEmbedder, tmp_path: Any
+) -> None:
+    sentence = [*map(str, range(150)), "bank", *map(str, range(150))]
+    text = io.StringIO("A bank .\n" + " ".join(sentence))
+    embedder.embed_file(text, str(tmp_path / "layers.hdf5"))
+    places, _ = occurrences.sample_occurrences("bank", [["A", "bank", "."], sentence], 2)
+    found = occurrences.read_vectors(str(tmp_path / "layers.hdf5"), places)
+    assert found[1] == pytest.approx(embedder.embed_sentence(sentence)[-1, 150], abs=1e-5)
 
 
 def test_one_occurrence_is_enough_for_a_query(embedder: ElmoEmbedder) -> None:

@@ -131,6 +131,17 @@ def test_an_outlier_outside_of_the_sample_for_the_silhouette() -> None:
         assert len(_group(each)[0]) == 1500
 
 
+def test_number_of_groups() -> None:
+    """Three groups where they are clear, otherwise as few as have about the same silhouette."""
+    vectors = np.random.RandomState(0).randn(99, 8).astype("float32")
+    assert max(_group(vectors)[0]) == 1
+    assert max(_group(vectors, 5)[0]) == 4
+    assert _group(vectors, 1) == ([0] * 99, None)
+    vectors[:33, 0] += 20
+    vectors[33:66, 1] += 20
+    assert max(_group(vectors)[0]) == 2
+
+
 def test_labels_are_groups(embedder: ElmoEmbedder) -> None:
     found = make_map(embedder, "bank", TEXT, label_of=lambda i: "rare" if i < 3 else "frequent")
     assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
@@ -161,6 +172,22 @@ def test_a_word_that_occurs_once_or_never(embedder: ElmoEmbedder) -> None:
         make_map(embedder, "shore", TEXT)
     with pytest.raises(ConfigurationError, match="max_occurrences is 1"):
         make_map(embedder, "bank", TEXT, max_occurrences=1)
+    with pytest.raises(ConfigurationError, match="number of groups is 11; 'bank' has 10 occurr"):
+        make_map(embedder, "bank", TEXT, n_groups=11)
+
+
+def test_the_points_fill_the_canvas(path: Path, open_page: Open) -> None:
+    page = open_page(path)
+    page.wait_for_selector(".point")
+    box = page.locator("#map").bounding_box()
+    found = []
+    for key in ("", "ArrowLeft"):  # All layers have the same scale.
+        page.focus("#layer")
+        page.keyboard.press(key or "End")
+        page.wait_for_timeout(200)
+        found += points_of(page)
+    width, height = np.ptp(np.array(found), axis=0)
+    assert width > 0.8 * box["width"] and height > 0.8 * box["height"]
 
 
 def test_the_slider_moves_the_points(path: Path, open_page: Open) -> None:
