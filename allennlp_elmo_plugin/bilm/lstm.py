@@ -29,9 +29,8 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     without_autocast,
 )
 from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
-from allennlp_elmo_plugin.bilm.lstm_steps import Clips, StepWeights, empty_apart
+from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights, empty_apart
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.step_graphs import steps_for
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
 
@@ -90,14 +89,12 @@ def run_in_step(
     ]
     before = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
     clips = Clips(lstms[0].cell_clip, lstms[0].proj_clip)
-    of_steps = [layer.of_step for layer in weights]
-    with steps_for(of_steps, clips, before, memories, batch_sizes) as steps:
-        start = 0
-        for size, *from_inputs_of_step in zip(batch_sizes, *from_inputs):
-            # (n_layers, size, projection_dim)
-            steps.run(from_inputs_of_step, outputs[:, start : start + size])
-            start += size
-        memories = steps.memories
+    steps = Steps([layer.of_step for layer in weights], clips, before, memories)
+    start = 0
+    for size, *from_inputs_of_step in zip(batch_sizes, *from_inputs):
+        # (n_layers, size, projection_dim)
+        steps.run(from_inputs_of_step, outputs[:, start : start + size])
+        start += size
     return list(zip(outputs.to(memories.dtype), memories))
 
 

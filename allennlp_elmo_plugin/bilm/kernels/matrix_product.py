@@ -9,7 +9,7 @@ public interface, so it is used only if it exists and returns the right numbers.
 import functools
 import warnings
 from contextlib import contextmanager, nullcontext
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Iterator, Optional
 
 import torch
 
@@ -219,28 +219,6 @@ class PreparedMatrix:
             return result
         assert self._matrix is not None
         return _torch_product(rows, self._matrix, bias, add)
-
-    def clone(self) -> "PreparedMatrix":
-        """
-        Return a copy with memory of its own, of a matrix on a GPU.
-        """
-        assert self._matrix is not None
-        return PreparedMatrix(self._matrix.clone())
-
-    def copy_(self, other: "PreparedMatrix") -> None:
-        """
-        Take over the numbers of a matrix on the same GPU.
-        """
-        assert self._matrix is not None and other._matrix is not None
-        self._matrix.copy_(other._matrix)
-
-    @property
-    def shape(self) -> Tuple[int, ...]:
-        """
-        `(k, m)` of a matrix on a GPU.
-        """
-        assert self._matrix is not None
-        return tuple(self._matrix.shape)
 
 
 def _quantize(matrix: torch.Tensor) -> Any:
