@@ -3,7 +3,6 @@ Character encoder of the language model: a word's vector from its characters, wi
 """
 
 import math
-from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -12,7 +11,7 @@ from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, Characte
 from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn, padded_rows
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
     is_plain,
     model_call,
@@ -20,7 +19,6 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import (
     without_autocast,
 )
 from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
-from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
@@ -28,10 +26,6 @@ from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 _LENGTH_STEP = 4
 # Fewer words than these are encoded together whatever their lengths.
 _FEW_WORDS = 64
-# Multiplications from which each half of the words is encoded in a thread of its own: some 60
-# words of the original model. On a quiet machine that is nearly as fast as both together, beside a
-# busy process faster.
-_WORTH_THREADS = 2**30
 # Number of words that `keep_words` computes at a time.
 _KEPT_AT_ONCE = 4096
 # Number of values of one convolution before its maximum that are held at a time.
@@ -355,33 +349,6 @@ class CharacterEncoder(torch.nn.Module):
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
-        if self._are_worth_threads(character_ids):
-            # Every other word, so that both halves have words of any length.
-            halves = character_ids[::2], character_ids[1::2]
-            first, second = run_side_by_side([partial(self._encode, half) for half in halves])
-            encoded = first.new_empty(n_words, self.output_dim)
-            encoded[::2], encoded[1::2] = first, second
-            return encoded
-        return self._encode(character_ids)
-
-    def _are_worth_threads(self, character_ids: torch.Tensor) -> bool:
-        """
-        Return whether each half of these words is encoded in a thread of its own.
-        """
-        dtype = self._char_embedding_weights.dtype
-        layers = (*self.highway_layers, *([] if self.projection is None else [self.projection]))
-        n_multiplications = sum(layer.weight.numel() for layer in layers)  # of a word
-        return (
-            character_ids.size(0) * n_multiplications >= _WORTH_THREADS
-            and not needs_grad(*self.weights)
-            # Then a word's vector doesn't depend on the words that it is computed with.
-            and self.precision != "int8"
-            and has_onednn(torch.bfloat16 if self.precision == "bfloat16" else dtype)
-            and may_run_side_by_side(character_ids.device)
-        )
-
-    def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        n_words = character_ids.size(0)
         tables = self._character_tables()
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore

@@ -3,7 +3,7 @@ An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradie
 several layers at once, and by calls of its submodules where these have been changed.
 """
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -33,14 +33,6 @@ from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights, empt
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
-
-
-def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatch) -> LstmState:
-    """
-    Return the state at the end from all outputs, shape `(n_tokens, projection_dim)`, and the memory
-    at the end, `(n_sequences, dim)`.
-    """
-    return outputs.detach()[packing.last], memory
 
 
 class _InferenceWeights(NamedTuple):
@@ -358,46 +350,25 @@ class ProjectedLstm(torch.nn.Module):
             outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
             memory = memories[packing.last]  # (n_sequences, dim)
         elif needs_grad(inputs, *self.weights):
-            weight_state = self.dropped_state_weight(recurrent_dropout)
-            function, arguments = self.recurrence(inputs, packing, state, weight_state)
-            outputs, memory = function.apply(*arguments)
+            weight_state = self.state_linearity.weight
+            if recurrent_dropout and self.training:
+                weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
+            projection = self.state_projection
+            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
+            outputs, memory = recurrence.apply(
+                inputs,
+                self.input_linearity.weight,
+                weight_state,
+                self._bias(),
+                None if projection is None else projection.weight,
+                state,
+                packing.batch_sizes,
+                self.cell_clip,
+                self.proj_clip,
+            )
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
-        return outputs, final_state(outputs, memory, packing)
-
-    def dropped_state_weight(self, recurrent_dropout: float) -> torch.Tensor:
-        """
-        Return the weight of the state, shape `(4 * dim, projection_dim)`, after the dropout of
-        training.
-        """
-        weight = self.state_linearity.weight
-        if not (recurrent_dropout and self.training):
-            return weight
-        return torch.nn.functional.dropout(weight, recurrent_dropout)
-
-    def recurrence(
-        self,
-        inputs: torch.Tensor,
-        packing: PackedBatch,
-        state: LstmState,
-        weight_state: torch.Tensor,
-    ) -> Tuple[Type[torch.autograd.Function], Sequence[Any]]:
-        """
-        Return the function with a gradient that returns all outputs and the final memory, and its
-        arguments, which are those of `forward` and the weight of the state.
-        """
-        projection = self.state_projection
-        return Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence, [
-            inputs,
-            self.input_linearity.weight,
-            weight_state,
-            self._bias(),
-            None if projection is None else projection.weight,
-            state,
-            packing.batch_sizes,
-            self.cell_clip,
-            self.proj_clip,
-        ]
+        return outputs, (outputs.detach()[packing.last], memory)
 
     @property
     def has_plain_parts(self) -> bool:

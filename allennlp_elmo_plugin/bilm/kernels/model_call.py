@@ -44,9 +44,6 @@ class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
 # call, and in other threads.
 _checksums: "ContextVar[Optional[_Checksums]]" = ContextVar("checksums", default=None)
 
-# In a thread that works for a backward pass in another one.
-_overwrites_saved: "ContextVar[bool]" = ContextVar("overwrites_saved", default=False)
-
 
 def checksums_of_call() -> Optional[Dict[int, Tuple[torch.Tensor, Any]]]:
     """
@@ -98,11 +95,10 @@ def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any
 def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
     """
     Return a function that another thread can call as part of the call of the model that runs in
-    this one: with its context, the checksums known by now, its modes of gradients, its backward
-    pass, and what `torch.set_flush_denormal` set in it.
+    this one: with its context, the checksums known by now, its modes of gradients, and what
+    `torch.set_flush_denormal` set in it.
     """
     known = checksums_of_call()
-    overwrites = may_overwrite_saved()
     context = copy_context()
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     # torch doesn't tell. The processor flushes Python's numbers, too.
@@ -114,7 +110,6 @@ def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
         if copied is not None:
             copied.thread = threading.get_ident()
         _checksums.set(copied)
-        _overwrites_saved.set(overwrites)
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
             return function()
 
@@ -179,8 +174,6 @@ def may_overwrite_saved() -> bool:
     Return whether the backward pass that is running frees what the forward pass saved, so that its
     memory may be used for gradients. Versions of torch that don't tell keep it.
     """
-    if _overwrites_saved.get():
-        return True
     keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return keeps_graph is not None and not keeps_graph()
 
