@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Tuple
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -64,16 +64,8 @@ class BiLstm(torch.nn.Module):
         """
         See `ProjectedLstm.weights`.
         """
+        check_layers(self, ProjectedLstm, torch.nn.Dropout)
         return [weight for lstm in self._lstms for weight in lstm.weights]
-
-    @property
-    def has_plain_parts(self) -> bool:
-        """
-        Whether the layers, and what is in them, are as they were made, without hooks.
-        """
-        return is_plain(self.dropout, torch.nn.Dropout) and all(
-            is_plain(lstm, ProjectedLstm) and lstm.has_plain_parts for lstm in self._lstms
-        )
 
     @property
     def _lstms(self) -> List[ProjectedLstm]:
@@ -162,7 +154,6 @@ class BiLstm(torch.nn.Module):
             if (
                 first.n_tokens
                 and all(packing is first for packing in packings.values())
-                and self.has_plain_parts
                 and not (self.dropout.training and self.dropout.p)
                 and not needs_grad(*inputs.values(), *self.weights)
             ):

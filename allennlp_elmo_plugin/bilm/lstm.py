@@ -1,6 +1,6 @@
 """
-An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradient, without one for
-several layers at once, and by calls of its submodules where these have been changed.
+An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradient, and without one
+for several layers at once.
 """
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -10,6 +10,7 @@ import torch
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.input_gates import input_gates, repeated_input_gates
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
@@ -23,12 +24,11 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    is_plain,
+    check_layers,
     may_overwrite_saved,
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights, empty_apart
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -247,7 +247,7 @@ def _next_memory(
     return out if cell_clip is None else out.clamp_(-cell_clip, cell_clip)
 
 
-class ProjectedLstm(torch.nn.Module):
+class ProjectedLstm(CachingModule):
     """
     One layer of an LSTM in one direction with clipped cell and projected output: bilm-tf's
     `tf.nn.rnn_cell.LSTMCell(num_proj, cell_clip, proj_clip)`, with the parameter names, shapes and
@@ -298,7 +298,7 @@ class ProjectedLstm(torch.nn.Module):
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         # Of the products, where no gradient is needed: one of `PRECISIONS`.
         self.precision = "float32"
-        self._prepared: Prepared[_InferenceWeights] = Prepared()
+        self._prepared: CachedValue[_InferenceWeights] = CachedValue()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -339,17 +339,13 @@ class ProjectedLstm(torch.nn.Module):
             `(n_sequences, dim)`, in the order of `packing.order`. It gets no gradient.
         recurrent_dropout : `float`, optional (default = `0.0`)
             In training, the share of weights between an output and the next gates to set to zero
-            (DropConnect, Merity et al. 2018); where a gradient is needed and no submodule was
-            changed.
+            (DropConnect, Merity et al. 2018), where a gradient is needed.
 
         # Returns
 
         Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        if not self.has_plain_parts:
-            outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
-            memory = memories[packing.last]  # (n_sequences, dim)
-        elif needs_grad(inputs, *self.weights):
+        if needs_grad(inputs, *self.weights):
             weight_state = self.state_linearity.weight
             if recurrent_dropout and self.training:
                 weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
@@ -370,41 +366,6 @@ class ProjectedLstm(torch.nn.Module):
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
         return outputs, (outputs.detach()[packing.last], memory)
 
-    @property
-    def has_plain_parts(self) -> bool:
-        """
-        Whether the submodules are plain linear layers without hooks, so that they may be bypassed.
-        """
-        parts = (self.input_linearity, self.state_linearity, self.state_projection)
-        return all(part is None or is_plain(part, torch.nn.Linear) for part in parts)
-
-    def _run_parts(
-        self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """
-        Run the recurrence by calls of the submodules, whatever they are. Return the outputs of all
-        tokens, and their memories without a gradient.
-        """
-        output, memory = state
-        outputs, memories, start = [], [], 0
-        for size in batch_sizes:
-            rows = inputs[start : start + size]  # (size, input_dim)
-            gates = self.input_linearity(rows) + self.state_linearity(output[:size])
-            in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 1)  # (size, dim) each
-            kept = (forget_gate + self.forget_bias).sigmoid() * memory[:size]
-            memory = in_gate.sigmoid() * candidate.tanh() + kept  # (size, dim)
-            if self.cell_clip is not None:
-                memory = memory.clamp(-self.cell_clip, self.cell_clip)
-            output = out_gate.sigmoid() * memory.tanh()  # (size, dim)
-            if self.state_projection is not None:
-                output = self.state_projection(output)  # (size, projection_dim)
-                if self.proj_clip is not None:
-                    output = output.clamp(-self.proj_clip, self.proj_clip)
-            outputs.append(output)
-            memories.append(memory.detach())
-            start += size
-        return torch.cat(outputs), torch.cat(memories)
-
     def _bias(self) -> torch.Tensor:
         """
         Return the bias of the gates, which includes the forget bias, shape `(4 * dim,)`.
@@ -419,8 +380,10 @@ class ProjectedLstm(torch.nn.Module):
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters, also in a replica of `DataParallel`, where torch finds none.
+        The parameters, also in a replica of `DataParallel`, where torch finds none. Altered layers
+        are refused; see `check_layers`.
         """
+        check_layers(self, torch.nn.Linear)
         projection = self.state_projection
         return [
             self.input_linearity.weight,

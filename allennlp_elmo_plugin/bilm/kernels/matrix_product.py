@@ -7,13 +7,13 @@ public interface, so it is used only if it exists and returns the right numbers.
 """
 
 import functools
+import threading
 import warnings
 from contextlib import contextmanager, nullcontext
 from typing import Any, Iterator, Optional
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -229,7 +229,7 @@ def _quantize(matrix: torch.Tensor) -> Any:
     scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
     zeros = torch.zeros_like(scales, dtype=torch.long)
     # The engine, and whether warnings are shown, are settings of the process.
-    with _engine.lock, warnings.catch_warnings():
+    with _engine_lock, warnings.catch_warnings():
         # Deprecated in torch 2.14, without a replacement in torch itself.
         warnings.simplefilter("ignore")
         engine = torch.backends.quantized.engine
@@ -243,7 +243,7 @@ def _quantize(matrix: torch.Tensor) -> Any:
             torch.backends.quantized.engine = engine
 
 
-_engine = LockedObject()
+_engine_lock = threading.Lock()
 
 
 def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.Tensor:
