@@ -276,36 +276,11 @@ def test_hooks(files: Files) -> None:
         elmo = _elmo(files, initial_state="settled").to(device)
         bilm: Any = elmo._elmo_lstm
         seen: List[Any] = []
-        for module in (bilm, bilm.token_layer, bilm.lstm, bilm.lstm.layer("backward", 1)):
+        for module in (bilm, bilm.token_layer, bilm.lstm):
             module.register_forward_hook(lambda module, inputs, output: seen.append(module))
         output = elmo(batch_to_ids(SENTENCES).to(device))
         assert {bilm, bilm.lstm, bilm.token_layer} <= set(seen)
         return [output, elmo.embed_sentences(SENTENCES)]
-
-    check_on_gpu(run)
-
-
-@pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_token_embedder.char_conv_1",
-        "_token_embedder._projection",
-        "_elmo_lstm.forward_layer_0.input_linearity",
-        "_elmo_lstm.backward_layer_1.state_projection",
-    ],
-)
-def test_hooks_of_parts(name: str, requires_grad: bool, files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files, requires_grad=requires_grad).to(device)
-        plain = elmo(batch_to_ids(SENTENCES).to(device))
-        handle = elmo._elmo_lstm.get_submodule(name).register_forward_hook(
-            lambda module, inputs, output: output * 2
-        )
-        hooked = [elmo(batch_to_ids(SENTENCES).to(device)), elmo.embed_sentences(SENTENCES)]
-        trained = list(_train(elmo, device)) if requires_grad else []
-        handle.remove()
-        return [plain, hooked, trained, elmo(batch_to_ids(SENTENCES).to(device))]
 
     check_on_gpu(run)
 
@@ -423,9 +398,8 @@ def test_embedders_of_tasks(make: Callable[[Files], Any], files: Files) -> None:
 
 
 def test_second_gpu(files: Files) -> None:
-    """Nothing is on the first one."""
-    with gpu_for_tests(2) as gpu:
-        before = gpu.n_allocations(0)
+    """Nothing is on the first one, which would be refused."""
+    with gpu_for_tests(2):
         embedder = ElmoEmbedder(*files, 1)
         embedder.embed_batch(SENTENCES)
         embedder._segment_steps = 3
@@ -433,8 +407,6 @@ def test_second_gpu(files: Files) -> None:
         elmo = _elmo(files, requires_grad=True, vocab_to_cache=WORDS).to("cuda:1")
         list(_train(elmo, torch.device("cuda:1")))
         elmo(batch_to_ids([WORDS[1:3]]).to("cuda:1"), torch.tensor([[1, 2]], device="cuda:1"))
-        assert gpu.n_allocations(1)
-        assert gpu.n_allocations(0) == before
 
 
 # What costs time on a GPU
@@ -458,7 +430,7 @@ def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: A
             elmo(ids)
         assert counts.syncs <= 4, counts.report()
         assert counts.host_to_device == 1, counts.report()
-        reports.append([event for event in counts.events if event.kind != "launch"])
+        reports.append(counts.events)
     assert reports[0] == reports[1]
 
 
@@ -485,7 +457,7 @@ def test_syncs_of_embedding_words(files: Files, pretend_gpu: Any) -> None:
 
 @pytest.mark.parametrize("stateful", [False, True])
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_capture_of_the_layers(
+def test_the_layers_neither_wait_nor_copy(
     requires_grad: bool, stateful: bool, files: Files, pretend_gpu: Any
 ) -> None:
     device = pretend_gpu.device
@@ -496,7 +468,8 @@ def test_capture_of_the_layers(
     inputs = {"forward": vectors, "backward": vectors.index_select(0, packing.reversal)}
     packings = dict.fromkeys(inputs, packing)
     lstm(inputs, packings, carried)  # so that there is a state
-    with pretend_gpu.capturing():
+    with pretend_gpu.count() as counts:
         outputs = lstm(inputs, packings, carried)
         if requires_grad:
             sum(layers[-1].sum() for layers in outputs.values()).backward()
+    assert not counts.events, counts.report()
