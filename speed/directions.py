@@ -1,7 +1,7 @@
 """
 A thread for each direction of the language model, beside both directions in all threads: the LSTM
-layers alone in embedding, after a check that results are equal, and steps of training. Batches too
-small for threads of their own get them here as well.
+layers alone in embedding, after a check that results are equal. Batches too small for threads of
+their own get them here as well.
 
 ```
 python -m speed.directions
@@ -9,22 +9,17 @@ python -m speed.directions
 """
 
 import argparse
-import functools
 import tempfile
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, Sequence
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from speed.models import write_model
 from speed.timing import take_turns
-from speed.training import NUM_STEPS, Batch, OurTraining, make_batch
 from speed.workload import Corpus
 
-# Rows of a batch, words of the vocabulary and negative samples, by size.
-_TRAINING = {"small": (64, 20_000, 2_048), "original": (32, 100_000, 8_192)}
 _BATCHES = [("64 sentences of random length", 64, None), ("64 x 25", 64, 25), ("16 x 25", 16, 25)]
 
 
@@ -44,9 +39,6 @@ def main() -> None:
                 for name, n_sentences, length in _BATCHES:
                     row = _measure(bilm, n_sentences, length, args.rounds)
                     print(f"| {name} | {size} | {precision} | {row} |", flush=True)
-            for precision in ("float32", "bfloat16"):
-                n_rows, row = _measure_training(size, files, precision, args.rounds)
-                print(f"| training, {n_rows} x {NUM_STEPS} | {size} | {precision} | {row} |")
 
 
 def _measure(bilm: ElmoBiLm, n_sentences: int, length: Any, rounds: int) -> str:
@@ -69,25 +61,6 @@ def _measure(bilm: ElmoBiLm, n_sentences: int, length: Any, rounds: int) -> str:
     together, threads = (program(None) for program in programs.values())
     torch.testing.assert_close(threads, together, rtol=0, atol=1e-6)
     return _speeds(programs, range(rounds + 1), n_words)
-
-
-def _measure_training(
-    size: str, files: Tuple[str, str], precision: str, rounds: int
-) -> Tuple[int, str]:
-    batch_size, n_words, n_samples = _TRAINING.get(size, (64, 2_000, 64))
-    keep_memory_of_training()
-    training = OurTraining(*files, n_words, n_samples, precision)
-    batches = [make_batch(Corpus(), n_words, batch_size) for _ in range(rounds + 1)]
-
-    def step(threads: bool, batch: Batch) -> None:
-        BiLstm._are_worth_threads = lambda *_: threads  # type: ignore[method-assign]
-        training.step(batch)
-
-    programs = {
-        "together": functools.partial(step, False),
-        "threads": functools.partial(step, True),
-    }
-    return batch_size, _speeds(programs, batches, batch_size * NUM_STEPS)
 
 
 def _speeds(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any], n_words: int) -> str:

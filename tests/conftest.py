@@ -19,7 +19,6 @@ from allennlp.common import plugins
 
 import allennlp_elmo_plugin  # noqa: F401
 from allennlp_elmo_plugin import signals
-from allennlp_elmo_plugin.bilm import step_graphs
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.training import train_command
 from tests.support.pretend_gpu import gpu_for_tests
@@ -39,12 +38,6 @@ for module in (plugins, commands, train):
 def _keep_logging() -> None:
     """AllenNLP's commands silence loggers for good; each test starts as the first did."""
     logging.disable(logging.NOTSET)
-
-
-@pytest.fixture(autouse=True)
-def _forget_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory on a pretend GPU is gone with it."""
-    monkeypatch.setattr(step_graphs, "_kept", step_graphs._Kept())
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
 from allennlp_elmo_plugin.benchmark.cached_bilm import keep_vectors
-from allennlp_elmo_plugin.bilm import step_graphs
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -277,36 +276,11 @@ def test_hooks(files: Files) -> None:
         elmo = _elmo(files, initial_state="settled").to(device)
         bilm: Any = elmo._elmo_lstm
         seen: List[Any] = []
-        for module in (bilm, bilm.token_layer, bilm.lstm, bilm.lstm.layer("backward", 1)):
+        for module in (bilm, bilm.token_layer, bilm.lstm):
             module.register_forward_hook(lambda module, inputs, output: seen.append(module))
         output = elmo(batch_to_ids(SENTENCES).to(device))
         assert {bilm, bilm.lstm, bilm.token_layer} <= set(seen)
         return [output, elmo.embed_sentences(SENTENCES)]
-
-    check_on_gpu(run)
-
-
-@pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_token_embedder.char_conv_1",
-        "_token_embedder._projection",
-        "_elmo_lstm.forward_layer_0.input_linearity",
-        "_elmo_lstm.backward_layer_1.state_projection",
-    ],
-)
-def test_hooks_of_parts(name: str, requires_grad: bool, files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files, requires_grad=requires_grad).to(device)
-        plain = elmo(batch_to_ids(SENTENCES).to(device))
-        handle = elmo._elmo_lstm.get_submodule(name).register_forward_hook(
-            lambda module, inputs, output: output * 2
-        )
-        hooked = [elmo(batch_to_ids(SENTENCES).to(device)), elmo.embed_sentences(SENTENCES)]
-        trained = list(_train(elmo, device)) if requires_grad else []
-        handle.remove()
-        return [plain, hooked, trained, elmo(batch_to_ids(SENTENCES).to(device))]
 
     check_on_gpu(run)
 
@@ -423,9 +397,8 @@ def test_embedders_of_tasks(make: Callable[[Files], Any], files: Files) -> None:
 
 
 def test_second_gpu(files: Files) -> None:
-    """Nothing is on the first one."""
-    with gpu_for_tests(2) as gpu:
-        before = gpu.n_allocations(0)
+    """Nothing is on the first one, which would be refused."""
+    with gpu_for_tests(2):
         embedder = ElmoEmbedder(*files, 1)
         embedder.embed_batch(SENTENCES)
         embedder._segment_steps = 3
@@ -433,8 +406,6 @@ def test_second_gpu(files: Files) -> None:
         elmo = _elmo(files, requires_grad=True, vocab_to_cache=WORDS).to("cuda:1")
         list(_train(elmo, torch.device("cuda:1")))
         elmo(batch_to_ids([WORDS[1:3]]).to("cuda:1"), torch.tensor([[1, 2]], device="cuda:1"))
-        assert gpu.n_allocations(1)
-        assert gpu.n_allocations(0) == before
 
 
 # What costs time on a GPU
@@ -444,19 +415,10 @@ def _sentences(n_tokens: int) -> List[List[str]]:
     return [[f"w{i * j % 7}" for i in range(n_tokens - j)] for j in range(4)]
 
 
-@pytest.mark.parametrize("has_graphs", [False, True])
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
-def test_syncs_of_a_frozen_elmo(
-    initial_state: str,
-    has_graphs: bool,
-    files: Files,
-    pretend_gpu: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Without the trial, which waits for the GPU.
-    monkeypatch.setattr(step_graphs, "_are_faster", lambda *_: has_graphs)
+def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: Any) -> None:
     elmo = _elmo(files, initial_state=initial_state).to(pretend_gpu.device)
-    reports, launches = [], []
+    reports = []
     for n_tokens in (13, 19):
         ids = batch_to_ids(_sentences(n_tokens)).to(pretend_gpu.device)
         with pretend_gpu.count() as counts:
@@ -467,12 +429,8 @@ def test_syncs_of_a_frozen_elmo(
             elmo(ids)
         assert counts.syncs <= 4, counts.report()
         assert counts.host_to_device == 1, counts.report()
-        reports.append([event for event in counts.events if event.kind != "launch"])
-        launches.append(counts.launches)
+        reports.append(counts.events)
     assert reports[0] == reports[1]
-    # Two layers, each of both directions. With torch before 2.1 there are no graphs.
-    uses_graphs = has_graphs and hasattr(torch, "compiler")
-    assert launches[1] - launches[0] <= 6 * (8 if uses_graphs else 30)
 
 
 @pytest.mark.parametrize("initial_state", ["carried", "settled"])
@@ -498,7 +456,7 @@ def test_syncs_of_embedding_words(files: Files, pretend_gpu: Any) -> None:
 
 @pytest.mark.parametrize("stateful", [False, True])
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_capture_of_the_layers(
+def test_the_layers_neither_wait_nor_copy(
     requires_grad: bool, stateful: bool, files: Files, pretend_gpu: Any
 ) -> None:
     device = pretend_gpu.device
@@ -509,7 +467,8 @@ def test_capture_of_the_layers(
     inputs = {"forward": vectors, "backward": vectors.index_select(0, packing.reversal)}
     packings = dict.fromkeys(inputs, packing)
     lstm(inputs, packings, carried)  # so that there is a state
-    with pretend_gpu.capturing():
+    with pretend_gpu.count() as counts:
         outputs = lstm(inputs, packings, carried)
         if requires_grad:
             sum(layers[-1].sum() for layers in outputs.values()).backward()
+    assert not counts.events, counts.report()

@@ -9,18 +9,15 @@ from typing import Dict, List, Optional, Tuple
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
-from allennlp_elmo_plugin.bilm.kernels.side_by_side_function import apply_side_by_side
-from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, final_state, run_in_step
+from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 # Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
-# own. On a quiet machine that is about as fast as both together, beside a busy process twice. The
-# backward pass has many small operators, for which the threads of Python take turns.
+# own. On a quiet machine that is about as fast as both together, beside a busy process twice.
 _WORTH_THREADS = 2**24
-_WORTH_THREADS_IN_TRAINING = 2**28
 
 
 class BiLstm(torch.nn.Module):
@@ -78,16 +75,8 @@ class BiLstm(torch.nn.Module):
         """
         See `ProjectedLstm.weights`.
         """
+        check_layers(self, ProjectedLstm, torch.nn.Dropout)
         return [weight for lstm in self._lstms for weight in lstm.weights]
-
-    @property
-    def has_plain_parts(self) -> bool:
-        """
-        Whether the layers, and what is in them, are as they were made, without hooks.
-        """
-        return is_plain(self.dropout, torch.nn.Dropout) and all(
-            is_plain(lstm, ProjectedLstm) and lstm.has_plain_parts for lstm in self._lstms
-        )
 
     @property
     def _lstms(self) -> List[ProjectedLstm]:
@@ -176,13 +165,10 @@ class BiLstm(torch.nn.Module):
             if (
                 first.n_tokens
                 and all(packing is first for packing in packings.values())
-                and self.has_plain_parts
                 and not (self.dropout.training and self.dropout.p)
                 and not needs_grad(*inputs.values(), *self.weights)
             ):
                 return self._run_without_grad(inputs, first, states, indices)
-            if self._are_trained_side_by_side(inputs, packings):
-                return self._run_side_by_side(inputs, packings, states, indices)
             return {
                 key: self._run(key, inputs[key], packings[key], states, indices)
                 for key in self.directions
@@ -231,58 +217,6 @@ class BiLstm(torch.nn.Module):
         zero = self.layer(*key).zero_state(packing.order.size(0), like)
         return carried.read(key, packing, zero)
 
-    def _are_trained_side_by_side(
-        self, inputs: Dict[str, torch.Tensor], packings: Dict[str, PackedBatch]
-    ) -> bool:
-        return (
-            all(packing.n_tokens for packing in packings.values())
-            and self.has_plain_parts
-            and all(
-                needs_grad(inputs[direction], *self.layer(direction, index).weights)
-                for direction in inputs
-                for index in range(self.n_layers)
-            )
-            and self._are_worth_threads(packings, inputs, _WORTH_THREADS_IN_TRAINING)
-        )
-
-    def _run_side_by_side(
-        self,
-        inputs: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
-        carried: CarriedState,
-        indices: range,
-    ) -> Dict[str, List[torch.Tensor]]:
-        """
-        Do what `_run` does, for all directions at the same time.
-        """
-        # With the random numbers of `_run`.
-        masks: Dict[Tuple[str, int], torch.Tensor] = {}  # (n_tokens, projection_dim) each
-        weights = {}
-        for direction, vectors in inputs.items():
-            for index in indices:
-                key = direction, index
-                if self.dropout.training and self.dropout.p:
-                    masks[key] = self.drop(torch.ones_like(vectors), packings[direction])
-                weights[key] = self.layer(*key).dropped_state_weight(self.recurrent_dropout)
-        current = dict(inputs)
-        outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
-        for index in indices:
-            calls = []
-            for direction, packing in packings.items():
-                key = direction, index
-                if key in masks:
-                    current[direction] = current[direction] * masks[key]
-                vectors = current[direction]  # (n_tokens, projection_dim)
-                state = self._read(carried, key, vectors, packing)
-                calls.append(self.layer(*key).recurrence(vectors, packing, state, weights[key]))
-            for (direction, packing), (output, memory) in zip(
-                packings.items(), apply_side_by_side(calls)
-            ):
-                carried.write((direction, index), packing, final_state(output, memory, packing))
-                current[direction] = self._connect(index, current[direction], output)
-                outputs[direction].append(current[direction])
-        return outputs
-
     def _run_without_grad(
         self,
         inputs: Dict[str, torch.Tensor],
@@ -297,7 +231,7 @@ class BiLstm(torch.nn.Module):
         keys = [(direction, index) for index in indices for direction in inputs]
         states = {key: self._read(carried, key, inputs[key[0]], packing) for key in keys}
         groups = [inputs]
-        if self._are_worth_threads(dict.fromkeys(inputs, packing), inputs, _WORTH_THREADS):
+        if self._are_worth_threads(packing):
             groups = [{direction: vectors} for direction, vectors in inputs.items()]
         calls = [
             functools.partial(self._run_in_step, each, packing, states, indices) for each in groups
@@ -312,27 +246,20 @@ class BiLstm(torch.nn.Module):
             carried.write(key, packing, finals[key])
         return outputs
 
-    def _are_worth_threads(
-        self,
-        packings: Dict[str, PackedBatch],
-        inputs: Dict[str, torch.Tensor],
-        n_multiplications_of_a_step: int,
-    ) -> bool:
+    def _are_worth_threads(self, packing: PackedBatch) -> bool:
         """
         Return whether each direction runs in a thread of its own: if a step has so many
         multiplications.
         """
-        if len(inputs) < 2:
+        if len(self.directions) < 2:
             return False
         lstm = self.layer(self.directions[0], 0)
         n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
         if lstm.precision != "float32":
             n_multiplications //= 2  # which take half of the time
-        # In the mean, and in the direction that has fewer.
-        rows_of_a_step = min(each.n_tokens / len(each.batch_sizes) for each in packings.values())
-        return (
-            rows_of_a_step * n_multiplications >= n_multiplications_of_a_step
-            and may_run_side_by_side(inputs[self.directions[0]].device)
+        rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
+        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_side_by_side(
+            packing.row.device
         )
 
     def _run_in_step(

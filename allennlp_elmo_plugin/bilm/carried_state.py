@@ -3,18 +3,18 @@ The LSTM states that sentences start from, and that a batch leaves for the next.
 """
 
 import copy
+import threading
 from contextlib import contextmanager
 from typing import Any, Dict, Hashable, Iterator, Optional
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 from allennlp_elmo_plugin.bilm.lstm import LstmState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 
-class CarriedState(LockedObject):
+class CarriedState:
     """
     The LSTM states that row i of a batch leaves for row i of the next: outputs and memories of
     every layer and direction, without gradient.
@@ -25,12 +25,17 @@ class CarriedState(LockedObject):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
         self._states: Dict[Hashable, LstmState] = {}
+        # A thread that holds it may acquire it again.
+        self.lock = threading.RLock()
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**super().__getstate__(), "_states": dict(self._states)}
+        return {"_states": dict(self._states)}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        # A copy has another lock.
+        vars(self).update(state, lock=threading.RLock())
 
     @contextmanager
     def update(self) -> Iterator["CarriedState"]:

@@ -3,24 +3,22 @@ Character encoder of the language model: a word's vector from its characters, wi
 """
 
 import math
-from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn, padded_rows
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    is_plain,
+    check_layers,
     model_call,
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
-from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
@@ -28,10 +26,6 @@ from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 _LENGTH_STEP = 4
 # Fewer words than these are encoded together whatever their lengths.
 _FEW_WORDS = 64
-# Multiplications from which each half of the words is encoded in a thread of its own: some 60
-# words of the original model. On a quiet machine that is nearly as fast as both together, beside a
-# busy process faster.
-_WORTH_THREADS = 2**30
 # Number of words that `keep_words` computes at a time.
 _KEPT_AT_ONCE = 4096
 # Number of values of one convolution before its maximum that are held at a time.
@@ -159,7 +153,7 @@ class _Highways(torch.nn.Module):
         return vectors
 
 
-class CharacterEncoder(torch.nn.Module):
+class CharacterEncoder(CachingModule):
     """
     Computes a word's vector from its characters, as bilm-tf's `char_cnn`: character embeddings,
     convolutions, the maximum over positions, highway layers and a projection (Kim et al. 2016;
@@ -209,8 +203,8 @@ class CharacterEncoder(torch.nn.Module):
         # That of its layers.
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
-        self._prepared_tables: Prepared[List[torch.Tensor]] = Prepared()
-        self._prepared_cache: Prepared[WordCache] = Prepared()
+        self._cached_tables: CachedValue[List[torch.Tensor]] = CachedValue()
+        self._cached_words: CachedValue[WordCache] = CachedValue()
         self.reset_parameters()
 
     @property
@@ -255,27 +249,16 @@ class CharacterEncoder(torch.nn.Module):
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters, also in a replica of `DataParallel`, where torch finds none.
+        The parameters, also in a replica of `DataParallel`, where torch finds none. Altered layers
+        are refused; see `check_layers`.
         """
+        check_layers(self, torch.nn.Conv1d, _Highways, Linear)
+        check_layers(self._highways._layers, Linear)
         weights: List[torch.Tensor] = [self._char_embedding_weights]
         for module in (*self.convolutions, *self.highway_layers, self.projection):
             if module is not None:
                 weights += [module.weight, module.bias]  # type: ignore[list-item]
         return weights
-
-    @property
-    def has_plain_parts(self) -> bool:
-        """
-        Whether the submodules are as they were made, without hooks, so that vectors may be kept,
-        and lookups may replace convolutions.
-        """
-        highways = self._highways
-        return (
-            all(is_plain(each, torch.nn.Conv1d) for each in self.convolutions)
-            and is_plain(highways, _Highways)
-            and all(is_plain(layer, Linear) for layer in highways._layers)
-            and (self._projection is None or is_plain(self._projection, Linear))
-        )
 
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         return self.embed_tokens(character_ids)
@@ -286,9 +269,7 @@ class CharacterEncoder(torch.nn.Module):
         Return the vectors of words, shape `(n_words, output_dim)`, in any order, repeated or not,
         from their character ids, shape `(n_words, max_characters_per_token)`.
         """
-        if not self.has_plain_parts:
-            return self._encode_by_parts(character_ids)
-        is_cached = self.max_cached_words and not needs_grad(*self.weights)
+        is_cached = not needs_grad(*self.weights) and self.max_cached_words
         if is_cached and character_ids.device.type == "cpu":
             # (n_words, max_characters_per_token)
             rows = character_ids.to(torch.int16).contiguous().numpy()
@@ -310,9 +291,7 @@ class CharacterEncoder(torch.nn.Module):
             # (len(some), max_characters_per_token)
             return torch.from_numpy(self._table.lookup(some)).to(device, torch.long)
 
-        if not self.has_plain_parts:
-            return self._encode_by_parts(spell(words))
-        if self.max_cached_words and not needs_grad(*self.weights):
+        if not needs_grad(*self.weights) and self.max_cached_words:
             return self._cache().look_up(
                 words, lambda new: self.encode(spell([words[i] for i in new]))
             )
@@ -340,7 +319,7 @@ class CharacterEncoder(torch.nn.Module):
         self._cache().forget()
 
     def _cache(self) -> WordCache:
-        return self._prepared_cache.get(
+        return self._cached_words.get(
             self.weights,
             lambda: WordCache(self.max_cached_words),
             (self.max_cached_words, self.precision),
@@ -355,33 +334,6 @@ class CharacterEncoder(torch.nn.Module):
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
-        if self._are_worth_threads(character_ids):
-            # Every other word, so that both halves have words of any length.
-            halves = character_ids[::2], character_ids[1::2]
-            first, second = run_side_by_side([partial(self._encode, half) for half in halves])
-            encoded = first.new_empty(n_words, self.output_dim)
-            encoded[::2], encoded[1::2] = first, second
-            return encoded
-        return self._encode(character_ids)
-
-    def _are_worth_threads(self, character_ids: torch.Tensor) -> bool:
-        """
-        Return whether each half of these words is encoded in a thread of its own.
-        """
-        dtype = self._char_embedding_weights.dtype
-        layers = (*self.highway_layers, *([] if self.projection is None else [self.projection]))
-        n_multiplications = sum(layer.weight.numel() for layer in layers)  # of a word
-        return (
-            character_ids.size(0) * n_multiplications >= _WORTH_THREADS
-            and not needs_grad(*self.weights)
-            # Then a word's vector doesn't depend on the words that it is computed with.
-            and self.precision != "int8"
-            and has_onednn(torch.bfloat16 if self.precision == "bfloat16" else dtype)
-            and may_run_side_by_side(character_ids.device)
-        )
-
-    def _encode(self, character_ids: torch.Tensor) -> torch.Tensor:
-        n_words = character_ids.size(0)
         tables = self._character_tables()
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
@@ -400,20 +352,6 @@ class CharacterEncoder(torch.nn.Module):
             encoded = self._projection(encoded)  # (n_rows, output_dim)
         encoded = encoded[:n_words]
         return encoded if order is None else encoded[order.argsort()]
-
-    def _encode_by_parts(self, character_ids: torch.Tensor) -> torch.Tensor:
-        """
-        Run `embed_tokens` by calls of the submodules, whatever they are.
-        """
-        if character_ids.size(0) == 0:
-            return self._char_embedding_weights.new_zeros(0, self.output_dim)
-        # (n_words, max_characters, embedding_dim)
-        embedded = torch.nn.functional.embedding(character_ids.long(), self._char_embedding_weights)
-        by_character = embedded.transpose(1, 2)
-        maxima = torch.cat([each(by_character).amax(2) for each in self.convolutions], 1)
-        activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        encoded = self._highways(activated)  # (n_words, n_filters)
-        return encoded if self._projection is None else self._projection(encoded)
 
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
@@ -449,4 +387,4 @@ class CharacterEncoder(torch.nn.Module):
 
         if needs_grad(embeddings, *weights) or embeddings.device.type != "cpu":
             return make()
-        return self._prepared_tables.get([embeddings, *weights], make)
+        return self._cached_tables.get([embeddings, *weights], make)

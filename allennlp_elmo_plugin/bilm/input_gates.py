@@ -12,8 +12,6 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size. Memory of
 # this size is used again rather than returned to the system.
 _CHUNK_BYTES = 8 * 2**20
-# On a GPU, where the number of operators counts.
-_GPU_CHUNK_BYTES = 64 * 2**20
 # Where inputs are repeated, for as many as would fit into this size. In chunks of fewer rows, or
 # with a larger share of distinct ones, it is not worth the search.
 _REPEATED_BYTES = 256 * 2**20
@@ -31,8 +29,7 @@ def input_gates(
     Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`: `product` of the
     inputs `(n_tokens, input_dim)`, computed for some steps ahead.
     """
-    chunk_bytes = _CHUNK_BYTES if inputs.device.type == "cpu" else _GPU_CHUNK_BYTES
-    chunk_size = chunk_bytes // (4 * dim * inputs.element_size())
+    chunk_size = _CHUNK_BYTES // (4 * dim * inputs.element_size())
     for rows, sizes in _chunks(inputs, batch_sizes, chunk_size):
         yield from product(padded_rows(rows))[: rows.size(0)].split(sizes)
 

@@ -1,15 +1,16 @@
 """
-An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradient, without one for
-several layers at once, and by calls of its submodules where these have been changed.
+An LSTM layer with clipped cell and projection, as bilm-tf has it: with a gradient, and without one
+for several layers at once.
 """
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.input_gates import input_gates, repeated_input_gates
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
     once_differentiable,
@@ -23,25 +24,15 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    is_plain,
+    check_layers,
     may_overwrite_saved,
     needs_grad,
     without_autocast,
 )
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
-from allennlp_elmo_plugin.bilm.lstm_steps import Clips, StepWeights, empty_apart
+from allennlp_elmo_plugin.bilm.lstm_steps import Clips, Steps, StepWeights, empty_apart
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.step_graphs import steps_for
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
-
-
-def final_state(outputs: torch.Tensor, memory: torch.Tensor, packing: PackedBatch) -> LstmState:
-    """
-    Return the state at the end from all outputs, shape `(n_tokens, projection_dim)`, and the memory
-    at the end, `(n_sequences, dim)`.
-    """
-    return outputs.detach()[packing.last], memory
 
 
 class _InferenceWeights(NamedTuple):
@@ -90,14 +81,12 @@ def run_in_step(
     ]
     before = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
     clips = Clips(lstms[0].cell_clip, lstms[0].proj_clip)
-    of_steps = [layer.of_step for layer in weights]
-    with steps_for(of_steps, clips, before, memories, batch_sizes) as steps:
-        start = 0
-        for size, *from_inputs_of_step in zip(batch_sizes, *from_inputs):
-            # (n_layers, size, projection_dim)
-            steps.run(from_inputs_of_step, outputs[:, start : start + size])
-            start += size
-        memories = steps.memories
+    steps = Steps([layer.of_step for layer in weights], clips, before, memories)
+    start = 0
+    for size, *from_inputs_of_step in zip(batch_sizes, *from_inputs):
+        # (n_layers, size, projection_dim)
+        steps.run(from_inputs_of_step, outputs[:, start : start + size])
+        start += size
     return list(zip(outputs.to(memories.dtype), memories))
 
 
@@ -258,7 +247,7 @@ def _next_memory(
     return out if cell_clip is None else out.clamp_(-cell_clip, cell_clip)
 
 
-class ProjectedLstm(torch.nn.Module):
+class ProjectedLstm(CachingModule):
     """
     One layer of an LSTM in one direction with clipped cell and projected output: bilm-tf's
     `tf.nn.rnn_cell.LSTMCell(num_proj, cell_clip, proj_clip)`, with the parameter names, shapes and
@@ -312,7 +301,7 @@ class ProjectedLstm(torch.nn.Module):
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         # Of the products, where no gradient is needed: one of `PRECISIONS`.
         self.precision = "float32"
-        self._prepared: Prepared[_InferenceWeights] = Prepared()
+        self._prepared: CachedValue[_InferenceWeights] = CachedValue()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -353,92 +342,32 @@ class ProjectedLstm(torch.nn.Module):
             `(n_sequences, dim)`, in the order of `packing.order`. It gets no gradient.
         recurrent_dropout : `float`, optional (default = `0.0`)
             In training, the share of weights between an output and the next gates to set to zero
-            (DropConnect, Merity et al. 2018); where a gradient is needed and no submodule was
-            changed.
+            (DropConnect, Merity et al. 2018), where a gradient is needed.
 
         # Returns
 
         Outputs `(n_tokens, projection_dim)`, and the state after each sequence's last token.
         """
-        if not self.has_plain_parts:
-            outputs, memories = self._run_parts(inputs, packing.batch_sizes, state)
-            memory = memories[packing.last]  # (n_sequences, dim)
-        elif needs_grad(inputs, *self.weights):
-            weight_state = self.dropped_state_weight(recurrent_dropout)
-            function, arguments = self.recurrence(inputs, packing, state, weight_state)
-            outputs, memory = function.apply(*arguments)
+        if needs_grad(inputs, *self.weights):
+            weight_state = self.state_linearity.weight
+            if recurrent_dropout and self.training:
+                weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
+            projection = self.state_projection
+            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
+            outputs, memory = recurrence.apply(
+                inputs,
+                self.input_linearity.weight,
+                weight_state,
+                self._bias(),
+                None if projection is None else projection.weight,
+                state,
+                packing.batch_sizes,
+                self.cell_clip,
+                self.proj_clip,
+            )
         else:
             ((outputs, memory),) = run_in_step([self], [inputs], packing.batch_sizes, [state])
-        return outputs, final_state(outputs, memory, packing)
-
-    def dropped_state_weight(self, recurrent_dropout: float) -> torch.Tensor:
-        """
-        Return the weight of the state, shape `(4 * dim, projection_dim)`, after the dropout of
-        training.
-        """
-        weight = self.state_linearity.weight
-        if not (recurrent_dropout and self.training):
-            return weight
-        return torch.nn.functional.dropout(weight, recurrent_dropout)
-
-    def recurrence(
-        self,
-        inputs: torch.Tensor,
-        packing: PackedBatch,
-        state: LstmState,
-        weight_state: torch.Tensor,
-    ) -> Tuple[Type[torch.autograd.Function], Sequence[Any]]:
-        """
-        Return the function with a gradient that returns all outputs and the final memory, and its
-        arguments, which are those of `forward` and the weight of the state.
-        """
-        projection = self.state_projection
-        return Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence, [
-            inputs,
-            self.input_linearity.weight,
-            weight_state,
-            self._bias(),
-            None if projection is None else projection.weight,
-            state,
-            packing.batch_sizes,
-            self.cell_clip,
-            self.proj_clip,
-        ]
-
-    @property
-    def has_plain_parts(self) -> bool:
-        """
-        Whether the submodules are plain linear layers without hooks, so that they may be bypassed.
-        """
-        parts = (self.input_linearity, self.state_linearity, self.state_projection)
-        return all(part is None or is_plain(part, torch.nn.Linear) for part in parts)
-
-    def _run_parts(
-        self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """
-        Run the recurrence by calls of the submodules, whatever they are. Return the outputs of all
-        tokens, and their memories without a gradient.
-        """
-        output, memory = state
-        outputs, memories, start = [], [], 0
-        for size in batch_sizes:
-            rows = inputs[start : start + size]  # (size, input_dim)
-            gates = self.input_linearity(rows) + self.state_linearity(output[:size])
-            in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 1)  # (size, dim) each
-            kept = (forget_gate + self.forget_bias).sigmoid() * memory[:size]
-            memory = in_gate.sigmoid() * candidate.tanh() + kept  # (size, dim)
-            if self.cell_clip is not None:
-                memory = memory.clamp(-self.cell_clip, self.cell_clip)
-            output = out_gate.sigmoid() * memory.tanh()  # (size, dim)
-            if self.state_projection is not None:
-                output = self.state_projection(output)  # (size, projection_dim)
-                if self.proj_clip is not None:
-                    output = output.clamp(-self.proj_clip, self.proj_clip)
-            outputs.append(output)
-            memories.append(memory.detach())
-            start += size
-        return torch.cat(outputs), torch.cat(memories)
+        return outputs, (outputs.detach()[packing.last], memory)
 
     def _bias(self) -> torch.Tensor:
         """
@@ -454,8 +383,10 @@ class ProjectedLstm(torch.nn.Module):
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters, also in a replica of `DataParallel`, where torch finds none.
+        The parameters, also in a replica of `DataParallel`, where torch finds none. Altered layers
+        are refused; see `check_layers`.
         """
+        check_layers(self, torch.nn.Linear)
         projection = self.state_projection
         return [
             self.input_linearity.weight,

@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
@@ -137,10 +137,7 @@ class BiLmNetwork(torch.nn.Module):
         """
         Return `BiLstm.start()`, the state that sentences start from unless a call is given another.
         """
-        # The LSTM may be inside another module, such as an adapter, which lacks its attributes.
-        lstms = (each for each in self._elmo_lstm.modules() if isinstance(each, BiLstm))
-        lstm = next(lstms, None)
-        return ZERO_STATE if lstm is None else lstm.start()
+        return self.lstm.start()
 
     @model_call
     def run_words(

@@ -18,7 +18,6 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -196,7 +195,6 @@ class BidirectionalLanguageModel(Model):
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
-        self._evaluation = LockedObject()
 
     @model_call
     def forward(
@@ -375,7 +373,7 @@ class BidirectionalLanguageModel(Model):
         Start the metrics of an evaluation anew and, at its end, restore the metrics and LSTM states
         of the training or evaluation that it interrupts. Evaluations in other threads wait.
         """
-        with self._evaluation.lock:
+        with self._carried[False].lock:
             state = self.training_state()
             self.get_metrics(reset=True)
             try:

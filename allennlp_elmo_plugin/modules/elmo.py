@@ -244,7 +244,7 @@ class Elmo(torch.nn.Module, FromParams):
         lstm = bilm.lstm
         weights = [weight for mix in self._current_mixes for weight in mix.parameters()]
         if (
-            not (is_plain(lstm, BiLstm) and lstm.has_plain_parts)
+            not is_plain(lstm, BiLstm)
             or (lstm.stateful and bilm.initial_state != "settled")
             or needs_grad(*lstm.weights)
             or not self._mixes_tokens

@@ -22,8 +22,8 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 from allennlp_elmo_plugin.bilm.model import BiLmNetwork, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import (
@@ -57,7 +57,7 @@ _SETTLED_TOLERANCE = 1e-6
 _SETTLED_PASSES = 100
 
 
-class ElmoBiLm(BiLmNetwork):
+class ElmoBiLm(CachingModule, BiLmNetwork):
     """
     AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
     and `run_sentences` return the layers of `forward` packed, as a `BiLmOutput`. All three add the
@@ -107,7 +107,7 @@ class ElmoBiLm(BiLmNetwork):
         self._max_characters = encoder.options.max_characters_per_token
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
-        self._settled: Prepared[FixedState] = Prepared()
+        self._settled: CachedValue[FixedState] = CachedValue()
         # Where the search for it starts in training.
         self._last_settled: Optional[CarriedState] = None
         self._requires_grad = requires_grad
@@ -137,11 +137,10 @@ class ElmoBiLm(BiLmNetwork):
     @property
     def has_plain_encoder(self) -> bool:
         """
-        Whether the encoder is the one that was made here, without hooks, also on its parts: then
-        words may be given to it one by one, and their vectors may be kept.
+        Whether the encoder is the one that was made here, without hooks: then words may be given to
+        it one by one, and their vectors may be kept.
         """
-        encoder = self.token_layer
-        return is_plain(encoder, ElmoCharacterEncoder) and encoder.has_plain_parts
+        return is_plain(self.token_layer, ElmoCharacterEncoder)
 
     def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
         """
@@ -286,7 +285,7 @@ class ElmoBiLm(BiLmNetwork):
         state in place of zero: it ends after a few times, at the same numbers but for rounding.
         """
         lstm = self.lstm
-        if not (self.has_plain_encoder and is_plain(lstm, BiLstm) and lstm.has_plain_parts):
+        if not (self.has_plain_encoder and is_plain(lstm, BiLstm)):
             return self._settle(is_training=False)
         weights = [*self.token_layer.weights, *lstm.weights]
         is_training = self.training and needs_grad(*weights)

@@ -194,9 +194,7 @@ def _project(vectors: Array, method: str) -> Tuple[Array, Optional[float]]:
     return points / math.sqrt((points**2).sum() / len(points)), share
 
 
-def _group(
-    vectors: Array, n_groups: Optional[int] = None
-) -> Tuple[List[int], Optional[float]]:
+def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], Optional[float]]:
     """
     Divide vectors into groups (k-means). By default, there are two to eight groups, at most the
     root of half the number of vectors: the fewest for which no other number has a clearly higher

@@ -7,7 +7,6 @@ import torch
 from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.kernels import side_by_side_function
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import run_side_by_side
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -134,7 +133,6 @@ LARGE = replace(OPTIONS, lstm_dim=64, projection_dim=16, use_skip_connections=Tr
 def threads_for_all_sizes(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
-    monkeypatch.setattr(bilstm, "_WORTH_THREADS_IN_TRAINING", 0)
     yield
     torch.set_num_threads(before)
 
@@ -149,7 +147,6 @@ def sizes(monkeypatch):
         return run_side_by_side(functions)
 
     monkeypatch.setattr(bilstm, "run_side_by_side", run)
-    monkeypatch.setattr(side_by_side_function, "run_side_by_side", run)
     return sizes
 
 
@@ -234,49 +231,6 @@ def test_where_directions_have_no_threads_of_their_own(threads_for_all_sizes, si
         assert sizes == []
         run_lstm(lstm, 2, [3] * 5)
         assert sizes == [2]
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("used", [DIRECTIONS, ["forward"], ["backward"]])
-def test_training_with_a_thread_for_each_direction_computes_the_same(
-    precision, used, threads_for_all_sizes, sizes
-):
-    torch.manual_seed(0)
-    lstm = BiLstm(replace(LARGE, dropout=0.2))
-    lstm.recurrent_dropout = 0.3
-    lstm.layer("forward", 0).input_linearity.weight.requires_grad = False
-    for each in lstm._lstms:
-        each.precision = precision
-    results = {}
-    for n_threads in (1, 2, 3):
-        torch.set_num_threads(n_threads)
-        torch.manual_seed(1)
-        lstm.zero_grad(set_to_none=True)
-        carried = CarriedState()
-        for rows in ([9, 7, 7, 1, 4], [2, 5, 3]):
-            packings = {
-                key: PackedBatch(lengths, 9) for key, lengths in zip(DIRECTIONS, (rows, rows[::-1]))
-            }
-            inputs = {
-                key: torch.randn(sum(rows), 16, requires_grad=key == "backward")
-                for key in DIRECTIONS
-            }
-            outputs = lstm(inputs, packings, carried)
-            loss = sum(each.square().sum() for key in used for each in outputs[key])
-            loss.backward(retain_graph=True)
-            loss.backward()
-        grads = [each.grad for each in (*lstm.parameters(), inputs["backward"])]
-        results[n_threads] = [*in_order(carried.state_dict()), loss.detach(), *grads]
-    # Two layers forward, and backward two times where both directions have a gradient.
-    assert sizes == ([2] * 6 if used == DIRECTIONS else [2] * 2) * 4
-    n_grads = {"forward": 7, "backward": 9}
-    assert sum(each is not None for each in grads) == sum(n_grads[key] for key in used)
-    for tensors in results.values():
-        for tensor, expected in zip(tensors, results[1]):
-            if tensor is None or len(used) == 2:
-                assert tensor is expected is None or torch.equal(tensor, expected)
-            else:  # one direction alone uses all threads
-                torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -1,5 +1,8 @@
 import contextlib
+import copy
 import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -50,3 +53,12 @@ def test_states_of_inference_mode_can_be_used_outside_of_it(written, reset):
         (weight * rows).sum().backward()
         assert weight.grad.mean(1).tolist() == [1.0, 0.0, 2.0]
         rows.add_(1.0)
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
+)
+def test_copies_have_locks_of_their_own(duplicate):
+    original = CarriedState()
+    with ThreadPoolExecutor(1) as pool, original.lock:
+        assert pool.submit(duplicate(original).lock.acquire, blocking=False).result()

@@ -111,50 +111,6 @@ def test_equal_words_are_computed_once(monkeypatch):
 ONEDNN_PRECISIONS = [each for each in ("float32", "bfloat16") if has_onednn(getattr(torch, each))]
 
 
-@pytest.fixture
-def two_threads(monkeypatch):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    monkeypatch.setattr(module, "_WORTH_THREADS", 0)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("precision", ONEDNN_PRECISIONS)
-@pytest.mark.parametrize("n_words", [1, 2, 9, 300])
-def test_halves_in_threads_are_the_same_to_the_bit(precision, n_words, two_threads):
-    encoder = CharacterEncoder(CharCnnOptions(((1, 20), (3, 44)), "relu", 16, 2), 16)
-    encoder.precision = precision
-    for layer in (*encoder.highway_layers, encoder.projection):
-        layer.precision = precision
-    words = [f"word{i}" + "s" * (i % 30) for i in range(n_words)]
-    ids = torch.from_numpy(CharacterTable().lookup(words)).long()
-    with torch.inference_mode():
-        both = encoder.encode(ids)
-        torch.set_num_threads(1)
-        assert torch.equal(both, encoder.encode(ids)) and both.shape == (n_words, 16)
-
-
-def test_where_halves_have_no_threads(two_threads, monkeypatch):
-    monkeypatch.setattr(module, "run_side_by_side", None)
-    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 16, 1), 5)
-    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
-    encoder.encode(ids).sum().backward()
-    with torch.no_grad():
-        encoder.precision = "int8"
-        encoder.encode(ids)
-        monkeypatch.setattr(module, "has_onednn", lambda dtype: dtype == torch.float32)
-        encoder.precision = "bfloat16"
-        encoder.encode(ids)
-        encoder.precision = "float32"
-        encoder.double().encode(ids)
-        monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5) + 1)
-        encoder.float().encode(ids)
-        monkeypatch.setattr(module, "_WORTH_THREADS", len(ids) * (4 * 8 + 4 * 5))
-        with pytest.raises(TypeError):
-            encoder.encode(ids)
-
-
 def test_no_words():
     encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 5)
     assert encoder(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 5)
@@ -187,10 +143,13 @@ def test_a_words_vector_is_the_same_in_any_company(precision):
             assert torch.equal(encoder.encode(ids[some]), expected[some])
 
 
-def test_few_different_numbers_of_words_are_computed():
+def test_few_different_numbers_of_words_are_computed(monkeypatch):
     encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3, 1), 5)
     sizes = set()
-    encoder._highways.register_forward_pre_hook(lambda _, inputs: sizes.add(len(inputs[0])))
+    linear = module.Linear.forward
+    monkeypatch.setattr(
+        module.Linear, "forward", lambda layer, rows: sizes.add(len(rows)) or linear(layer, rows)
+    )
     for n_words in range(100, 140):
         assert encoder.encode(torch.randint(1, 262, (n_words, 50))).shape == (n_words, 5)
     assert len(sizes) <= 6

@@ -16,8 +16,6 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.bilm import bilstm
-from allennlp_elmo_plugin.bilm.kernels.side_by_side_function import apply_side_by_side
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
@@ -169,8 +167,8 @@ CASES: Dict[str, Dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case, n_threads", [*((case, 1) for case in CASES), ("sampled", 2)])
-def test_training_and_evaluation(case, n_threads, tmp_path, monkeypatch, double_precision):
+@pytest.mark.parametrize("case", CASES)
+def test_training_and_evaluation(case, tmp_path, monkeypatch, double_precision):
     n_accumulated = 2 if "sampled" in case else 1
     (tmp_path / "train.txt").write_text(TEXT)
     (tmp_path / "held_out.txt").write_text(HELD_OUT)
@@ -245,17 +243,7 @@ def test_training_and_evaluation(case, n_threads, tmp_path, monkeypatch, double_
     monkeypatch.setattr(LogUniformSampler, "sample", sample)
     monkeypatch.setattr(ResumableTrainer, "batch_outputs", record)
     monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
-    monkeypatch.setattr(bilstm, "_WORTH_THREADS_IN_TRAINING", 0)
-    calls: List[Any] = []
-    monkeypatch.setattr(
-        bilstm, "apply_side_by_side", lambda each: calls.append(each) or apply_side_by_side(each)
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(n_threads)
-    try:
-        model: Any = train_model(Params(params), str(tmp_path / "run"))
-    finally:
-        torch.set_num_threads(before)
+    model: Any = train_model(Params(params), str(tmp_path / "run"))
 
     words = (tmp_path / "vocab" / "vocabulary" / "lm_tokens.txt").read_text().split()
     tied = "tied" in case
@@ -265,7 +253,6 @@ def test_training_and_evaluation(case, n_threads, tmp_path, monkeypatch, double_
     assert len(steps) == EPOCHS * n_windows
     n_updates = EPOCHS * math.ceil(n_windows / n_accumulated)
     assert len(norms) == n_updates and any(norm > NORM for norm in norms)
-    assert len(calls) == (len(steps) * N_LAYERS if n_threads == 2 else 0)
     states = {(d, row): plain.zero() for d in DIRECTIONS for row in range(ROWS)}
     number = 0
     sparse = ["bilm._token_embedder.weight"] if not tied or "sampled" in case else []

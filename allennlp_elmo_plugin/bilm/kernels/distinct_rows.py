@@ -6,8 +6,6 @@ from typing import Tuple
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import hash_factors
-
 
 def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     """
@@ -22,7 +20,7 @@ def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         aligned = rows.clone(memory_format=torch.contiguous_format)
         distinct, index = distinct_rows(aligned.view(bits))
         return distinct.view(rows.dtype), index
-    hashes = (rows * hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
+    hashes = (rows * _hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)
     representative = torch.empty_like(distinct)
     representative.scatter_(0, index, torch.arange(rows.size(0), device=rows.device))
@@ -34,3 +32,13 @@ def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
 
 # With their bytes. The largest is the fastest.
 _INTEGERS = {torch.long: 8, torch.int32: 4, torch.int16: 2}
+# The golden ratio in 64 bits, whose multiples are well spread.
+_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
+
+
+def _hash_factors(n: int, device: torch.device) -> torch.Tensor:
+    """
+    Return odd numbers of 64 bits without a pattern, shape `(n,)`, made on the device.
+    """
+    factors = torch.arange(1, n + 1, device=device) * _HASH_FACTOR
+    return (factors ^ (factors >> 29)) * _HASH_FACTOR | 1

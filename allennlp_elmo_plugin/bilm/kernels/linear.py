@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
@@ -13,7 +14,6 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, needs_grad, without_autocast
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import Prepared
 
 
 class _LinearFunction(torch.autograd.Function):
@@ -47,7 +47,7 @@ class _LinearFunction(torch.autograd.Function):
         )
 
 
-class Linear(torch.nn.Linear):
+class Linear(CachingModule, torch.nn.Linear):
     """
     `torch.nn.Linear`, with a weight prepared once for many calls where no gradient is needed.
     """
@@ -56,7 +56,7 @@ class Linear(torch.nn.Linear):
         super().__init__(in_features, out_features, device=device)
         # Of the products: one of `PRECISIONS`.
         self.precision = "float32"
-        self._prepared: Prepared[Tuple[PreparedMatrix, torch.Tensor]] = Prepared()
+        self._prepared: CachedValue[Tuple[PreparedMatrix, torch.Tensor]] = CachedValue()
 
     @model_call
     def forward(self, rows: torch.Tensor) -> torch.Tensor:

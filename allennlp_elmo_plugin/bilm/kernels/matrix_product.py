@@ -7,14 +7,14 @@ interface, so it is used only if it exists and returns the right numbers.
 """
 
 import functools
+import threading
 import warnings
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Iterator, Optional
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors, without_autocast
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -204,28 +204,6 @@ class PreparedMatrix:
         assert self._matrix is not None
         return _torch_product(rows, self._matrix, bias, add)
 
-    def clone(self) -> "PreparedMatrix":
-        """
-        Return a copy with memory of its own, of a matrix on a GPU.
-        """
-        assert self._matrix is not None
-        return PreparedMatrix(self._matrix.clone())
-
-    def copy_(self, other: "PreparedMatrix") -> None:
-        """
-        Take over the numbers of a matrix on the same GPU.
-        """
-        assert self._matrix is not None and other._matrix is not None
-        self._matrix.copy_(other._matrix)
-
-    @property
-    def shape(self) -> Tuple[int, ...]:
-        """
-        `(k, m)` of a matrix on a GPU.
-        """
-        assert self._matrix is not None
-        return tuple(self._matrix.shape)
-
 
 def _quantize(matrix: torch.Tensor) -> Any:
     """
@@ -235,7 +213,7 @@ def _quantize(matrix: torch.Tensor) -> Any:
     scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
     zeros = torch.zeros_like(scales, dtype=torch.long)
     # The engine, and whether warnings are shown, are settings of the process.
-    with _engine.lock, warnings.catch_warnings():
+    with _engine_lock, warnings.catch_warnings():
         # Deprecated in torch 2.14, without a replacement in torch itself.
         warnings.simplefilter("ignore")
         engine = torch.backends.quantized.engine
@@ -249,7 +227,7 @@ def _quantize(matrix: torch.Tensor) -> Any:
             torch.backends.quantized.engine = engine
 
 
-_engine = LockedObject()
+_engine_lock = threading.Lock()
 
 
 def _int8_product(rows: torch.Tensor, matrix: Any, reduce_range: bool) -> torch.Tensor:

@@ -5,10 +5,8 @@ for gradients and hooks.
 
 import functools
 import sys
-import threading
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar, copy_context
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Iterator, Type, TypeVar, cast
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -21,40 +19,10 @@ Result = TypeVar("Result")
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
-class _Checksums(Dict[int, Tuple[torch.Tensor, Any]]):
-    """
-    Parameters and their checksums, by the ids of the parameters, of a call in one thread.
-    """
-
-    thread: Optional[int] = None
-    """The thread of the call; `None` when the call has ended."""
-
-
-# Of the outermost call. A copy of its context, such as an asyncio task has, keeps it even after the
-# call, and in other threads.
-_checksums: "ContextVar[Optional[_Checksums]]" = ContextVar("checksums", default=None)
-
-# In a thread that works for a backward pass in another one.
-_overwrites_saved: "ContextVar[bool]" = ContextVar("overwrites_saved", default=False)
-
-
-def checksums_of_call() -> Optional[Dict[int, Tuple[torch.Tensor, Any]]]:
-    """
-    Return the parameters whose checksums the current call in this thread has computed, with these,
-    by the ids of the parameters; `None` outside a call.
-    """
-    known = _checksums.get()
-    return known if known is not None and known.thread == threading.get_ident() else None
-
-
 def model_call(function: Function) -> Function:
     """
-    Mark a function as one that computes with a model's parameters.
-
-    It computes in the model's own precision under `torch.autocast`, runs uncompiled under
-    `torch.compile`, and computes each parameter's checksum at most once (see `Prepared`). It runs
-    in a new context (`contextvars`), which ends with the call even if it is interrupted in its last
-    line. Context variables that hooks set end with it, too.
+    Mark a function as one that computes with a model's parameters: it computes in the model's own
+    precision under `torch.autocast`, and runs uncompiled under `torch.compile`.
     """
 
     @functools.wraps(function)
@@ -67,48 +35,27 @@ def model_call(function: Function) -> Function:
                 "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
                 "trace would keep those of one. Use the module itself, or torch.compile"
             )
-        if checksums_of_call() is not None:
+        with without_autocast():
             return function(*args, **kwargs)
-        return copy_context().run(_outermost_call, function, args, kwargs)
 
     return cast(Function, call)
 
 
-def _outermost_call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    known = _Checksums()
-    known.thread = threading.get_ident()
-    _checksums.set(known)
-    try:
-        with without_autocast():
-            return function(*args, **kwargs)
-    finally:
-        known.thread = None
-
-
-def in_this_call(function: Callable[[], Result]) -> Callable[[], Result]:
+def in_modes_of_this_thread(function: Callable[[], Result]) -> Callable[[], Result]:
     """
     Return a function that another thread can call as part of the call of the model that runs in
-    this one: with its context, the checksums known by now, its modes of gradients, its backward
-    pass, and what `torch.set_flush_denormal` set in it.
+    this one: with its modes of gradients and what `torch.set_flush_denormal` set in it.
     """
-    known = checksums_of_call()
-    overwrites = may_overwrite_saved()
-    context = copy_context()
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     # torch doesn't tell. The processor flushes Python's numbers, too.
     flushes_denormal = sys.float_info.min / 2 == 0
 
     def call() -> Result:
         torch.set_flush_denormal(flushes_denormal)
-        copied = None if known is None else _Checksums(known)
-        if copied is not None:
-            copied.thread = threading.get_ident()
-        _checksums.set(copied)
-        _overwrites_saved.set(overwrites)
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
             return function()
 
-    return lambda: context.run(call)
+    return call
 
 
 def is_observed() -> bool:
@@ -157,7 +104,7 @@ def may_overwrite_saved() -> bool:
     Return whether the backward pass that is running frees what the forward pass saved, so that its
     memory may be used for gradients.
     """
-    return _overwrites_saved.get() or not torch._C._autograd._get_current_graph_task_keep_graph()
+    return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
@@ -169,16 +116,39 @@ def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
         getattr(type(module), "forward", None) is kind.forward
         and "forward" not in vars(module)
         and not _has_hooks(module)
+        and not any(getattr(torch_module, "_global" + name) for name in _HOOKS)
     )
+
+
+def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None:
+    """
+    Check that the layers in a module are of these kinds and have no hooks, since their weights are
+    used without a call of them.
+
+    # Raises
+
+    ValueError
+    """
+    for name, layer in module._modules.items():
+        if layer is not None and (
+            type(layer) not in kinds or "forward" in layer.__dict__ or _has_hooks(layer)
+        ):
+            raise ValueError(
+                f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
+                "the language model would ignore. Put hooks on Elmo, its language model or the "
+                "token embedder, and remove this one"
+            )
 
 
 def _has_hooks(module: torch.nn.Module) -> bool:
-    hooks = (
-        hook
-        for owner, prefix in ((module, ""), (torch_module, "_global"))
-        for name in _HOOKS
-        for hook in (getattr(owner, prefix + name, None) or {}).values()
-    )
+    if not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    ):
+        return False
+    hooks = (hook for name in _HOOKS for hook in getattr(module, name).values())
     return any(_IGNORED_HOOKS not in str(getattr(hook, "__module__", "")) for hook in hooks)
 
 

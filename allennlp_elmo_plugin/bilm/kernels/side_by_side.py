@@ -21,7 +21,7 @@ from typing import Any, Callable, Deque, List, Sequence, Tuple, TypeVar
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
-from allennlp_elmo_plugin.bilm.kernels.model_call import in_this_call, is_observed
+from allennlp_elmo_plugin.bilm.kernels.model_call import in_modes_of_this_thread, is_observed
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def run_side_by_side(functions: Sequence[Callable[[], T]]) -> List[T]:
     futures: List[Future[T]] = [Future() for _ in functions]
     try:
         for i, worker in enumerate(workers):
-            worker.calls.put((futures[i], in_this_call(functions[i])))
+            worker.calls.put((futures[i], in_modes_of_this_thread(functions[i])))
         return list(map(Future.result, futures))
     finally:
         # Also after an interrupt, no thread goes on with this call.

@@ -1,29 +1,29 @@
 """
 Vectors of words, kept from batch to batch.
 
-Rule: the vectors belong to one state of the encoder, whose `Prepared` value the cache is. Any
-thread may use it.
+Rule: the vectors belong to one state of the encoder, whose `CachedValue` the cache is. Any thread
+may use it.
 """
 
 import itertools
+import threading
 from typing import Callable, Dict, Hashable, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 _FEW_ROWS = 1024
 
 
-class _Table(LockedObject):
+class _Table:
     """
     Words with their vectors. Words are only added, so that a thread that has found a word in a
     table finds its vector there, whatever other threads do.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._lock = threading.Lock()
         self.places: Dict[Hashable, int] = {}
         self.n_staying = 0
         # In the order of the words, with space for more: (at least len(places), dim)
@@ -45,7 +45,7 @@ class _Table(LockedObject):
         Add words with their vectors, shape `(len(words), dim)`, except words that another thread
         has added by now.
         """
-        with self.lock, lasting_tensors():
+        with self._lock, lasting_tensors():
             new = [i for i, word in enumerate(words) if word not in self.places]
             if len(new) < len(words):
                 vectors = vectors[torch.tensor(new, dtype=torch.long, device=vectors.device)]

@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 def test_each_row_once(collide, dtype, monkeypatch):
     if collide:
         monkeypatch.setattr(
-            module, "hash_factors", lambda n, device: torch.zeros(n, dtype=torch.long)
+            module, "_hash_factors", lambda n, device: torch.zeros(n, dtype=torch.long)
         )
     rows = (torch.arange(40).view(20, 2) % 6).to(dtype)
     distinct, index = distinct_rows(rows)

@@ -13,8 +13,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from allennlp_elmo_plugin.bilm.kernels import side_by_side
-from allennlp_elmo_plugin.bilm.kernels.model_call import checksums_of_call, model_call
-from allennlp_elmo_plugin.bilm.kernels.prepared_values import checksums
 from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
 from tests.support.testing import fork
 
@@ -90,23 +88,6 @@ def test_small_numbers_are_flushed_as_in_the_caller():
     finally:
         torch.set_flush_denormal(False)
     assert run_side_by_side([half] * 2) == expected
-
-
-def test_checksums_are_computed_once_in_a_call():
-    known, new = torch.rand(3), torch.rand(3)
-
-    def keys():
-        checksums([new])
-        return set(checksums_of_call())
-
-    @model_call
-    def call():
-        checksums([known])
-        results = run_side_by_side([keys] * 2)
-        return results, set(checksums_of_call())
-
-    assert call() == ([{id(known), id(new)}] * 2, {id(known)})
-    assert run_side_by_side([checksums_of_call] * 2) == [None, None]
 
 
 def test_it_follows_the_number_of_threads_and_the_device(two_threads):
