@@ -58,17 +58,3 @@ def test_a_file_larger_than_the_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**23
     finally:
         tracemalloc.stop()
-
-
-def test_the_earlier_name_of_two_representations(tmp_path: Path) -> None:
-    """Benchmarks that were begun with it can be finished."""
-    write_random_elmo(tmp_path)
-    found = [
-        _Digests().without_paths([{"options_file": str(tmp_path), **embedder}])
-        for embedder in (
-            {"type": "elmo_multi_token_embedder"},
-            {"type": "elmo_token_embedder", "num_output_representations": 2},
-            {"type": "elmo_token_embedder", "num_output_representations": 3},
-        )
-    ]
-    assert found[0] == found[1] != found[2]
