@@ -194,9 +194,7 @@ def _project(vectors: Array, method: str) -> Tuple[Array, Optional[float]]:
     return points / math.sqrt((points**2).sum() / len(points)), share
 
 
-def _group(
-    vectors: Array, n_groups: Optional[int] = None
-) -> Tuple[List[int], Optional[float]]:
+def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], Optional[float]]:
     """
     Divide vectors into groups (k-means). By default, there are two to eight groups, at most the
     root of half the number of vectors: the fewest for which no other number has a clearly higher
@@ -205,7 +203,7 @@ def _group(
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    found: List[Tuple[Optional[float], Array]] = []
+    found: List[Tuple[float, Array]] = []
     # Of vectors that are the same, such as those of repeated contexts, KMeans makes one group.
     n_different = len(numpy.unique(vectors.round(_DIGITS_OF_VECTORS), axis=0))
     most = min(
@@ -220,11 +218,10 @@ def _group(
             if len(set(labels[sample])) < 2:  # of an outlier that isn't in the sample
                 continue
             found.append((float(silhouette_score(vectors[sample], labels[sample])), labels))
-    highest = max((score for score, _ in found), default=0.0)
-    one_group = None, numpy.zeros(len(vectors), dtype=int)
-    silhouette, labels = next(
-        (each for each in found if each[0] > highest - _CLEARLY_HIGHER), one_group
-    )
+    if not found:
+        return [0] * len(vectors), None
+    highest = max(score for score, _ in found)
+    silhouette, labels = next(each for each in found if each[0] > highest - _CLEARLY_HIGHER)
     order = numpy.argsort(-numpy.bincount(labels), kind="stable")
     ranks = {int(group): rank for rank, group in enumerate(order)}
     return [ranks[int(label)] for label in labels], silhouette
