@@ -11,6 +11,7 @@ allennlp elmo-nearest bank text.txt --layers layers.hdf5
 
 import argparse
 from functools import partial
+from typing import Callable, List
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -24,7 +25,7 @@ from allennlp_elmo_plugin.commands.model_arguments import (
 from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
 from allennlp_elmo_plugin.embedding.occurrences import read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
 
@@ -95,6 +96,7 @@ def nearest_from_args(args: argparse.Namespace) -> None:
     check_device(args.cuda_device)
     queries = args.queries and [split_words(query.encode()) for query in args.queries]
     files = find_files(args.files)
+    find: Callable[..., List[Neighbours]]
     if args.layers:
         find = partial(nearest, partial(read_vectors, args.layers))
     else:

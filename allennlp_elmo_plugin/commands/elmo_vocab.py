@@ -164,8 +164,8 @@ def make_vocabulary(
             update(1)
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
-        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different ones; "
-        f"{len(vocabulary):,} are in the vocabulary and leave "
+        f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different "
+        f"ones; {len(vocabulary):,} are in the vocabulary and leave "
         f"{100 * n_unknown / max(n_tokens, 1):.2f}% of the text unknown. Written to {output}"
     )
     return vocabulary
