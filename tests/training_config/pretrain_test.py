@@ -30,6 +30,7 @@ CONFIGS = [
     "medium",
     "small",
     "small_corpus",
+    "tiny_corpus",
     "tiny",
     "english",
     "token_embeddings",
@@ -96,7 +97,7 @@ def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus:
         assert evaluated[key] == pytest.approx(metrics[f"best_validation_{key}"], rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["small_corpus", "tiny", "english"])
+@pytest.mark.parametrize("name", ["small_corpus", "tiny_corpus", "tiny", "english"])
 def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, corpus: Path) -> None:
     """Whatever the size of the text and the number of epochs."""
     changes = {
