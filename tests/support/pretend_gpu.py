@@ -238,10 +238,11 @@ class PretendGpu:
         known = {storage._cdata for each in inputs for storage in _storages(each.tensor)}
         if making_on is None and (here != _CPU or any(each.place == _CPU for each in inputs)):
             making_on = here
-        for output in _tensors(outputs):
+        for i, output in enumerate(_tensors(outputs)):
+            is_for_host = name == "_pack_padded_sequence" and i == 1  # the sizes of the steps
             for storage in _storages(output):
                 if storage._cdata not in known:
-                    self._put(storage, making_on)
+                    self._put(storage, _CPU if is_for_host else making_on)
         for each in inputs:
             if each.written and each.tensor.is_sparse:  # it may have new parts
                 for storage in _storages(each.tensor):
@@ -260,7 +261,11 @@ class PretendGpu:
             is_taken = each.place in (None, here) or (
                 each.place == _CPU
                 and not each.written
-                and (each.tensor.dim() == 0 or name in _INDEXING and each.name == "indices")
+                and (
+                    each.tensor.dim() == 0
+                    or (name in _INDEXING and each.name == "indices")
+                    or each.name in ("lengths", "batch_sizes")
+                )
             )
             if name != "copy" and not is_taken:
                 raise RuntimeError(
@@ -410,6 +415,10 @@ class PretendGpu:
             self._put(_untyped(storage), self.resolve(location))
             return storage
 
+        def cuda(storage: Any, device: Any = None) -> Any:
+            return restore(storage.clone(), str(self.resolve("cuda" if device is None else device)))
+
+        _patch(exits, torch.UntypedStorage, "cuda", cuda)
         entry = (-1, tag, restore)
         registry.insert(0, entry)
         exits.callback(registry.remove, entry)
@@ -504,9 +513,14 @@ class _Factories(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in _device_constructors() or any(True for _ in _tensors(args)):
+        if func not in _device_constructors():
             return func(*args, **kwargs)
-        with self.gpu.making_on(self.gpu.resolve(kwargs.get("device") or _CPU)):
+        device = self.gpu.resolve(kwargs.get("device") or _CPU)
+        if "out" in kwargs or func is torch.sparse_coo_tensor:  # torch would find them on the CPU
+            kwargs = {**kwargs, "device": None}
+        if any(True for _ in _tensors(args)):
+            return func(*args, **kwargs)
+        with self.gpu.making_on(device):
             return func(*args, **kwargs)
 
 
