@@ -159,13 +159,15 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
 
 
 def _how_to_resume(args: argparse.Namespace, resume: Optional[Resume], command: str) -> str:
-    option = None if resume is None else resume(args)
-    if option is None:
+    if resume is None:
         return ""
+    option = resume(args)
+    if option is None:
+        return " before anything was saved; run the same command again"
     given = sys.argv[2:]
     # The option comes first, since nothing after `--` is an option.
     options = [option] if option and option not in given else []
-    return f"; to go on: {command} {_printable(shlex.join([*options, *given]))}"
+    return f"; continue with: {command} {_printable(shlex.join([*options, *given]))}"
 
 
 def _describe(error: BaseException) -> str:

@@ -25,7 +25,6 @@ from allennlp_elmo_plugin.training import (
     evaluation,
     run_folder,
     train_command,
-    workers,
 )
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
@@ -50,7 +49,6 @@ def apply() -> None:
     replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
     replace(train.train_model, run_folder.train_model)
     replace(train.train_model_from_file, train_command.train_model_from_file)
-    replace(train._train_worker, workers.train_worker)
     replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging)
     console.make_worker_quiet()
     replace(training_util.get_metrics, evaluation.get_metrics)

@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 import zipfile
+from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -32,6 +33,7 @@ from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.run_folder import is_trained
+from allennlp_elmo_plugin.training.saving import SavingCallback
 from allennlp_elmo_plugin.training.schedule_recovery import exact_recovery
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
 
@@ -112,6 +114,10 @@ class ResumableTrainer(GradientDescentTrainer):
             self._progress = _Progress(self._serialization_dir)
             # It comes first, so that the other callbacks get the right losses.
             self._callbacks.insert(0, self._progress)
+        self._saving: Optional[SavingCallback] = None
+        if self._progress is not None and self._checkpointer is not None:
+            self._saving = SavingCallback(self._serialization_dir)
+            self._callbacks.append(self._saving)
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
@@ -216,6 +222,7 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _set_last_save(self, n_epochs: int, n_batches: int) -> None:
         if self._checkpointer is not None:
+            self._checkpointer._last_save_time = time.time()
             self._checkpointer._last_save_num_epochs_completed = n_epochs
             self._checkpointer._last_save_num_batches_in_epoch_completed = n_batches
 
@@ -362,6 +369,8 @@ class ResumableTrainer(GradientDescentTrainer):
             return {}
         if self._progress.recovered:
             self._continue_epoch()
+        elif self._saving is not None:
+            self._saving.save(self)  # A signal may have come during the validation.
         n_done = self._batches_in_epoch_completed  # of a recovered run
         with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}", initial=n_done) as title:
             self._progress.begin_epoch(self, title)
@@ -391,7 +400,8 @@ class ResumableTrainer(GradientDescentTrainer):
             n_completed >= self._num_epochs or self._metric_tracker.should_stop_early()
         )
         if self._progress is None or not self._progress.recovered or not has_ended:
-            return super()._try_train()
+            with nullcontext() if self._saving is None else self._saving.signals_noted():
+                return super()._try_train()
         logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
         self._continue_epoch()
         n_epochs, self._num_epochs = self._num_epochs, n_completed

@@ -16,7 +16,7 @@ import sys
 import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -26,7 +26,7 @@ from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FI
 from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
-from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, version_of_config
+from allennlp_elmo_plugin.training.run_folder import is_trained, version_of_config
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +74,10 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         if not is_ours:
             raise
         number, word = after_signal(error)
-        command = _command(arguments, _option(arguments, version_of_config(folder) != version))
-        message = f"{word}; to go on: {command}"
+        begun = version_of_config(folder) != version
+        is_saved = arguments["recover"] or (begun and is_trained(folder))
+        done = "; continue with" if is_saved else " before anything was saved; start again with"
+        message = f"{word}{done}: {_command(arguments, is_saved)}"
     except (
         ChildProcessError,
         ConfigurationError,
@@ -86,7 +88,6 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
         if not is_ours or not _is_mistake(error):
             raise
         message = "error: " + " ".join(str(error).strip().splitlines())
-        _log_to_files(error)
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
     end_with(message, number)
 
@@ -199,29 +200,10 @@ def _print_results(folder: Path) -> None:
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 
-def _option(arguments: Dict[str, Any], has_begun: bool) -> List[str]:
-    """
-    Return the option with which the run of this call goes on; none if its folder is as before, or
-    belongs to another run that this call has not been told to replace.
-
-    # Parameters
-
-    arguments : `Dict[str, Any]`
-        What `train_model_from_file` was called with.
-    has_begun : `bool`
-        Whether the run of this call has written its config to the folder.
-    """
-    folder = Path(arguments["serialization_dir"])
-    if arguments["recover"] or (has_begun and is_trained(folder)):
-        return ["--recover"]
-    is_in_the_way = not is_empty(folder) and (arguments["force"] or has_begun)
-    return ["--force"] if is_in_the_way else []
-
-
-def _command(arguments: Dict[str, Any], option: List[str]) -> str:
-    """Return the command of this call with another option."""
+def _command(arguments: Dict[str, Any], recover: bool) -> str:
+    """Return the command of this call, to recover its run or to start it."""
     names = (arguments["parameter_filename"], "-s", arguments["serialization_dir"])
-    words = [*map(os.fspath, names), *option]
+    words = [*map(os.fspath, names), *["--recover"] * recover]
     if arguments["overrides"]:
         words += ["-o", arguments["overrides"]]
     for package in arguments["include_package"] or []:
@@ -237,15 +219,3 @@ def _command(arguments: Dict[str, Any], option: List[str]) -> str:
 def _program() -> str:
     path = Path(sys.argv[0])
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
-
-
-def _log_to_files(error: BaseException) -> None:
-    """Log an error with its traceback as AllenNLP does, but not on the console."""
-    root = logging.getLogger()
-    information: Any = (type(error), error, error.__traceback__)
-    record = root.makeRecord(
-        root.name, logging.CRITICAL, __file__, 0, "Uncaught exception", (), information
-    )
-    for handler in root.handlers:
-        if isinstance(handler, logging.FileHandler):
-            handler.handle(record)

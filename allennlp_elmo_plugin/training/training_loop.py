@@ -7,10 +7,8 @@ from allennlp.common.util import is_distributed
 
 from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.signals import signals_first
 from allennlp_elmo_plugin.training.evaluation import evaluate
 from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
-from allennlp_elmo_plugin.training.workers import received
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -28,7 +26,6 @@ class TrainingLoop(TrainModel):
     """
 
     @lost_ranks_named()
-    @signals_first(lambda: bool(received))
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (
