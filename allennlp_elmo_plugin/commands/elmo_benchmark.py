@@ -31,7 +31,6 @@ from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.progress import say, titled_bars
-from allennlp_elmo_plugin.quiet_imports import import_plugins
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class ElmoBenchmark(Command):
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Run the benchmark of the command's arguments, and print the table."""
     # The task models are those of allennlp-models.
-    (plugins.import_plugins if args.debug else import_plugins)()
+    plugins.import_plugins()
     print(
         benchmark(
             [name.strip() for name in args.tasks.split(",") if name.strip()],

@@ -17,7 +17,6 @@ from allennlp_elmo_plugin.files.model_archive import is_archive
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
-from allennlp_elmo_plugin.signals import signals_kept
 
 
 def elmo_model(name: str) -> Dict[str, Any]:
@@ -113,8 +112,7 @@ def _evaluate_file(
     unset: List[str] = []
     while True:
         try:
-            with signals_kept():  # jsonnet makes one kind of error of all.
-                evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
+            evaluated = _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
         except RuntimeError as error:
             found = _UNSET.search(str(error))
             name = found and found[1]

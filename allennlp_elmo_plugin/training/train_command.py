@@ -11,19 +11,18 @@ import math
 import os
 import re
 import shlex
-import signal
 import sys
 import traceback
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Dict, NoReturn, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.errors import describe, end_with, signal_of, terminable
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
-from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.training.run_folder import is_trained, version_of_config
@@ -73,7 +72,7 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     except KeyboardInterrupt as error:
         if not is_ours:
             raise
-        number, word = after_signal(error)
+        number, word = signal_of(error)
         begun = version_of_config(folder) != version
         is_saved = arguments["recover"] or (begun and is_trained(folder))
         done = "; continue with" if is_saved else " before anything was saved; start again with"
@@ -87,34 +86,14 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     ) as error:
         if not is_ours or not _is_mistake(error):
             raise
-        message = "error: " + " ".join(str(error).strip().splitlines())
+        message = f"error: {describe(error)}"
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    end_with(message, number)
+    end_with(message, number=number)
 
 
 def is_program(command: str) -> bool:
     """Return whether this program is AllenNLP's, with this command."""
     return sys.argv[1:2] == [command] and _program() in _PROGRAMS
-
-
-def after_signal(error: KeyboardInterrupt) -> Tuple[int, str]:
-    """
-    Return the signal that raised an exception and what it did, and let another one kill this
-    process.
-    """
-    let_signals_kill()
-    if isinstance(error, Terminated):
-        return signal.SIGTERM, "terminated"
-    return signal.SIGINT, "interrupted"
-
-
-def end_with(message: str, number: int) -> NoReturn:
-    """End this program with a line, by a signal or, for 0, with exit status 1."""
-    with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
-        print(message, file=sys.stderr)
-    if number:
-        end_by_signal(number)
-    sys.exit(1)
 
 
 def is_of_this_package(error: BaseException) -> bool:

@@ -13,11 +13,10 @@ from typing import Any, Iterator, List, Optional
 import pytest
 from allennlp.commands import train
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, install_sigterm_handler
+from allennlp.common.util import install_sigterm_handler
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.patches import jsonnet
-from allennlp_elmo_plugin.signals import Terminated
+from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.training import run_folder, saving, train_command
 from tests.support.training_runs import assert_equal_runs, losses, metrics, write_config
 
@@ -203,41 +202,6 @@ def test_ctrl_c_for_a_pipeline(
     with pytest.raises(SystemExit) as raised:
         train.train_model_from_file(str(config), str(tmp_path / "run"))
     assert raised.value.code == 130
-
-
-@pytest.mark.parametrize(
-    "number, error, status",
-    [(signal.SIGINT, KeyboardInterrupt, 130), (signal.SIGTERM, SigTermReceived, 143)],
-)
-def test_signal_while_the_config_is_read(
-    number: int,
-    error: Any,
-    status: int,
-    tmp_path: Path,
-    command: List[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
-    """jsonnet, which calls us to unpack or download an ELMo, makes one kind of error of all."""
-
-    def stop(name: str) -> None:
-        signal.raise_signal(number)
-
-    monkeypatch.setattr(jsonnet, "elmo_model", stop)
-    config = tmp_path / "config.jsonnet"
-    config.write_text("{ elmo: std.native('elmo_model')('tiny') }", encoding="utf-8")
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        install_sigterm_handler()
-        with pytest.raises(SystemExit) as raised:
-            train.train_model_from_file(str(config), str(tmp_path / "run"))
-        assert raised.value.code == status
-        assert f"start again with: allennlp train {config} -s" in capsys.readouterr().err
-        command[0] = "mine.py"
-        with pytest.raises(error):
-            train.train_model_from_file(str(config), str(tmp_path / "run"))
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.mark.parametrize(
