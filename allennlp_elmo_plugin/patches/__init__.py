@@ -1,6 +1,6 @@
 """
 All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
-torch and Python, `run_files.py` for faults in the files of a run, `jsonnet.py` adds functions to
+torch and Python, `jsonnet.py` adds functions to
 configs, `progress_bars.py` is for AllenNLP's bars, and `drop_in.py` puts our ELMo, and the archives
 of `archival.py`, under AllenNLP's names. docs/migration.md lists every name that is replaced.
 """
@@ -15,11 +15,9 @@ def apply() -> None:
         drop_in,
         jsonnet,
         progress_bars,
-        run_files,
     )
 
     compat.apply()
-    run_files.apply()
     jsonnet.apply()
     progress_bars.apply()
     drop_in.apply()

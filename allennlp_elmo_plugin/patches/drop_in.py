@@ -11,7 +11,6 @@ from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
-from allennlp.nn import parallel
 from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
@@ -26,7 +25,6 @@ from allennlp_elmo_plugin.training import (
     run_folder,
     train_command,
 )
-from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 
 def apply() -> None:
@@ -46,7 +44,6 @@ def apply() -> None:
     replace(archival.archive_model, our_archival.archive_model)
     replace(archival.load_archive, our_archival.load_archive)
     replace(archival._load_model, our_archival.load_model)
-    replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
     replace(train.train_model, run_folder.train_model)
     replace(train.train_model_from_file, train_command.train_model_from_file)
     replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging)

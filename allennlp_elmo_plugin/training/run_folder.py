@@ -21,7 +21,6 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 from allennlp_elmo_plugin.training.console import is_language_model, quiet_console
-from allennlp_elmo_plugin.training.early_checks import check_early
 from allennlp_elmo_plugin.training.workers import workers_ended
 
 # AllenNLP's own, which the plugin replaces under their names.
@@ -83,8 +82,6 @@ def train_model(
     with ExitStack() as stack:
         if is_ours:
             stack.enter_context(quiet_console())
-            if not recover:
-                check_early(params)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

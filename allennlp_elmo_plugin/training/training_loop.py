@@ -8,7 +8,6 @@ from allennlp.common.util import is_distributed
 from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.evaluation import evaluate
-from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -25,7 +24,6 @@ class TrainingLoop(TrainModel):
     Those of `TrainModel`.
     """
 
-    @lost_ranks_named()
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (
