@@ -5,9 +5,8 @@ import logging
 import math
 import numbers
 import os
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,6 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.kernels.locked_object import LockedObject
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -196,7 +194,6 @@ class BidirectionalLanguageModel(Model):
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
-        self._evaluation = LockedObject()
 
     @model_call
     def forward(
@@ -368,20 +365,6 @@ class BidirectionalLanguageModel(Model):
             perplexity.load_state_dict(state["perplexities"][direction])
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
-
-    @contextmanager
-    def separate_evaluation(self) -> Iterator[None]:
-        """
-        Start the metrics of an evaluation anew and, at its end, restore the metrics and LSTM states
-        of the training or evaluation that it interrupts. Evaluations in other threads wait.
-        """
-        with self._evaluation.lock:
-            state = self.training_state()
-            self.get_metrics(reset=True)
-            try:
-                yield
-            finally:
-                self.load_training_state(state)
 
     def n_words(self) -> int:
         """

@@ -1,8 +1,8 @@
 """
 All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
-torch and Python, `jsonnet.py` adds functions to
-configs, `progress_bars.py` is for AllenNLP's bars, and `drop_in.py` puts our ELMo, and the archives
-of `archival.py`, under AllenNLP's names. docs/migration.md lists every name that is replaced.
+torch and Python, `jsonnet.py` adds functions to configs, and `drop_in.py` puts our ELMo, and the
+archives of `archival.py`, under AllenNLP's names. docs/migration.md lists every name that is
+replaced.
 """
 
 
@@ -14,10 +14,8 @@ def apply() -> None:
         compat,
         drop_in,
         jsonnet,
-        progress_bars,
     )
 
     compat.apply()
     jsonnet.apply()
-    progress_bars.apply()
     drop_in.apply()

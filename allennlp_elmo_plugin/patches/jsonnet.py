@@ -81,7 +81,8 @@ def apply() -> None:
     every configuration that AllenNLP reads. The latter is `std.extVar`, with an empty string for a
     variable that is missing. Adding them twice changes nothing.
     """
-    replace_attribute(params, "evaluate_file", _evaluate_file)
+    why = "functions for jsonnet, which the configs of ELMo use"
+    replace_attribute(params, "evaluate_file", _evaluate_file, why)
 
 
 # The error of `std.extVar` about a variable that is missing.

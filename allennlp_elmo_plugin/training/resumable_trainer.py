@@ -24,7 +24,6 @@ from allennlp.training.trainer import TrainerCheckpoint
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import did_you_mean
-from allennlp_elmo_plugin.progress import Title, titled_bars
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer, save_whole
 from allennlp_elmo_plugin.training.machines import check_same
@@ -183,6 +182,9 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._distributed:
                 self._progress.states = [None] * self._world_size
                 dist.all_gather_object(self._progress.states, state)
+        if self._progress is not None:
+            # A class of our own can't be loaded with `weights_only`.
+            self._metric_tracker.best_epoch_metrics = dict(self._metric_tracker.best_epoch_metrics)
         found = super().get_checkpoint_state()
         if found is None and self._progress is not None:
             # AllenNLP does this after a save; the others would save every batch.
@@ -298,21 +300,12 @@ class ResumableTrainer(GradientDescentTrainer):
             self._continue_epoch()
         elif self._saving is not None:
             self._saving.save(self)  # A signal may have come during the validation.
-        n_done = self._batches_in_epoch_completed  # of a recovered run
-        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}", initial=n_done) as title:
-            self._progress.begin_epoch(self, title)
-            metrics = super()._train_epoch(epoch)
+        metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
         for name, total in self._progress.sums.items():
             metrics[name] = float(dist_reduce_sum(total) / n_batches)
         self._progress.sums = {}
         return metrics
-
-    def _validation_loss(self, epoch: int) -> Tuple[float, Optional[float], int]:
-        if self._progress is None:
-            return super()._validation_loss(epoch)
-        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}, validation"):
-            return super()._validation_loss(epoch)
 
     def _save_model_state(self, path: str) -> None:
         if self._progress is None:
@@ -378,16 +371,6 @@ class _Progress(TrainerCallback):
         self.metrics: Dict[str, Any] = {}
         self.recovered = False
 
-    def begin_epoch(self, trainer: ResumableTrainer, title: Title) -> None:
-        """Show words/s from now on, on the average of the epoch."""
-        # Not among the metrics, which don't depend on the speed of the machine.
-        self._title, self._n_words = title, trainer.model.n_words()
-        self._epoch_start = time.monotonic()
-
-    def _words_per_second(self, trainer: Any) -> float:
-        n_words = trainer.model.n_words() - self._n_words
-        return n_words / max(time.monotonic() - self._epoch_start, 1e-9)
-
     def on_batch(
         self,
         trainer: GradientDescentTrainer,
@@ -411,7 +394,6 @@ class _Progress(TrainerCallback):
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             batch_metrics[name] = self.sums[name] / batch_number
-        self._title.note = f"{self._words_per_second(trainer):,.0f} words/s"
 
     def on_epoch(
         self,

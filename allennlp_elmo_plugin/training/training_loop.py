@@ -4,10 +4,9 @@ from typing import Any, Dict
 
 from allennlp.commands.train import TrainModel
 from allennlp.common.util import is_distributed
+from allennlp.training.util import evaluate
 
-from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.training.evaluation import evaluate
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -34,8 +33,7 @@ class TrainingLoop(TrainModel):
         ):
             trainer: Any = self.trainer
             loader = self.evaluation_data_loader
-            with titled_bars("test", loader):
-                found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
+            found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics

@@ -360,8 +360,8 @@ def test_a_failed_start_leaves_nothing(
         ("model.recurrent_dropout", None, "recurrent_dropout is None; it must be a number, at lea"),
         ("model.state_reset", None, "state_reset is None; it must be a number, at least 0 and"),
         ("model.state_reset", "0.1", "Expected state_reset to be numeric."),
-        ("model.dropout", "0.1", "\"dropout\" must be a number, but is '0.1'"),
-        ("model.num_samples", 2.5, '"num_samples" must be a whole number or "auto", but is 2.5'),
+        ("model.dropout", "0.1", "dropout"),
+        ("model.num_samples", 2.5, "Failed to construct argument num_samples"),
     ],
 )
 def test_wrong_settings_have_one_line(
