@@ -3,11 +3,8 @@ ELMo for AllenNLP: pretraining, export and use. Importing this package is all th
 with a plugin, so importing it registers every component and applies the patches.
 """
 
-import sys
-from contextlib import nullcontext
 from importlib.util import find_spec
 
-from allennlp_elmo_plugin.quiet_imports import quiet_start
 from allennlp_elmo_plugin.version import INSTALL_ALLENNLP, __version__
 
 if find_spec("allennlp") is None:
@@ -15,13 +12,11 @@ if find_spec("allennlp") is None:
         f"AllenNLP is not installed. Install it with: {INSTALL_ALLENNLP}", name="allennlp"
     )
 
-# `python -m allennlp_elmo_plugin` imports this before `__main__`.
-with quiet_start() if sys.argv[:1] == ["-m"] else nullcontext():
-    from allennlp_elmo_plugin import commands, data, evaluation, models, modules, patches, training
-    from allennlp_elmo_plugin.bilm.model import BiLm
-    from allennlp_elmo_plugin.bilm.options import BiLmOptions
-    from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-    from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
+from allennlp_elmo_plugin import commands, data, evaluation, models, modules, patches, training
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.modules import Elmo, batch_to_ids
 
 __all__ = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
 

@@ -18,9 +18,7 @@ from allennlp.commands import train
 from allennlp.common import plugins
 
 import allennlp_elmo_plugin  # noqa: F401
-from allennlp_elmo_plugin import signals
-from allennlp_elmo_plugin.commands import command
-from allennlp_elmo_plugin.training import train_command
+from allennlp_elmo_plugin import errors
 from tests.support.pretend_gpu import gpu_for_tests
 
 # A shell starts background jobs with SIGINT ignored. Tests send it.
@@ -45,18 +43,14 @@ def _survive_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only in a child does a command end by a signal; here it exits with the status of that."""
     tests = os.getpid()
 
-    def let_signals_kill() -> None:
-        if os.getpid() != tests:
-            signals.let_signals_kill()
+    end = errors.end_by_signal
 
     def end_by_signal(number: int) -> NoReturn:
         if os.getpid() != tests:
-            signals.end_by_signal(number)
+            end(number)
         raise SystemExit(128 + number)
 
-    for module in (command, train_command):
-        monkeypatch.setattr(module, "let_signals_kill", let_signals_kill)
-        monkeypatch.setattr(module, "end_by_signal", end_by_signal)
+    monkeypatch.setattr(errors, "end_by_signal", end_by_signal)
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,8 @@ from allennlp import commands
 from allennlp_elmo_plugin import __main__, __version__
 
 REPORT = """import sys
-from allennlp_elmo_plugin.quiet_imports import import_plugins
 
 print("with task models" if "allennlp_models" in sys.modules else "without task models")
-import_plugins()
-print("with task models" if "allennlp_models.tagging" in sys.modules else "without task models")
 """
 
 
@@ -37,7 +34,7 @@ def test_our_command(tmp_path: Path, subprocess_environment: Dict[str, str]) -> 
     given = ["elmo-vocab", "missing", "-o", "out", "--include-package", "report"]
     process = start(tmp_path, subprocess_environment, *given)
     assert process.returncode == 2
-    assert process.stdout == "without task models\nwith task models\n"
+    assert process.stdout == "without task models\n"
     assert process.stderr.startswith("error: missing does not exist")
     assert process.stderr.count("\n") == 1
 
@@ -74,12 +71,12 @@ def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, s
             "token_indexers": {"elmo": {"type": "elmo_characters"}},
         },
         "train_data_path": "text",
-        "data_loader": {"batch_size": 1, "num_workers": 1, "start_method": "spawn"},
+        "data_loader": {"batch_size": 1},
     }
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     process = start(tmp_path, subprocess_environment, "count-instances", "config.json")
     assert process.returncode == 0, process.stderr
     assert "contains 2 instances" in process.stdout
     assert "INFO - allennlp.common.params" in process.stderr
-    for noise in ("nltk", "Plugin", "pkg_resources"):
+    for noise in ("nltk", "pkg_resources"):
         assert noise not in process.stderr

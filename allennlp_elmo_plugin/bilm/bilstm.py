@@ -4,7 +4,7 @@ The LSTM layers of both directions of the language model.
 
 import copy
 import functools
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -89,16 +89,17 @@ class BiLstm(torch.nn.Module):
         self.carried.reset(mask)
 
     @property
-    def _states(self) -> Optional[LstmState]:
+    def _states(self) -> Optional[List[torch.Tensor]]:
         """
         The carried states by the name and in the shapes of AllenNLP's `ElmoLstm`: outputs, shape
         `(n_layers, n_rows, n_directions * projection_dim)`, and memories, shape `(n_layers, n_rows,
         n_directions * dim)`; `None` before the first batch. They can be set, and read as a copy.
+        Some programs assign to the elements of what they read, so it is a list.
         """
         states = self.carried._states
         if not states:
             return None
-        outputs, memories = (
+        return [
             torch.stack(
                 [
                     torch.cat([states[direction, index][part] for direction in self.directions], 1)
@@ -106,11 +107,10 @@ class BiLstm(torch.nn.Module):
                 ]
             )
             for part in range(2)
-        )
-        return outputs, memories
+        ]
 
     @_states.setter
-    def _states(self, states: Optional[LstmState]) -> None:
+    def _states(self, states: Optional[Sequence[torch.Tensor]]) -> None:
         if states is None:
             self.carried.reset()
             return

@@ -10,20 +10,19 @@ import logging
 import os
 import pickle
 import shlex
-import signal
 import sys
 import tarfile
 import warnings
 import zlib
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
+from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of, terminable
 from allennlp_elmo_plugin.progress import progress_of_command
-from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -38,9 +37,6 @@ _LOWEST_LEVELS = {
 
 _USAGE, _BROKEN_PIPE = 2, 141
 """Exit statuses; the last is the one that a shell reports after the signal."""
-
-_LONGEST_MESSAGE = 2000
-
 
 Resume = Callable[[argparse.Namespace], Optional[str]]
 
@@ -108,36 +104,26 @@ def run(
     Run a command, as `Command.finish` describes it; `command` is its name with the program's. After
     an error that a user can mend, print a line and exit; after a signal, print one and end by it.
     """
-    message: Optional[str] = None
-    status = number = 0
     if args.debug:
         _run(function, args)
         return
+    status, number = _USAGE, 0
     try:
         with terminable(), _only_our_messages(), _printable_output():
             _run(function, args)
         return
     except BrokenPipeError:  # The reader of our output has closed it.
-        status = _BROKEN_PIPE
         _drop_output()
+        sys.exit(_BROKEN_PIPE)
     except KeyboardInterrupt as error:
-        let_signals_kill()
-        is_terminated = isinstance(error, Terminated)
-        number = signal.SIGTERM if is_terminated else signal.SIGINT
-        word = "terminated" if is_terminated else "interrupted"
+        number, word = signal_of(error)
         message = f"{word}{_how_to_resume(args, resume, command)}"
     except _MISTAKES as error:
-        status, message = _USAGE, f"error: {_describe(error)}"
+        message = f"error: {describe(error)}"
     except _OF_LIBRARIES as error:
-        name = type(error).__name__
-        status, message = _USAGE, f"error: {name}: {_describe(error)} (--debug shows where)"
+        message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    if message is not None:
-        with suppress(OSError):  # Ctrl-C ended the reader of our messages, too.
-            print(message, file=sys.stderr)
-    if number:
-        end_by_signal(number)
-    sys.exit(status)
+    end_with(message, status, number)
 
 
 def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
@@ -159,35 +145,15 @@ def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespac
 
 
 def _how_to_resume(args: argparse.Namespace, resume: Optional[Resume], command: str) -> str:
-    option = None if resume is None else resume(args)
-    if option is None:
+    if resume is None:
         return ""
+    option = resume(args)
+    if option is None:
+        return " before anything was saved; run the same command again"
     given = sys.argv[2:]
     # The option comes first, since nothing after `--` is an option.
     options = [option] if option and option not in given else []
-    return f"; to go on: {command} {_printable(shlex.join([*options, *given]))}"
-
-
-def _describe(error: BaseException) -> str:
-    """Return an error's message as one line that a terminal can show."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-    elif isinstance(error, MemoryError):
-        text = f"not enough memory {error}"
-    else:
-        text = str(error) or type(error).__name__
-    text = " ".join(filter(None, map(str.strip, text.splitlines())))
-    if len(text) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        text = f"{text[:half]} ... {text[-half:]}"
-    return _printable(text)
-
-
-def _printable(text: str) -> str:
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return f"; continue with: {command} {printable(shlex.join([*options, *given]))}"
 
 
 def check_in_one_line(subparser: argparse.ArgumentParser) -> None:
@@ -196,7 +162,7 @@ def check_in_one_line(subparser: argparse.ArgumentParser) -> None:
     command = subparser.prog
 
     def error(message: str) -> NoReturn:
-        print(f"error: {_describe(ValueError(message))}; see `{command} --help`", file=sys.stderr)
+        print(f"error: {describe(ValueError(message))}; see `{command} --help`", file=sys.stderr)
         sys.exit(_USAGE)
 
     def parse(args: Any = None, namespace: Any = None) -> Tuple[argparse.Namespace, List[str]]:

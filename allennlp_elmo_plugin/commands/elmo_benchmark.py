@@ -30,8 +30,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
-from allennlp_elmo_plugin.progress import say, titled_bars
-from allennlp_elmo_plugin.quiet_imports import import_plugins
+from allennlp_elmo_plugin.progress import bars_on_terminals_only, say
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class ElmoBenchmark(Command):
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Run the benchmark of the command's arguments, and print the table."""
     # The task models are those of allennlp-models.
-    (plugins.import_plugins if args.debug else import_plugins)()
+    plugins.import_plugins()
     print(
         benchmark(
             [name.strip() for name in args.tasks.split(",") if name.strip()],
@@ -161,7 +160,7 @@ def benchmark(
                 f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
                 f"{seed}"
             )
-            with titled_bars(title, leave=False):
+            with bars_on_terminals_only():
                 result = run(
                     kind_of(task),
                     configuration.params(task, model, seed),

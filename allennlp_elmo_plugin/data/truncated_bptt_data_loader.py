@@ -2,27 +2,20 @@
 The data loader of the language model's training, which can continue in the middle of a pass.
 """
 
-import functools
-import os
-import pickle
-import signal
-import sys
-import time
-from contextlib import closing, suppress
-from multiprocessing import forkserver
-from queue import Empty
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, Callable, Deque, Dict, Generator, Iterator, Optional, TypeVar, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import is_distributed
-from allennlp.data.data_loaders import DataLoader, MultiProcessDataLoader
+from allennlp.data.data_loaders import DataLoader
 from allennlp.data.data_loaders.data_loader import TensorDict
 from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
+from allennlp.data.vocabulary import Vocabulary
 from allennlp.nn import util
 
-from allennlp_elmo_plugin.child_process import end_with_parent
 from allennlp_elmo_plugin.data.text import (
     FileDescription,
     check_files,
@@ -31,19 +24,18 @@ from allennlp_elmo_plugin.data.text import (
 )
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import TextPosition
-from allennlp_elmo_plugin.signals import accept_signals, signals_blocked
 
-_BATCHES_IN_MEMORY = 8
-_SECONDS_BETWEEN_LOOKS = 5.0
-_SECONDS_FOR_SIGNALS = 1.0
+T = TypeVar("T")
+
+_N_READ_AHEAD = 8
 
 
 @DataLoader.register("truncated_bptt")
-class TruncatedBpttDataLoader(MultiProcessDataLoader):
+class TruncatedBpttDataLoader(DataLoader):
     """
-    AllenNLP's data loader with the only settings that are right for the dataset reader
-    "truncated_bptt_lm": the reader's batch size, in order, lazily. Its length, for the trainer's
-    progress bar, is that of the last full pass; before the first one it is counted or, for large
+    The data loader for the dataset reader "truncated_bptt_lm": batches of the reader's size, in
+    order, read when they are needed. Its length, for the trainer's progress bar, is that of the
+    last full pass; before the first one it is counted or, for large
     corpora, estimated (`TruncatedBpttLmReader.count_batches`).
 
     With `state_dict` and `load_state_dict`, a recovered run continues in the middle of a pass
@@ -58,12 +50,10 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
     data_path : `DatasetReaderInput`
     batches_per_epoch : `int`, optional (default = `None`)
         Make an epoch this many batches instead of a pass; the next epoch continues there.
-    num_workers : `int`, optional (default = `0`)
-        1 to read in another process, while this one trains.
+    num_workers : `Optional[int]`, optional (default = `0`)
+        1 to read in a thread, a few batches ahead.
     start_method : `Optional[str]`, optional (default = `None`)
-        How to start that process. Default: "fork", and "spawn" in distributed training, where a
-        fork can hang: a thread of torch.distributed may hold one of Python's locks (CPython <
-        3.12).
+        Of earlier configs, which read in another process; ignored.
     cuda_device : `Optional[Union[int, str, torch.device]]`, optional (default = `None`)
         Set by the trainer.
     """
@@ -74,7 +64,7 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         data_path: DatasetReaderInput,
         *,
         batches_per_epoch: Optional[int] = None,
-        num_workers: int = 0,
+        num_workers: Optional[int] = 0,
         start_method: Optional[str] = None,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
     ) -> None:
@@ -83,31 +73,28 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
                 'The data loader "truncated_bptt" is for the dataset reader "truncated_bptt_lm", '
                 f"not for {type(reader).__name__}"
             )
-        if num_workers > 1:
+        if num_workers not in (None, 0, 1):
             raise ConfigurationError(
-                f"num_workers is {num_workers}, but one process has to read a stream of text; set "
+                f"num_workers is {num_workers}, but a stream of text can be read by one alone; set "
                 "it to 0 or 1"
             )
+        if batches_per_epoch is not None and batches_per_epoch < 1:
+            raise ConfigurationError(
+                f"batches_per_epoch is {batches_per_epoch}, but must be at least 1"
+            )
         find_files(data_path)  # a missing file is named before anything is trained
-        super().__init__(
-            reader,
-            data_path,
-            batch_size=reader.batch_size,
-            batches_per_epoch=batches_per_epoch,  # type: ignore[arg-type]
-            num_workers=num_workers,
-            max_instances_in_memory=_BATCHES_IN_MEMORY * reader.batch_size,
-            start_method=start_method or ("spawn" if is_distributed() else "fork"),
-            cuda_device=cuda_device,
-            quiet=True,  # Its bar would show instances, beside the trainer's of batches.
-        )
-        self.reader: TruncatedBpttLmReader
-        self.data_path: DatasetReaderInput
-        self.batches_per_epoch: Optional[int]
-        self.start_method: str
+        self.reader = reader
+        self.data_path = data_path
+        self.batches_per_epoch = batches_per_epoch
+        self.num_workers = num_workers or 0
+        self.cuda_device = None if cuda_device is None else torch.device(cuda_device)
+        self._vocab: Optional[Vocabulary] = None
+        # The pass that the next epoch of `batches_per_epoch` continues.
+        self._batch_generator: Optional[Iterator[TensorDict]] = None
         self._n_batches: Optional[int] = None
         # The number of the next pass or, in the middle of one, of the pass after it.
         self._epoch = 0
-        # Where the text is after the last batch, or what returns it; `None` between two passes.
+        # Position after the last batch, or a function returning it; `None` between two passes.
         self._position: Union[None, TextPosition, Callable[[], TextPosition]] = None
         # Where the next pass continues that of another loader.
         self._start: Optional[TextPosition] = None
@@ -115,6 +102,18 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._n_given = 0
         self._n_given_before = 0
         self._files: FileDescription = {}
+
+    def index_with(self, vocab: Vocabulary) -> None:
+        self._vocab = vocab
+
+    def set_target_device(self, device: torch.device) -> None:
+        self.cuda_device = device
+
+    def iter_instances(self) -> Iterator[Instance]:
+        """Yield the instances of a pass, for a vocabulary that is made of them."""
+        for instance in self.reader.read(self.data_path):
+            self.reader.apply_token_indexers(instance)
+            yield instance
 
     def __len__(self) -> int:
         if self.batches_per_epoch is not None:
@@ -132,7 +131,6 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         limit = self.batches_per_epoch
         while limit is None or self._n_given < limit:
             batches = self._batch_generator or self._iter_batches()
-            # Workers can't be started with a pointer to it.
             self._batch_generator = None
             for batch in batches:
                 self._n_given += 1
@@ -151,14 +149,11 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._start = None
         self.reader.set_position(self.data_path, start)
         n_windows = start.n_windows
-        batches: Any = super()._iter_batches()
-        with closing(batches):  # An error ends the worker, although its traceback keeps these.
-            for item in batches:
-                if isinstance(item, bytes):  # of a worker
-                    item = pickle.loads(item)
-                    if isinstance(item, ConfigurationError):
-                        raise item
-                batch, position = item
+        batches = self._read()
+        if self.num_workers:
+            batches = _read_ahead(batches)
+        with closing(batches):
+            for batch, position in batches:
                 if self.cuda_device is not None:
                     batch = util.move_to_device(batch, self.cuda_device)
                 self._epoch = start.epoch + 1
@@ -169,71 +164,12 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._position = None
         self._n_batches = n_windows
 
-    def _instances_to_batches(
-        self, instance_iterator: Iterable[Instance], move_to_device: bool
-    ) -> Iterator[Any]:
-        """
-        Yield each batch with the position after it: a worker is ahead of the training. The batches
-        are made of the windows that the instances, which are not read, would be made of.
-        """
-        if self.reader.get_worker_info() is not None:
-            return self._pickled_batches()
-        return (
-            (self.reader.make_tensors(batch), batch.position)
-            for batch in self.reader.read_batches(self.data_path, self._vocab)
-        )
-
-    def _pickled_batches(self) -> Iterator[bytes]:
-        """
-        The batches of a worker, pickled here: a queue would put tensors into shared memory, which
-        may be full, and which needs the worker alive until they are received.
-        """
-        try:
-            for batch in self.reader.read_batches(self.data_path, self._vocab):
-                yield pickle.dumps((self.reader.make_tensors(batch), batch.position()))
-        except ConfigurationError as error:  # Its message says all: AllenNLP adds the traceback.
-            yield pickle.dumps(error)
-        finally:
-            # A user's own reader may print, and the worker is killed. There may be no output.
-            with suppress(AttributeError, OSError, ValueError):
-                sys.stdout.flush()
-
-    def _batch_worker(self, worker_id: int, queue: Any, *args: Any) -> None:
-        accept_signals()
-        # AllenNLP means its workers to end when this process is killed, but they don't notice it.
-        end_with_parent()
-        queue._on_queue_feeder_error = _end_worker
-        super()._batch_worker(worker_id, queue, *args)
-
-    def _start_batch_workers(self, queue: Any, *args: Any) -> Any:
-        if self.start_method == "forkserver":
-            forkserver.ensure_running()  # Its later processes should accept signals, too.
-        workers: List[Any] = []
-        try:
-            with signals_blocked():  # until `accept_signals` in the worker
-                workers, pipes = super()._start_batch_workers(queue, *args)
-            # AllenNLP waits forever for a worker that was killed, for the rest of a batch that it
-            # was putting there, and for a lock that it held.
-            queue._writer.close()
-            queue.get = functools.partial(_get, queue.get, workers)
-            queue.task_done = lambda: None
-        except BaseException:
-            self._join_workers(workers)
-            raise
-        return workers, pipes
-
-    def _join_workers(self, workers: List[Any], *_: Any) -> None:
-        """
-        Kill the workers. AllenNLP's way needs a lock of the queue and a pipe to each worker, which
-        one that was killed may have left locked or broken; a worker has nothing to finish.
-        """
-        # A process that was forked while a pass was half read has a copy of its iterator.
-        workers = [worker for worker in workers if worker._parent_pid == os.getpid()]
-        for worker in workers:
-            if worker.exitcode is None:  # When Python ends, an ended one can no longer be killed.
-                worker.kill()
-        for worker in workers:
-            worker.join()
+    def _read(self) -> Generator[Any, None, None]:
+        """Yield each batch with the position after it, or a function returning it."""
+        for batch in self.reader.read_batches(self.data_path, self._vocab):
+            # It has to be asked for before the next batch is read.
+            position = batch.position() if self.num_workers else batch.position
+            yield self.reader.make_tensors(batch), position
 
     def state_dict(self) -> Dict[str, Any]:
         """
@@ -271,45 +207,17 @@ class TruncatedBpttDataLoader(MultiProcessDataLoader):
         self._n_batches = state["n_batches"]
 
 
-def _get(get: Callable[..., Any], workers: List[Any]) -> Any:
-    """
-    Return what workers have put into a queue, by its method `get`.
-
-    # Raises
-
-    `ChildProcessError`
-        A worker has ended, and there is nothing in the queue that can be received without it.
-    """
-    while True:
-        # What a worker put there before it ended may still be on its way.
-        ended = _ended(workers)
+def _read_ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """Read items in a thread, a few before they are needed."""
+    with closing(items), ThreadPoolExecutor(1) as thread:
+        read: Deque[Future[Optional[T]]] = deque()
         try:
-            return get(timeout=_SECONDS_BETWEEN_LOOKS)
-        except (Empty, EOFError, OSError) as error:
-            if not isinstance(error, Empty):  # A batch is cut off, or its worker is not there.
-                for worker in workers:
-                    worker.join(1)
-                ended = _ended(workers)
-                if not ended:
-                    raise
-            if ended:
-                code = ended[0].exitcode
-                if code in (-signal.SIGINT, -signal.SIGTERM):
-                    time.sleep(_SECONDS_FOR_SIGNALS)  # Those of Ctrl-C and `kill` come here, too.
-                hint = " (it was killed; memory may be short)" if code == -signal.SIGKILL else ""
-                raise ChildProcessError(
-                    f"The data loader's process {ended[0].pid} has ended with exit code {code}"
-                    f"{hint}. Continue with `allennlp train --recover`, without "
-                    '"num_workers" if it happens again'
-                ) from None
-
-
-def _end_worker(error: BaseException, item: Any) -> None:
-    """End a worker that can't send a batch, which a queue would leave out."""
-    with suppress(AttributeError, OSError, ValueError):
-        print(f"The data loader can't send a batch: {error!r}", file=sys.stderr, flush=True)
-    os._exit(1)
-
-
-def _ended(workers: List[Any]) -> List[Any]:
-    return [worker for worker in workers if not worker.is_alive()]
+            while True:
+                while len(read) < _N_READ_AHEAD:
+                    read.append(thread.submit(next, items, None))
+                item = read.popleft().result()
+                if item is None:
+                    return
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)

@@ -5,12 +5,14 @@ the ids of bilm-tf's vocabulary file.
 
 import os
 from pathlib import Path
-from typing import Iterable, List, Sequence, Union
+from typing import Iterable, List, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import namespace_match
 from allennlp.data.vocabulary import (
     DEFAULT_NON_PADDED_NAMESPACES,
+    DEFAULT_OOV_TOKEN,
+    DEFAULT_PADDING_TOKEN,
     NAMESPACE_PADDING_FILE,
     Vocabulary,
 )
@@ -21,6 +23,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     read_vocabulary_file,
     write_vocabulary_file,
 )
+from allennlp_elmo_plugin.registration import register_anew
 
 LM_NAMESPACE = "lm_tokens"
 
@@ -85,6 +88,29 @@ def find_vocabulary_folder(name: Union[str, "os.PathLike[str]"]) -> str:
     if not has_files and os.path.exists(os.path.join(inner, NAMESPACE_PADDING_FILE)):
         return inner
     return os.fspath(name)
+
+
+@register_anew(Vocabulary, "from_files", constructor="from_files")
+class FolderVocabulary(Vocabulary):
+    """
+    The vocabulary "from_files" of a configuration, which may name the folder that `elmo-vocab`
+    wrote, as well as `vocabulary` in it. It makes a plain `Vocabulary`.
+    """
+
+    @classmethod
+    def from_files(
+        cls,
+        directory: Union[str, "os.PathLike[str]"],
+        padding_token: Optional[str] = DEFAULT_PADDING_TOKEN,
+        oov_token: Optional[str] = DEFAULT_OOV_TOKEN,
+    ) -> Vocabulary:
+        name = os.fspath(directory)
+        if "://" not in name and not os.path.exists(os.path.expanduser(name)):
+            raise ConfigurationError(
+                f"The folder of the vocabulary, {name}, does not exist (looked from "
+                f"{os.getcwd()}); make it with `allennlp elmo-vocab TEXT --output FOLDER`"
+            )
+        return Vocabulary.from_files(find_vocabulary_folder(name), padding_token, oov_token)
 
 
 def lookup_ids(words: Iterable[str], vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> List[int]:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import Counter, deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +25,6 @@ from typing import (
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.child_process import end_with_parent
 from allennlp_elmo_plugin.data.text import undecodable
 from allennlp_elmo_plugin.files.text_lines import join_lines, open_lines
 
@@ -155,7 +155,15 @@ def _start(stop: Any) -> None:
     # The parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent does, even if that is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _count_range(part: _Range, encoding_errors: str) -> Counts:

@@ -5,9 +5,8 @@ import logging
 import math
 import numbers
 import os
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -366,20 +365,6 @@ class BidirectionalLanguageModel(Model):
             perplexity.load_state_dict(state["perplexities"][direction])
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
-
-    @contextmanager
-    def separate_evaluation(self) -> Iterator[None]:
-        """
-        Start the metrics of an evaluation anew and, at its end, restore the metrics and LSTM states
-        of the training or evaluation that it interrupts. Evaluations in other threads wait.
-        """
-        with self._carried[False].lock:
-            state = self.training_state()
-            self.get_metrics(reset=True)
-            try:
-                yield
-            finally:
-                self.load_training_state(state)
 
     def n_words(self) -> int:
         """

@@ -183,38 +183,6 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def hub_card(name: str, training: Training) -> str:
-    """
-    Return the model card of an archive for the Hugging Face Hub, in Markdown.
-
-    # Parameters
-
-    name : `str`
-        The repository.
-    training : `Training`
-    """
-    kind = training.config.get("model", {}).get("type", "")
-    is_language_model = kind == "bidirectional_lm"
-    command = "allennlp predict hf://{} {}".format(
-        shlex.quote(name), "sentences.txt" if is_language_model else "sentences.jsonl"
-    )
-    parts = [
-        "---\nlibrary_name: allennlp\ntags:\n- allennlp\n- elmo\n---",
-        f"# {_escaped(name)}",
-        "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), "
-        "as an archive of AllenNLP with allennlp_elmo_plugin."
-        if is_language_model
-        else f"A model of AllenNLP (`{_escaped(kind)}`), with allennlp_elmo_plugin.",
-        *(["## Perplexity", _perplexities(training.metrics)] if is_language_model else []),
-        "## Training",
-        *_training(training.config),
-        _TO_COMPLETE,
-        "## Use",
-        f"```bash\n{command}\n```",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def facts_of(options: BiLmOptions, weight_file: Path) -> Dict[str, str]:
     """
     Return the rows of a card's first table that options and weights determine.

@@ -1,9 +1,8 @@
 """
 All that changes AllenNLP or torch while the plugin is loaded. `compat.py` is for newer versions of
-torch and Python, `run_files.py` for faults in the files of a run, `jsonnet.py` adds functions to
-configs, `progress_bars.py` is for AllenNLP's bars, `commands.py` (with `hub.py`) for some of its
-commands, and `drop_in.py` puts our ELMo, and the archives of `archival.py`, under AllenNLP's names.
-docs/migration.md lists every name that is replaced.
+torch and Python, `jsonnet.py` adds functions to configs, and `drop_in.py` puts our ELMo, and the
+archives of `archival.py`, under AllenNLP's names. docs/migration.md lists every name that is
+replaced.
 """
 
 
@@ -12,17 +11,11 @@ def apply() -> None:
     Apply all patches that the installed versions need. Applying twice changes nothing.
     """
     from allennlp_elmo_plugin.patches import (
-        commands,
         compat,
         drop_in,
         jsonnet,
-        progress_bars,
-        run_files,
     )
 
     compat.apply()
-    run_files.apply()
     jsonnet.apply()
-    progress_bars.apply()
-    commands.apply()
     drop_in.apply()

@@ -3,7 +3,6 @@ AllenNLP's functions that write and load archives, with the ELMo files that a co
 the archive, as in AllenNLP 0.9 and in its layout.
 """
 
-import functools
 import glob
 import io
 import json
@@ -14,7 +13,7 @@ import tarfile
 import tempfile
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -34,7 +33,6 @@ from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, fi
 logger = logging.getLogger(__name__)
 
 # AllenNLP's functions, before the plugin replaces them.
-_load_archive = archival.load_archive
 _load_model = archival._load_model
 
 # The names of the archived files by their places in the config, and the folder of these files.
@@ -182,25 +180,6 @@ def _add_elmo_files(archive: tarfile.TarFile, files: Dict[str, Tuple[str, str]])
             archive.addfile(member)
 
 
-class _Refused(ValueError):
-    """
-    An error in an archive that does not name the archive yet.
-    """
-
-
-@functools.wraps(_load_archive)
-def load_archive(
-    archive_file: Union[str, "PathLike[str]"], *args: Any, **kwargs: Any
-) -> archival.Archive:
-    """
-    Call AllenNLP's function of this name, and add the name of the archive to `load_model`'s errors.
-    """
-    try:
-        return _load_archive(archive_file, *args, **kwargs)
-    except _Refused as error:
-        raise ConfigurationError(f"{os.fspath(archive_file)}: {error}") from None
-
-
 def load_model(
     config: Params,
     weights_path: Union[str, "PathLike[str]"],
@@ -213,7 +192,7 @@ def load_model(
 
     # Raises
 
-    `ValueError`
+    `ConfigurationError`
         The index is not a JSON object, or a key of the config is not the name of a file.
     """
     index_path = os.path.join(serialization_dir, _INDEX)
@@ -221,14 +200,16 @@ def load_model(
         try:
             index = read_json_object(index_path, _INDEX)
         except ValueError as error:
-            raise _Refused(f"{error}; AllenNLP wrote no such archive: don't use it") from None
+            raise ConfigurationError(
+                f"{error}; AllenNLP wrote no such archive: don't use it"
+            ) from None
         for place, section in elmo_sections(config.params):
             for argument, name in file_names(section).items():
                 key = f"{place}.{argument}"
                 if index.get(key) != name:
                     continue
                 if os.path.basename(key) != key:
-                    raise _Refused(
+                    raise ConfigurationError(
                         f"'{shown(key, 200)}' in {_INDEX} is not the name of a file in {_FOLDER}; "
                         "AllenNLP wrote no such archive: don't use it"
                     )

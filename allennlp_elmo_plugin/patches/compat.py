@@ -10,18 +10,18 @@ import logging
 import shutil
 import tarfile
 import tempfile
-import types
+import threading
+import warnings
 import zlib
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Callable, Iterable, Iterator, List, Tuple, Union
+from typing import Any, Iterable, Iterator, List, Union
 
 import numpy
 import torch
 from allennlp.common import Tqdm
 from allennlp.common import util as common_util
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import archival
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
@@ -34,14 +34,19 @@ def apply() -> None:
     """
     Apply every patch. Applying twice changes nothing.
     """
-    replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_)
-    replace_attribute(ReduceOnPlateauLearningRateScheduler, "__init__", _init_plateau_scheduler)
-    replace(torch.cuda.amp, _AMP)
+    why = "torch before 2.14: sparse gradients"
+    replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_, why)
+    scheduler, why = ReduceOnPlateauLearningRateScheduler, "torch has no `verbose` any more"
+    replace_attribute(scheduler, "__init__", _init_plateau_scheduler, why)
+    # The trainer enters this at every batch, mixed precision or not.
+    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)
     torch.serialization.add_safe_globals(_numpy_scalar_globals())
-    replace_attribute(MultiProcessDataLoader, "_start_instance_workers", _start_instance_workers)
-    replace_attribute(MultiProcessDataLoader, "_start_batch_workers", _start_batch_workers)
-    replace(archival.extracted_archive, extracted_archive)
-    patch_device_of_index()
+    why = "Python 3.11.5 and later: data loaders' spawned workers"
+    replace_attribute(Tqdm, "get_lock", staticmethod(get_lock), why)
+    why = "Python before 3.14: nothing is unpacked outside of the archive's folder"
+    replace(archival.extracted_archive, extracted_archive, why)
+    why = "torch 2 without an accelerator: AllenNLP's message instead of an error"
+    replace(common_util.int_to_device, int_to_device, why)
     _silence_sparse_invariants()
 
 
@@ -96,17 +101,6 @@ def _init_plateau_scheduler(*args: Any, **kwargs: Any) -> None:
     super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
 
 
-_AMP = types.SimpleNamespace(
-    autocast=lambda enabled=True: torch.amp.autocast("cuda", enabled=enabled),
-    GradScaler=lambda *args, **kwargs: torch.amp.GradScaler("cuda", *args, **kwargs),
-)
-"""
-`allennlp/training/gradient_descent_trainer.py`, `allennlp/nn/parallel/ddp_accelerator.py`: the
-trainer enters `torch.cuda.amp.autocast` at every batch, mixed precision or not, and torch warns
-each time that it is deprecated.
-"""
-
-
 def _numpy_scalar_globals() -> List[Any]:
     """
     `allennlp/training/checkpointer.py`.
@@ -126,37 +120,34 @@ def _numpy_scalar_globals() -> List[Any]:
     ]
 
 
-def _start_workers(worker_method: str) -> Callable[..., Tuple[List[Any], List[Any]]]:
+class _Lock:
+    """A lock in whose place a spawned process gets one of its own."""
+
+    def __init__(self, lock: Any) -> None:
+        self.acquire, self.release = lock.acquire, lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *raised: Any) -> None:
+        self.release()
+
+    def __reduce__(self) -> Any:
+        return threading.RLock, ()
+
+
+_get_lock = Tqdm.get_lock
+
+
+def get_lock() -> Any:
     """
-    `allennlp/data/data_loaders/multiprocess_data_loader.py`, Python >= 3.11.5.
+    Return the lock of the progress bars.
 
-    AllenNLP hands its workers a lock of the default (fork) context whatever their start method, and
-    Python now refuses to send such a lock to a spawned process. Here the lock is of the workers'
-    context.
-
-    # Returns
-
-    A method that starts the workers, and returns them and the pipe ends to stop them with.
+    `allennlp/data/data_loaders/multiprocess_data_loader.py`, Python >= 3.11.5: AllenNLP hands its
+    workers a lock of the default (fork) context whatever their start method, and Python now refuses
+    to send such a lock to a spawned process.
     """
-
-    def start(self: Any, queue: Any, ctx: Any) -> Tuple[List[Any], List[Any]]:
-        target, lock = getattr(self, worker_method), ctx.RLock()
-        Tqdm.set_lock(lock)
-        workers, senders = [], []
-        for worker_id in range(self.num_workers):
-            receiver, sender = ctx.Pipe(duplex=False)
-            arguments = (worker_id, queue, lock, receiver)
-            worker = ctx.Process(target=target, args=arguments, daemon=True)
-            worker.start()
-            workers.append(worker)
-            senders.append(sender)
-        return workers, senders
-
-    return start
-
-
-_start_instance_workers = _start_workers("_instance_worker")
-_start_batch_workers = _start_workers("_batch_worker")
+    return _Lock(_get_lock())
 
 
 @contextmanager
@@ -197,16 +188,6 @@ def extracted_archive(
         if cleanup:
             logger.info("removing temporary unarchived model dir at %s", folder)
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def patch_device_of_index() -> None:
-    """
-    Replace AllenNLP's `int_to_device` where `torch.device` refuses an index.
-    """
-    try:
-        torch.device(0)
-    except RuntimeError:
-        replace(common_util.int_to_device, int_to_device)
 
 
 def int_to_device(device: Union[int, torch.device]) -> torch.device:

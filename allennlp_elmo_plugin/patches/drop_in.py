@@ -13,7 +13,6 @@ from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
-from allennlp.nn import parallel
 from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
@@ -24,12 +23,9 @@ from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.replaced_names import replace
 from allennlp_elmo_plugin.training import (
     console,
-    evaluation,
     run_folder,
     train_command,
-    workers,
 )
-from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 
 
 def apply() -> None:
@@ -39,28 +35,33 @@ def apply() -> None:
     of_commands = str(Path(__file__).with_name("allennlp_commands"))
     if of_commands not in commands.__path__:
         commands.__path__.append(of_commands)
+    why = "this package's ELMo"
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),
     ):
         if original is not ours:
             _redirect_from_params(original, ours)
-        replace(original, ours)
-    replace(elmo.batch_to_ids, our_elmo.batch_to_ids)
-    replace(elmo._ElmoBiLm, ElmoBiLm)
-    replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder)
-    replace(archival.archive_model, our_archival.archive_model)
-    replace(archival.load_archive, our_archival.load_archive)
-    replace(archival._load_model, our_archival.load_model)
-    replace(parallel.TorchDdpAccelerator, SparseDdpAccelerator)
-    replace(train.train_model, run_folder.train_model)
-    replace(train.train_model_from_file, train_command.train_model_from_file)
-    replace(train._train_worker, workers.train_worker)
-    replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging)
+        replace(original, ours, why)
+    replace(elmo.batch_to_ids, our_elmo.batch_to_ids, why)
+    replace(elmo._ElmoBiLm, ElmoBiLm, why)
+    replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder, why)
+    why = "archives carry their ELMo files, and are written whole or not at all"
+    replace(archival.archive_model, our_archival.archive_model, why)
+    replace(archival._load_model, our_archival.load_model, "ELMo files of archives")
+    why = "exact resume: one process at a time in the folder of a run, and the run's own vocabulary"
+    replace(train.train_model, run_folder.train_model, why)
+    create = training_util.create_serialization_dir
+    replace(
+        create,
+        run_folder.create_serialization_dir,
+        "exact resume: a new run's folder may have a lock",
+    )
+    why = "language models: results as a table; one line, with the command to continue, at the end"
+    replace(train.train_model_from_file, train_command.train_model_from_file, why)
+    why = "language models: the config is in the log, not on the console"
+    replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging, why)
     console.make_worker_quiet()
-    replace(training_util.get_metrics, evaluation.get_metrics)
-    replace(training_util.evaluate, evaluation.evaluate)
-    replace(training_util.create_serialization_dir, run_folder.create_serialization_dir)
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:

@@ -19,7 +19,6 @@ from allennlp_elmo_plugin.files.model_archive import is_archive
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
-from allennlp_elmo_plugin.signals import signals_kept
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # An installed package contains the configs; in a clone of the repository they are beside it.
@@ -90,7 +89,8 @@ def apply() -> None:
     variable that is missing. `import` finds the files of `CONFIGS`, after those beside the
     configuration. Adding them twice changes nothing.
     """
-    replace_attribute(params, "evaluate_file", _evaluate_file)
+    why = "functions for jsonnet, which the configs of ELMo use"
+    replace_attribute(params, "evaluate_file", _evaluate_file, why)
 
 
 # The error of `std.extVar` about a variable that is missing.
@@ -126,10 +126,9 @@ def _evaluate_file(
     unset: List[str] = []
     while True:
         try:
-            with signals_kept():  # jsonnet makes one kind of error of all.
-                evaluated = _original_evaluate_file(
-                    filename, paths, *args, ext_vars=variables, **kwargs
-                )
+            evaluated = _original_evaluate_file(
+                filename, paths, *args, ext_vars=variables, **kwargs
+            )
         except RuntimeError as error:
             found = _UNSET.search(str(error))
             name = found and found[1]

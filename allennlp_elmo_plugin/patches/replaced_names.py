@@ -6,21 +6,26 @@ that holds it. Users' own modules stay as they are, and no installed file change
 """
 
 import sys
-from typing import Any, Set
+from typing import Any, Dict
 
-REPLACED: Set[str] = set()
-"""Full names of the classes, functions and methods that ours replace."""
+REPLACED: Dict[str, str] = {}
+"""Full names of the classes, functions and methods that ours replace, and why."""
 
 _PACKAGES = ("allennlp", "allennlp_models")
 
 
-def replace(original: Any, replacement: Any) -> None:
+def table() -> str:
+    """Return the list in docs/migration.md."""
+    return "\n".join(f"| `{name}` | {why} |" for name, why in sorted(REPLACED.items()))
+
+
+def replace(original: Any, replacement: Any, why: str) -> None:
     """
     Replace `original` in all modules of AllenNLP imported so far. Doing it twice changes nothing.
     """
     if original is replacement:
         return
-    REPLACED.add(_full_name(original))
+    REPLACED[_full_name(original)] = why
     for module_name, module in sys.modules.copy().items():
         if module_name.split(".")[0] in _PACKAGES:
             for name, value in vars(module).copy().items():
@@ -28,11 +33,11 @@ def replace(original: Any, replacement: Any) -> None:
                     setattr(module, name, replacement)
 
 
-def replace_attribute(owner: Any, name: str, replacement: Any) -> None:
+def replace_attribute(owner: Any, name: str, replacement: Any, why: str) -> None:
     """
     Replace a method of a class, or a function of one module.
     """
-    REPLACED.add(f"{_full_name(owner)}.{name}")
+    REPLACED[f"{_full_name(owner)}.{name}"] = why
     setattr(owner, name, replacement)
 
 

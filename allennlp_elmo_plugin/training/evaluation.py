@@ -1,23 +1,14 @@
 """
-The evaluation of a language model: its metrics don't mix with others, and are printed as a table.
+The evaluation of a language model, whose metrics are printed as a table.
 """
 
-import functools
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Mapping
+from typing import Any, Dict, Mapping
 
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
-from allennlp.models import Model
-from allennlp.training import util as training_util
 
-from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
-
-# AllenNLP's own, which the plugin replaces under their names.
-_get_metrics = training_util.get_metrics
-_evaluate = training_util.evaluate
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
@@ -57,26 +48,6 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-@functools.wraps(_get_metrics)
-def get_metrics(model: Model, *args: Any, **kwargs: Any) -> Dict[str, float]:
-    """AllenNLP's function of this name, which returns a plain dictionary of any model."""
-    return dict(_get_metrics(model, *args, **kwargs))
-
-
-@functools.wraps(_evaluate)
-def evaluate(model: Model, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-    """
-    AllenNLP's function of this name. The metrics of a language model are those of this evaluation
-    alone, whatever it interrupts.
-    """
-    with _separate_evaluation(model):
-        return dict(_evaluate(model, *args, **kwargs))
-
-
-def _separate_evaluation(model: Any) -> ContextManager[None]:
-    return getattr(model, "separate_evaluation", nullcontext)()
-
-
 @register_anew(Evaluator, "simple")
 class LanguageModelEvaluator(SimpleEvaluator):
     """
@@ -89,14 +60,12 @@ class LanguageModelEvaluator(SimpleEvaluator):
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        is_language_model = hasattr(model, "separate_evaluation")
-        # Of others, the length may be costly, or not known.
-        data = data_loader if is_language_model else None
-        with _separate_evaluation(model):
-            with titled_bars("evaluation", data):
-                metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
-            if is_language_model:
-                text = Path(str(getattr(data_loader, "data_path", "text"))).name
-                columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
-                print(metrics_table(columns), flush=True)
+        is_language_model = hasattr(model, "training_state")
+        if is_language_model:
+            model.get_metrics(reset=True)
+        metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
+        if is_language_model:
+            text = Path(str(getattr(data_loader, "data_path", "text"))).name
+            columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
+            print(metrics_table(columns), flush=True)
         return metrics

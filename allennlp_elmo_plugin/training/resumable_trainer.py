@@ -1,39 +1,39 @@
 """The trainer whose runs recover exactly after a kill."""
 
 import functools
-import glob
 import hashlib
 import inspect
 import logging
-import math
 import os
 import re
 import time
 import uuid
-import zipfile
+from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
+from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, dump_metrics
+from allennlp.common.util import dump_metrics
 from allennlp.nn.util import dist_reduce_sum
-from allennlp.training import Checkpointer, GradientDescentTrainer, Trainer
+from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import did_you_mean
-from allennlp_elmo_plugin.files.whole_file import whole_file
-from allennlp_elmo_plugin.progress import Title, titled_bars
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
-from allennlp_elmo_plugin.training.machines import check_same, n_local_processes
+from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer, save_whole
+from allennlp_elmo_plugin.training.machines import check_same
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.run_folder import is_trained
-from allennlp_elmo_plugin.training.schedule_recovery import exact_recovery
-from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpWrappedModel
+from allennlp_elmo_plugin.training.saving import SavingCallback
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
+    SparseDdpAccelerator,
+    SparseDdpWrappedModel,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class ResumableTrainer(GradientDescentTrainer):
 
     It replaces the trainer "gradient_descent", AllenNLP's default, so that no configuration can
     forget it. Models and data loaders other than the language model "bidirectional_lm" with
-    "truncated_bptt" are trained by AllenNLP's code alone.
+    "truncated_bptt" are trained by AllenNLP's code alone. A moving average, gradual unfreezing and
+    the schedule "combined" recover as in AllenNLP, which is not exact.
 
     AllenNLP's checkpoints have the parameters and the optimizer's state. This trainer adds the
     carried LSTM states and metrics (`training_state` of the model), the position in the text
     (`state_dict` of the data loaders), the random number generators, and the sums of the losses of
     the epoch. AllenNLP recovers by reading again what was read before; here reading starts from the
-    position. Damaged or incomplete checkpoints are removed or set aside, and the checkpoint before
-    is used.
+    position.
 
     When a run is recovered that had ended, or was stopped early, it is not trained any further. It
     gets the metrics and the archive that a kill may have prevented.
@@ -88,15 +88,6 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
                 # The first process of each machine saves. In AllenNLP only the very first removes.
                 self._checkpointer._rank = self._rank
-                keeps_all = (
-                    self._checkpointer._keep_most_recent_by_count is None
-                    and self._checkpointer._keep_most_recent_by_age is None
-                )
-                if self._world_size > n_local_processes() and not keeps_all:
-                    # A machine may save, and remove the one before, when another is killed.
-                    self._checkpointer._keep_most_recent_by_count = max(
-                        2, self._checkpointer._keep_most_recent_by_count or 0
-                    )
             if model.sparse_gradient_parameters() and not isinstance(
                 self._ddp_wrapped_model, SparseDdpWrappedModel
             ):
@@ -112,6 +103,10 @@ class ResumableTrainer(GradientDescentTrainer):
             self._progress = _Progress(self._serialization_dir)
             # It comes first, so that the other callbacks get the right losses.
             self._callbacks.insert(0, self._progress)
+        self._saving: Optional[SavingCallback] = None
+        if self._progress is not None and self._checkpointer is not None:
+            self._saving = SavingCallback(self._serialization_dir)
+            self._callbacks.append(self._saving)
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
@@ -128,36 +123,18 @@ class ResumableTrainer(GradientDescentTrainer):
             if any(re.search(regex, name) for regex in arguments.get("no_grad") or []):
                 parameter.requires_grad_(False)
         keep_memory_of_training()
-        with lost_ranks_named():
-            if arguments.get("distributed"):
-                words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-                check_same(
-                    hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
-                    "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
-                    "machine to the others",
-                )
-            return create(*args, **kwargs)
-
-    def train(self) -> Dict[str, Any]:
-        try:
-            return super().train()
-        except RuntimeError as error:
-            # torch has no class for a failed write, and doesn't name the file that was cut off.
-            if self._progress is None or "inline_container.cc" not in str(error):
-                raise
-            paths = sorted(glob.glob(os.path.join(glob.escape(self._serialization_dir), "*.th")))
-            path = next((path for path in paths if not zipfile.is_zipfile(path)), None)
-            raise OSError(
-                f"Can't write {path or self._serialization_dir}: the disk is full, or a quota is "
-                "reached. Make room, and continue with `allennlp train --recover`"
-            ) from error
-
-    def speed(self) -> Dict[str, float]:
-        """
-        Return the words per second of this epoch, and the minutes that are left at the speed so far
-        if training doesn't stop early; nothing for other models than language models.
-        """
-        return {} if self._progress is None else self._progress.speed(self)
+        if arguments.get("distributed"):
+            words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            check_same(
+                hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
+                "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
+                "machine to the others",
+            )
+            if arguments.get("ddp_accelerator") is None:
+                device = arguments["cuda_device"]
+                arguments["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
+        arguments.setdefault("checkpointer", Lazy(WholeCheckpointer))
+        return create(**arguments.pop("kwargs", {}), **arguments)
 
     def rescale_gradients(self) -> Optional[float]:
         # Neither the average, nor the norm, nor the optimizer has to sort and copy rows again.
@@ -198,9 +175,6 @@ class ResumableTrainer(GradientDescentTrainer):
                     loader.state_dict() if hasattr(loader, "state_dict") else None
                     for loader in self._data_loaders
                 ],
-                # A scheduler may freeze and unfreeze them.
-                "trained": [n for n, p in self.model.named_parameters() if p.requires_grad],
-                "scaler": None if self._scaler is None else self._scaler.state_dict(),
                 "random": get_random_state(self.cuda_device),
                 "id": uuid.uuid4().hex,  # the same on all machines, unlike that of another run
             }
@@ -208,6 +182,9 @@ class ResumableTrainer(GradientDescentTrainer):
             if self._distributed:
                 self._progress.states = [None] * self._world_size
                 dist.all_gather_object(self._progress.states, state)
+        if self._progress is not None:
+            # A class of our own can't be loaded with `weights_only`.
+            self._metric_tracker.best_epoch_metrics = dict(self._metric_tracker.best_epoch_metrics)
         found = super().get_checkpoint_state()
         if found is None and self._progress is not None:
             # AllenNLP does this after a save; the others would save every batch.
@@ -216,6 +193,7 @@ class ResumableTrainer(GradientDescentTrainer):
 
     def _set_last_save(self, n_epochs: int, n_batches: int) -> None:
         if self._checkpointer is not None:
+            self._checkpointer._last_save_time = time.time()
             self._checkpointer._last_save_num_epochs_completed = n_epochs
             self._checkpointer._last_save_num_batches_in_epoch_completed = n_batches
 
@@ -223,7 +201,6 @@ class ResumableTrainer(GradientDescentTrainer):
     def _data_loaders(self) -> List[Any]:
         return [self.data_loader, self._validation_data_loader]
 
-    @lost_ranks_named()
     def _maybe_restore_checkpoint(self) -> None:
         if self._progress is None:
             super()._maybe_restore_checkpoint()
@@ -235,14 +212,12 @@ class ResumableTrainer(GradientDescentTrainer):
                     'position in the text; for runs that recover exactly use "truncated_bptt"'
                 )
             return
-        if self._checkpointer is not None and self._primary:
-            n_shards = self._world_size if self._checkpointer.state_is_sharded else 1
-            _drop_incomplete_checkpoints(self._checkpointer, n_shards)
-        if self._distributed:
-            self._agree_on_checkpoint()
-        parameters: Any = None if self._moving_average is None else self._moving_average._parameters
-        with exact_recovery(self._learning_rate_scheduler):
-            super()._maybe_restore_checkpoint()
+        super()._maybe_restore_checkpoint()
+        check_same(
+            [state.get("id") for state in self._progress.states],
+            f"{self._serialization_dir}: the last checkpoint of rank {{ranks}} is not that of rank "
+            "0. Copy the folder of the run from one machine to the others",
+        )
         if not self._progress.recovered:
             if self._distributed:
                 self._check_text()
@@ -252,28 +227,12 @@ class ResumableTrainer(GradientDescentTrainer):
                 f"The checkpoint in {self._serialization_dir} is of {len(self._progress.states)} "
                 f"processes, but this run has {self._world_size}"
             )
-        check_same(
-            [state.get("id") for state in self._progress.states],
-            f"{self._serialization_dir}: the checkpoint of rank {{ranks}} is of another run than "
-            "that of rank 0. Copy the folder of the run from one machine to the others",
-        )
         state = self._progress.states[self._global_rank]
         self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
         self.model.load_training_state(state["model"])
-        if "trained" in state:  # not in those of an earlier version
-            for name, parameter in self.model.named_parameters():
-                parameter.requires_grad_(name in state["trained"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
                 loader.load_state_dict(loader_state)
-        if self._moving_average is not None:
-            # AllenNLP restored copies of the model's parameters, and averages on the CPU.
-            self._moving_average._parameters = parameters
-            for averages in (self._moving_average._shadows, self._moving_average._backups):
-                for name, parameter in parameters:
-                    averages[name] = averages[name].to(parameter.device)
-        if self._scaler is not None:
-            self._scaler.load_state_dict(state["scaler"])
         # AllenNLP's tracker counts validations, not epochs.
         self._metric_tracker.best_epoch = self._progress.metrics.get("best_epoch")
         # The next checkpoint is saved when the run would have saved it without the kill.
@@ -298,29 +257,6 @@ class ResumableTrainer(GradientDescentTrainer):
             "The text for training or validation differs between rank {ranks} and rank 0: copy the "
             "files of one machine to the others",
         )
-
-    def _agree_on_checkpoint(self) -> None:
-        """
-        Make the newest checkpoint that all machines have the last one. Each saves in a folder of
-        its own, and a kill may come when only some have saved.
-        """
-        dist.barrier()  # The first process of this machine has dropped incomplete ones.
-        points = set() if self._checkpointer is None else self._checkpointer._find_all_checkpoints()
-        all_points: List[Any] = [None] * self._world_size
-        dist.all_gather_object(all_points, points)
-        common = set.intersection(*all_points)
-        if any(all_points) and not common:
-            lacking = [str(rank) for rank, points in enumerate(all_points) if not points]
-            raise ConfigurationError(
-                f"{self._serialization_dir}: the machines of this run have no checkpoint in common"
-                + (f" (rank {', '.join(lacking)} has none)" if lacking else "")
-                + ". Copy the folder of the run from one of them to the others, or start anew"
-            )
-        if self._primary and self._checkpointer is not None:
-            for point, paths in _checkpoint_files(self._checkpointer):
-                if common and point > max(common):
-                    _set_aside(point, paths, "other machines do not have it")
-        dist.barrier()
 
     def _restore_best_model(self) -> None:
         """
@@ -362,28 +298,20 @@ class ResumableTrainer(GradientDescentTrainer):
             return {}
         if self._progress.recovered:
             self._continue_epoch()
-        n_done = self._batches_in_epoch_completed  # of a recovered run
-        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}", initial=n_done) as title:
-            self._progress.begin_epoch(self, title)
-            metrics = super()._train_epoch(epoch)
+        elif self._saving is not None:
+            self._saving.save(self)  # A signal may have come during the validation.
+        metrics = super()._train_epoch(epoch)
         n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
         for name, total in self._progress.sums.items():
             metrics[name] = float(dist_reduce_sum(total) / n_batches)
         self._progress.sums = {}
         return metrics
 
-    def _validation_loss(self, epoch: int) -> Tuple[float, Optional[float], int]:
-        if self._progress is None:
-            return super()._validation_loss(epoch)
-        with titled_bars(f"epoch {epoch + 1}/{self._num_epochs}, validation"):
-            return super()._validation_loss(epoch)
-
     def _save_model_state(self, path: str) -> None:
         if self._progress is None:
             return super()._save_model_state(path)
-        # Ctrl-C while `torch.save` writes makes a file that looks complete, and would be archived.
-        with whole_file(path) as staged:
-            super()._save_model_state(staged)
+        wrapped = self._ddp_wrapped_model
+        save_whole((self.model if wrapped is None else wrapped).state_dict(), path)
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
         n_completed = self._start_after_epochs_completed
@@ -391,7 +319,8 @@ class ResumableTrainer(GradientDescentTrainer):
             n_completed >= self._num_epochs or self._metric_tracker.should_stop_early()
         )
         if self._progress is None or not self._progress.recovered or not has_ended:
-            return super()._try_train()
+            with nullcontext() if self._saving is None else self._saving.signals_noted():
+                return super()._try_train()
         logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
         self._continue_epoch()
         n_epochs, self._num_epochs = self._num_epochs, n_completed
@@ -441,35 +370,6 @@ class _Progress(TrainerCallback):
         self.states: List[Any] = []
         self.metrics: Dict[str, Any] = {}
         self.recovered = False
-        # When this process began to train, and after how many batches.
-        self._start: Optional[Tuple[float, int]] = None
-
-    def begin_epoch(self, trainer: ResumableTrainer, title: Title) -> None:
-        """Show words/s from now on, on the average of the epoch."""
-        # Not among the metrics, which don't depend on the speed of the machine.
-        n_left = math.ceil(len(trainer.data_loader) / trainer._num_gradient_accumulation_steps)
-        self._n_batches_of_epoch = trainer._batches_in_epoch_completed + n_left
-        self._title, self._n_words = title, trainer.model.n_words()
-        self._epoch_start = time.monotonic()
-        if self._start is None:
-            self._start = self._epoch_start, trainer._total_batches_completed
-
-    def _words_per_second(self, trainer: Any) -> float:
-        n_words = trainer.model.n_words() - self._n_words
-        return n_words / max(time.monotonic() - self._epoch_start, 1e-9)
-
-    def speed(self, trainer: ResumableTrainer) -> Dict[str, float]:
-        """Return what `ResumableTrainer.speed` does, after a batch."""
-        assert self._start is not None
-        start, n_before = self._start
-        n_epochs = trainer._num_epochs - trainer._epochs_completed
-        n_left = n_epochs * self._n_batches_of_epoch - trainer._batches_in_epoch_completed
-        # With the validations so far.
-        seconds = (time.monotonic() - start) / (trainer._total_batches_completed - n_before)
-        return {
-            "words_per_second": self._words_per_second(trainer),
-            "minutes_left": n_left * seconds / 60,
-        }
 
     def on_batch(
         self,
@@ -494,7 +394,6 @@ class _Progress(TrainerCallback):
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
             batch_metrics[name] = self.sums[name] / batch_number
-        self._title.note = f"{self._words_per_second(trainer):,.0f} words/s"
 
     def on_epoch(
         self,
@@ -565,67 +464,3 @@ def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
                 f"trainer: validation_metric is {name!r}, but must be one of "
                 + ", ".join(f"-{metric}" for metric in metrics)
             )
-
-
-def _drop_incomplete_checkpoints(checkpointer: Checkpointer, n_shards: int) -> None:
-    """
-    Make the newest complete checkpoint the last one. AllenNLP writes the model's state and then the
-    trainer's under their final names: after a kill in between it would recover from what is there,
-    and never overwrite it.
-    """
-    checkpoints = _checkpoint_files(checkpointer)
-    for point, paths in checkpoints:
-        if len(paths) == 2 * n_shards and all(map(_is_whole, paths)):
-            return
-        _set_aside(point, paths, "it is damaged, or was not saved to the end")
-    if checkpoints:
-        logger.warning(
-            "There is no complete checkpoint in %s: the run starts from its beginning",
-            checkpointer._serialization_dir,
-        )
-
-
-def _checkpoint_files(checkpointer: Checkpointer) -> List[Tuple[Tuple[int, int], List[str]]]:
-    """Return the epoch and the batch of each checkpoint, newest first, with its files."""
-    folder = checkpointer._serialization_dir
-    files: Dict[Tuple[int, int], List[str]] = {}
-    for name in os.listdir(folder):
-        point = checkpointer._parse_model_state_path(name)
-        point = point or checkpointer._parse_training_state_path(name)
-        if point is not None:
-            files.setdefault(point, []).append(os.path.join(folder, name))
-    return sorted(files.items(), reverse=True)
-
-
-def _set_aside(point: Tuple[int, int], paths: List[str], reason: str) -> None:
-    """
-    Rename the files of a checkpoint to `....incomplete`, so that the run recovers from the one
-    before. Files that were cut off are removed.
-    """
-    aside = []
-    for path in paths:
-        if zipfile.is_zipfile(path):
-            aside.append(f"{path}.incomplete")
-            os.replace(path, aside[-1])
-        else:
-            os.remove(path)
-    logger.warning(
-        "Removing the checkpoint of epoch %d, batch %d: %s. What there is of it is kept as %s",
-        *point,
-        reason,
-        aside or "nothing",
-    )
-
-
-def _is_whole(path: str) -> bool:
-    """
-    Return whether a file is as `torch.save` wrote it: the table of contents comes last, and has a
-    checksum of each part.
-    """
-    try:
-        with zipfile.ZipFile(path) as parts:
-            return parts.testzip() is None
-    except (OSError, SigTermReceived):
-        raise  # The file can't be read, or the process is to end.
-    except Exception:  # Of any kind: anything may stand where the table of contents should be.
-        return False

@@ -21,7 +21,6 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
 from allennlp_elmo_plugin.training.console import is_language_model, quiet_console
-from allennlp_elmo_plugin.training.early_checks import check_early
 from allennlp_elmo_plugin.training.workers import workers_ended
 
 # AllenNLP's own, which the plugin replaces under their names.
@@ -46,7 +45,8 @@ def train_model(
     AllenNLP's function of this name, which also locks the folder. Before a run is recovered, it
     checks that the run has the configuration `params` and the vocabulary that they name: AllenNLP
     would replace the vocabulary, so that the rows of embeddings and softmax silently belong to
-    other words. If it refuses, it has written nothing to the folder except its lock.
+    other words. If it refuses, it has written nothing to the folder except its lock; if a language
+    model fails before it has saved any weights, nothing else is left either.
 
     # Raises
 
@@ -82,8 +82,6 @@ def train_model(
     with ExitStack() as stack:
         if is_ours:
             stack.enter_context(quiet_console())
-            if not recover:
-                check_early(params)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -96,10 +94,15 @@ def train_model(
         if recover:
             _check_config(params, folder)
             _check_vocabulary(params, folder)
-        stack.enter_context(workers_ended())  # before the lock is released
-        return _train_model(
-            params, serialization_dir, recover, False, node_rank, packages, *args, **kwargs
-        )
+        try:
+            with workers_ended():  # before the lock is released
+                return _train_model(
+                    params, serialization_dir, recover, False, node_rank, packages, *args, **kwargs
+                )
+        except BaseException:
+            if is_ours and not recover and not is_trained(folder):
+                _remove_contents(folder)  # The same command can be run again.
+            raise
 
 
 def _refuse_names(folder: Path, names: Set[str]) -> NoReturn:
@@ -125,11 +128,6 @@ def create_serialization_dir(
     folder = Path(serialization_dir)
     if recover or _names(folder) or not (folder / LOCK_NAME).exists():
         _create_serialization_dir(params, serialization_dir, recover, force)
-
-
-def is_empty(folder: Path) -> bool:
-    """Return whether a run may begin in a folder without `force`; the folder may be missing."""
-    return not _names(folder)
 
 
 def is_trained(folder: Union[str, "os.PathLike[str]"]) -> bool:

@@ -11,22 +11,21 @@ import math
 import os
 import re
 import shlex
-import signal
 import sys
 import traceback
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, Optional
 
 from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.errors import describe, end_with, signal_of, terminable
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
-from allennlp_elmo_plugin.signals import Terminated, end_by_signal, let_signals_kill, terminable
 from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
-from allennlp_elmo_plugin.training.run_folder import is_empty, is_trained, version_of_config
+from allennlp_elmo_plugin.training.run_folder import is_trained, version_of_config
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +72,11 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     except KeyboardInterrupt as error:
         if not is_ours:
             raise
-        number, word = after_signal(error)
-        command = _command(arguments, _option(arguments, version_of_config(folder) != version))
-        message = f"{word}; to go on: {command}"
+        number, word = signal_of(error)
+        begun = version_of_config(folder) != version
+        is_saved = arguments["recover"] or (begun and is_trained(folder))
+        done = "; continue with" if is_saved else " before anything was saved; start again with"
+        message = f"{word}{done}: {_command(arguments, is_saved)}"
     except (
         ChildProcessError,
         ConfigurationError,
@@ -85,35 +86,14 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     ) as error:
         if not is_ours or not _is_mistake(error):
             raise
-        message = "error: " + " ".join(str(error).strip().splitlines())
-        _log_to_files(error)
+        message = f"error: {describe(error)}"
     # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    end_with(message, number)
+    end_with(message, number=number)
 
 
 def is_program(command: str) -> bool:
     """Return whether this program is AllenNLP's, with this command."""
     return sys.argv[1:2] == [command] and _program() in _PROGRAMS
-
-
-def after_signal(error: KeyboardInterrupt) -> Tuple[int, str]:
-    """
-    Return the signal that raised an exception and what it did, and let another one kill this
-    process.
-    """
-    let_signals_kill()
-    if isinstance(error, Terminated):
-        return signal.SIGTERM, "terminated"
-    return signal.SIGINT, "interrupted"
-
-
-def end_with(message: str, number: int) -> NoReturn:
-    """End this program with a line, by a signal or, for 0, with exit status 1."""
-    with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
-        print(message, file=sys.stderr)
-    if number:
-        end_by_signal(number)
-    sys.exit(1)
 
 
 def is_of_this_package(error: BaseException) -> bool:
@@ -199,29 +179,10 @@ def _print_results(folder: Path) -> None:
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 
-def _option(arguments: Dict[str, Any], has_begun: bool) -> List[str]:
-    """
-    Return the option with which the run of this call goes on; none if its folder is as before, or
-    belongs to another run that this call has not been told to replace.
-
-    # Parameters
-
-    arguments : `Dict[str, Any]`
-        What `train_model_from_file` was called with.
-    has_begun : `bool`
-        Whether the run of this call has written its config to the folder.
-    """
-    folder = Path(arguments["serialization_dir"])
-    if arguments["recover"] or (has_begun and is_trained(folder)):
-        return ["--recover"]
-    is_in_the_way = not is_empty(folder) and (arguments["force"] or has_begun)
-    return ["--force"] if is_in_the_way else []
-
-
-def _command(arguments: Dict[str, Any], option: List[str]) -> str:
-    """Return the command of this call with another option."""
+def _command(arguments: Dict[str, Any], recover: bool) -> str:
+    """Return the command of this call, to recover its run or to start it."""
     names = (arguments["parameter_filename"], "-s", arguments["serialization_dir"])
-    words = [*map(os.fspath, names), *option]
+    words = [*map(os.fspath, names), *["--recover"] * recover]
     if arguments["overrides"]:
         words += ["-o", arguments["overrides"]]
     for package in arguments["include_package"] or []:
@@ -237,15 +198,3 @@ def _command(arguments: Dict[str, Any], option: List[str]) -> str:
 def _program() -> str:
     path = Path(sys.argv[0])
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
-
-
-def _log_to_files(error: BaseException) -> None:
-    """Log an error with its traceback as AllenNLP does, but not on the console."""
-    root = logging.getLogger()
-    information: Any = (type(error), error, error.__traceback__)
-    record = root.makeRecord(
-        root.name, logging.CRITICAL, __file__, 0, "Uncaught exception", (), information
-    )
-    for handler in root.handlers:
-        if isinstance(handler, logging.FileHandler):
-            handler.handle(record)

@@ -4,13 +4,9 @@ from typing import Any, Dict
 
 from allennlp.commands.train import TrainModel
 from allennlp.common.util import is_distributed
+from allennlp.training.util import evaluate
 
-from allennlp_elmo_plugin.progress import titled_bars
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.signals import signals_first
-from allennlp_elmo_plugin.training.evaluation import evaluate
-from allennlp_elmo_plugin.training.lost_ranks import lost_ranks_named
-from allennlp_elmo_plugin.training.workers import received
 
 
 @register_anew(TrainModel, "default", constructor="from_partial_objects")
@@ -27,8 +23,6 @@ class TrainingLoop(TrainModel):
     Those of `TrainModel`.
     """
 
-    @lost_ranks_named()
-    @signals_first(lambda: bool(received))
     def run(self) -> Dict[str, Any]:
         metrics = super().run()
         if (
@@ -39,8 +33,7 @@ class TrainingLoop(TrainModel):
         ):
             trainer: Any = self.trainer
             loader = self.evaluation_data_loader
-            with titled_bars("test", loader):
-                found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
+            found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
             metrics.update({f"test_{name}": value for name, value in found.items()})
             self.evaluation_data_loader = None  # type: ignore[assignment]
         return metrics

@@ -99,11 +99,11 @@ def test_interrupts(capsys: Any) -> None:
 @pytest.mark.parametrize(
     "option, given, line",
     [
-        (None, ["a"], "interrupted\n"),
-        ("", ["a b", "-f"], "interrupted; to go on: allennlp elmo 'a b' -f\n"),
-        ("--resume", ["--", "a"], "interrupted; to go on: allennlp elmo --resume -- a\n"),
-        ("--resume", ["a", "--resume"], "interrupted; to go on: allennlp elmo a --resume\n"),
-        ("", ["\x1b"], "interrupted; to go on: allennlp elmo '\\x1b'\n"),
+        (None, ["a"], "interrupted before anything was saved; run the same command again\n"),
+        ("", ["a b", "-f"], "interrupted; continue with: allennlp elmo 'a b' -f\n"),
+        ("--resume", ["--", "a"], "interrupted; continue with: allennlp elmo --resume -- a\n"),
+        ("--resume", ["a", "--resume"], "interrupted; continue with: allennlp elmo a --resume\n"),
+        ("", ["\x1b"], "interrupted; continue with: allennlp elmo '\\x1b'\n"),
     ],
 )
 def test_interrupts_say_how_to_go_on(

@@ -1,36 +1,20 @@
-import errno
-import functools
-import io
 import itertools
-import multiprocessing
-import os
-import select
-import signal
-import sys
 import threading
-import time
-import types
-from multiprocessing import forkserver, queues
-from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.data_loaders.multiprocess_data_loader import WorkerError
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer
 
-from allennlp_elmo_plugin.data import text, truncated_bptt_data_loader
+from allennlp_elmo_plugin.data import text
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import check_window_order
 from tests.support.corpora import LINES, write_corpus
-from tests.support.process_group import run_processes
-from tests.support.testing import another_thread, fork
 
 WORDS = ["<S>", "</S>", "<UNK>", *map(str, range(10))]
 
@@ -110,11 +94,12 @@ def test_missing_text_is_named_at_once(tmp_path, vocab):
         loader(tmp_path / "not_there.txt", vocab)
 
 
-def test_other_reader_and_workers_are_refused(corpus, vocab):
+def test_other_readers_and_settings_are_refused(corpus, vocab):
     with pytest.raises(ConfigurationError, match="truncated_bptt_lm"):
         TruncatedBpttDataLoader(DatasetReader(), corpus)
-    with pytest.raises(ConfigurationError, match="num_workers is 2"):
-        loader(corpus, vocab, num_workers=2)
+    for settings in ({"num_workers": 2}, {"batches_per_epoch": 0}):
+        with pytest.raises(ConfigurationError, match=f"{next(iter(settings))} is "):
+            loader(corpus, vocab, **settings)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -148,147 +133,13 @@ def test_batches_per_epoch(corpus, vocab):
     assert equal(list(made) + list(made), whole[:18])
 
 
-def take_one_and_wait(made, connection):
-    batches = iter(made)
-    next(batches)
-    connection.send("started")
-    time.sleep(60)
-
-
-@pytest.mark.parametrize("n_batches", [0, 2])
-def test_the_worker_is_killed(corpus, vocab, monkeypatch, n_batches):
-    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    made = loader(corpus, vocab, num_workers=1)
-    make = made._instances_to_batches
-    are_taken = multiprocessing.Event()
-
-    def killed(*args, **kwargs):
-        yield from itertools.islice(make(*args, **kwargs), n_batches)
-        are_taken.wait()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(made, "_instances_to_batches", killed)
-    batches = iter(made)
-    assert len(list(itertools.islice(batches, n_batches))) == n_batches
-    are_taken.set()
-    with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
-        next(batches)
-
-
-def test_the_worker_is_killed_with_batches_in_its_queue(corpus, vocab):
+def test_a_pass_that_is_not_finished_ends_its_thread(corpus, vocab):
+    n_threads = threading.active_count()
     batches = iter(loader(corpus, vocab, num_workers=1))
     next(batches)
-    (worker,) = multiprocessing.active_children()
-    time.sleep(0.5)  # Now the next ones are there.
-    worker.kill()
-    with pytest.raises(ChildProcessError, match=r"exit code -9.*--recover"):
-        list(batches)
-
-
-def send_a_batch(queue):
-    queue.put((("a batch", None), None))
-    queue.close()
-    queue.join_thread()
-
-
-def die_with_lock(worker_id, queue, lock, pipe):
-    pipe.close()
-    send_a_batch(queue)
-    queue._cond.acquire()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_as_it_writes(worker_id, queue, lock, pipe):
-    pipe.close()
-    writer = os.dup(queue._writer.fileno())
-    send_a_batch(queue)
-    os.write(writer, (100).to_bytes(4, "big") + b"50 of 100 bytes" * 3)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("die", [die_with_lock, die_as_it_writes])
-def test_what_a_killed_worker_leaves(corpus, vocab, monkeypatch, die):
-    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    made = loader(corpus, vocab, num_workers=1)
-    monkeypatch.setattr(made, "_batch_worker", die)
-    results = []
-
-    def take_all():
-        try:
-            for batch in made:
-                results.append(batch)
-                time.sleep(1)  # Now the worker has died.
-        except ChildProcessError as error:
-            results.append(error)
-
-    thread = threading.Thread(target=take_all, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert [type(result) for result in results] == [str, ChildProcessError]
-
-
-@pytest.mark.parametrize("n_sent", ["some", "all but one", "all"])
-def test_a_batch_that_can_not_be_sent(corpus, vocab, monkeypatch, capfd, n_sent):
-    n_batches = len(list(loader(corpus, vocab)))
-    left = iter(range({"some": 5, "all but one": n_batches - 1, "all": n_batches}[n_sent]))
-    made = loader(corpus, vocab, num_workers=1)
-    work = made._batch_worker
-    dumps = queues._ForkingPickler.dumps
-
-    def send(item):
-        if next(left, None) is None:
-            raise MemoryError("no memory is left")
-        return dumps(item)
-
-    def work_with_little_memory(*args):
-        monkeypatch.setattr(queues._ForkingPickler, "dumps", send)
-        work(*args)
-
-    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    monkeypatch.setattr(made, "_batch_worker", work_with_little_memory)
-    with pytest.raises(ChildProcessError, match="exit code 1. Continue"):
-        list(made)
-    assert "no memory is left" in capfd.readouterr().err
-
-
-def test_a_worker_needs_no_shared_memory(corpus, vocab, monkeypatch):
-    def share(tensor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setitem(ForkingPickler._extra_reducers, torch.Tensor, share)
-    assert equal(list(loader(corpus, vocab, num_workers=1)), list(loader(corpus, vocab)))
-
-
-def close_and_print(batches):
+    assert threading.active_count() == n_threads + 1
     batches.close()
-    print("closed")
-
-
-def test_a_copy_of_a_half_read_pass_is_closed(corpus, vocab, capfd):
-    whole = list(loader(corpus, vocab))
-    batches = iter(loader(corpus, vocab, num_workers=1))
-    first = next(batches)
-    assert fork(functools.partial(close_and_print, batches)) == 0
-    assert equal([first, *batches], whole)
-    output = capfd.readouterr()
-    assert output.out == "closed\n" and not output.err
-
-
-def test_an_ended_process_is_not_killed(corpus, vocab):
-    """At Python's end, when the modules that `kill` needs are gone."""
-    joined = []
-    worker = types.SimpleNamespace(
-        _parent_pid=os.getpid(), exitcode=0, kill=None, join=lambda: joined.append(1)
-    )
-    loader(corpus, vocab)._join_workers([worker])
-    assert joined
-
-
-class PrintingReader(TruncatedBpttLmReader):
-    def read_batches(self, *args):
-        yield from super().read_batches(*args)
-        print("read")
-        raise ValueError("no more")
+    assert threading.active_count() == n_threads
 
 
 class MissingFileReader(TruncatedBpttLmReader):
@@ -299,136 +150,12 @@ class MissingFileReader(TruncatedBpttLmReader):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_file_is_missing_while_the_text_is_read(corpus, vocab, num_workers):
+    n_threads = threading.active_count()
     batches = iter(loader(corpus, vocab, MissingFileReader(4, 5), num_workers=num_workers))
     assert len(list(itertools.islice(batches, 3))) == 3
-    with pytest.raises(ConfigurationError, match="/not/there") as error:
+    with pytest.raises(ConfigurationError, match="/not/there"):
         next(batches)
-    assert not multiprocessing.active_children(), error  # whoever keeps the error
-
-
-def test_what_a_reader_prints(corpus, vocab, tmp_path, monkeypatch):
-    printed = tmp_path / "printed"
-    with open(printed, "w") as output:
-        monkeypatch.setattr(sys, "stdout", output)
-        with pytest.raises(WorkerError, match="no more"):
-            list(loader(corpus, vocab, PrintingReader(4, 5), num_workers=1))
-    assert printed.read_text() == "read\n"
-
-
-@pytest.mark.parametrize("output", ["none", "closed", "no flush"])
-def test_a_program_without_output(corpus, vocab, monkeypatch, output):
-    closed = io.StringIO()
-    closed.close()
-    outputs = {"none": None, "closed": closed, "no flush": object()}
-    monkeypatch.setattr(sys, "stdout", outputs[output])
-    assert list(loader(corpus, vocab, num_workers=1))
-
-
-def test_a_full_output(corpus, vocab, monkeypatch):
-    with open("/dev/full", "w") as output:
-        monkeypatch.setattr(sys, "stdout", output)
-        with pytest.raises(WorkerError, match="no more"):
-            list(loader(corpus, vocab, PrintingReader(4, 5), num_workers=1))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_as_the_worker_begins(corpus, vocab, monkeypatch, capfd, number):
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    def begin(*args):
-        os.kill(os.getpid(), number)
-        work(*args)
-
-    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    made = loader(corpus, vocab, num_workers=1)
-    work = made._batch_worker
-    monkeypatch.setattr(made, "_batch_worker", begin)
-    before = signal.signal(number, interrupt)
-    try:
-        with pytest.raises(ChildProcessError, match=f"exit code -{number:d}"):
-            next(iter(made))
-    finally:
-        signal.signal(number, before)
-    assert "Traceback" not in capfd.readouterr().err
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_a_signal_while_the_worker_is_started(corpus, vocab, monkeypatch):
-    start = MultiProcessDataLoader._start_batch_workers
-
-    def start_and_signal(*args):
-        started = start(*args)
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.1)  # Another thread may receive it.
-        return started
-
-    monkeypatch.setattr(MultiProcessDataLoader, "_start_batch_workers", start_and_signal)
-    with another_thread(), pytest.raises(KeyboardInterrupt):
-        next(iter(loader(corpus, vocab, num_workers=1)))
-    assert not multiprocessing.active_children()
-
-
-def test_a_signal_that_ends_the_worker_first(corpus, vocab, monkeypatch):
-    monkeypatch.setattr(truncated_bptt_data_loader, "_SECONDS_BETWEEN_LOOKS", 0.1)
-    batches = iter(loader(corpus, vocab, num_workers=1))
-    next(batches)
-    (worker,) = multiprocessing.active_children()
-    os.kill(worker.pid, signal.SIGINT)
-    worker.join()
-
-    def sleep(seconds):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.1)  # Another thread may receive it.
-
-    monkeypatch.setattr(truncated_bptt_data_loader, "time", types.SimpleNamespace(sleep=sleep))
-    with pytest.raises(KeyboardInterrupt):
-        list(batches)
-
-
-def terminate_a_later_process(corpus, vocab):
-    forkserver._forkserver.__init__()  # An earlier test's server is no child of this process.
-    made = loader(corpus, vocab, num_workers=1, start_method="forkserver")
-    context = multiprocessing.get_context("forkserver")
-    workers, _ = made._start_batch_workers(context.JoinableQueue(), context)
-    made._join_workers(workers)
-    process = context.Process(target=time.sleep, args=(60,))
-    process.start()
-    process.terminate()
-    process.join(20)
-    assert process.exitcode == -signal.SIGTERM
-
-
-def test_a_fork_server_accepts_signals(corpus, vocab):
-    context = multiprocessing.get_context("fork")
-    child = context.Process(target=terminate_a_later_process, args=(corpus, vocab))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-
-
-def start_method(rank, *arguments):
-    return loader(*arguments, num_workers=1).start_method
-
-
-def test_worker_of_distributed_training_is_spawned(corpus, vocab, tmp_path):
-    assert run_processes(1, tmp_path, start_method, corpus, vocab) == ["spawn"]
-    assert start_method(0, corpus, vocab) == "fork"
-
-
-def test_worker_ends_with_a_killed_process(corpus, vocab):
-    made = loader(corpus, vocab, num_workers=1)
-    fork = multiprocessing.get_context("fork")
-    receiver, sender = fork.Pipe(duplex=False)
-    reading_end, writing_end = os.pipe()
-    process = fork.Process(target=take_one_and_wait, args=(made, sender))
-    process.start()
-    os.close(writing_end)
-    receiver.recv()
-    process.kill()
-    # At its end once no process is left that could write.
-    assert select.select([reading_end], [], [], 30)[0]
-    os.close(reading_end)
+    assert threading.active_count() == n_threads
 
 
 class TestStockLoader:

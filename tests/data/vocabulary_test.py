@@ -1,4 +1,5 @@
 import pytest
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
@@ -74,3 +75,13 @@ class TestCheckVocabulary:
     def test_other_vocabulary(self):
         with pytest.raises(ConfigurationError, match="no namespace lm_tokens.*elmo-vocab"):
             check_vocabulary(Vocabulary())
+
+
+def test_the_folder_that_elmo_vocab_wrote(tmp_path):
+    write_vocabulary_folder(tmp_path / "vocabulary", ["<S>", "</S>", "<UNK>", "one"])
+    for folder in (tmp_path, tmp_path / "vocabulary"):
+        params = Params({"type": "from_files", "directory": str(folder)})
+        vocab = Vocabulary.from_params(params)
+        assert type(vocab) is Vocabulary and vocab.get_token_index("one", "lm_tokens") == 3
+    with pytest.raises(ConfigurationError, match="none, does not exist .*elmo-vocab"):
+        Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))

@@ -24,7 +24,6 @@ import types
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
-import huggingface_hub
 import matplotlib
 import pytest
 import torch
@@ -39,7 +38,6 @@ from tests.conftest import REPOSITORY_ROOT, import_plugins_once
 from tests.support.forked_programs import Shell
 from tests.support.fugashi_stand_in import stand_in_for_fugashi
 from tests.support.gensim_stand_in import stand_in_for_gensim
-from tests.support.hub import Hub
 from tests.support.readers_files import MAKE_MODELS, write_readers_files
 from tests.support.task_data import FIXTURES
 
@@ -96,7 +94,7 @@ def read_blocks(text: str) -> Iterator[Block]:
 def with_small_sizes(argv: List[str]) -> List[str]:
     """
     Return the arguments of a command, changed so that it trains small models for a short time; what
-    isn't on this machine (GPUs, the hub) is replaced.
+    isn't on this machine (GPUs) is replaced.
     """
     program = argv[0]
     if program == "python":
@@ -124,9 +122,6 @@ def with_small_sizes(argv: List[str]) -> List[str]:
                 argv.insert(given[0] + 1, merged)
         elif command == "elmo-benchmark":
             argv = [*argv, "--seeds", "1", "-o", '{"trainer.num_epochs": 1}']
-        elif command == "push-to-hf":
-            huggingface_hub.HfApi = Hub  # type: ignore[attr-defined,misc]
-            huggingface_hub.HfFolder.get_token = lambda: "token"  # type: ignore[attr-defined]
         elif "--cuda-device" in argv and not torch.cuda.is_available():
             argv = [*argv, "--cuda-device", "-1"]
     elif program == "pip":

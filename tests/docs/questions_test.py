@@ -14,15 +14,17 @@ import torch
 from allennlp.commands import main
 from allennlp.common import Params, Registrable, plugins
 from allennlp.common.checks import check_for_gpu
+from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.training import gradient_descent_trainer
 
 import allennlp_elmo_plugin
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.embedding import embedder
 from allennlp_elmo_plugin.models import bidirectional_lm
-from allennlp_elmo_plugin.training.early_checks import check_early
 from allennlp_elmo_plugin.training.run_folder import train_model
 from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
 from tests.support.testing import write_random_elmo
@@ -67,15 +69,10 @@ def options_with(name: str, section: str, key: str, value: int) -> Elmo:
     return Elmo(name, "my_elmo/weights.hdf5")
 
 
-def check(num_samples: int) -> None:
+def read_text() -> None:
     make_vocabulary("my_text.txt", "my_vocab")
-    config = {
-        "vocabulary": {"type": "from_files", "directory": "my_vocab"},
-        "model": {**LM, "num_samples": num_samples},
-        "dataset_reader": READER,
-        "train_data_path": "my_text.txt",
-    }
-    check_early(Params(config))
+    vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": "my_vocab"}))
+    list(TruncatedBpttLmReader(128).read_batches("my_text.txt", vocab))
 
 
 def train(n_epochs: int, recover: bool) -> None:
@@ -120,8 +117,8 @@ CAUSES: Dict[str, Callable[[], Any]] = {
     "o32.json": lambda: options_with("o32.json", "lstm", "dim", 32),
     "options_file 'my_elm'": lambda: Elmo("my_elm"),
     "my_model/config.json": lambda: train(20, recover=True),
-    "The model draws": lambda: check(8192),
-    "my_text.txt is smaller": lambda: check(0),
+    "cannot draw 8192": lambda: LogUniformSampler(8, 8192),
+    "my_text.txt is smaller": read_text,
     "Experiment specified": lambda: check_for_gpu(0),
 }
 """What fails with, or logs, the message that begins so."""

@@ -177,7 +177,7 @@ def test_an_interrupted_command_tells_how_to_go_on(cluster, folder, capsys):
     thread.join()
     assert raised.value.code == 130
     *_, last = capsys.readouterr().err.splitlines()
-    assert last.startswith("interrupted; to go on: allennlp elmo --resume text layers --top")
+    assert last.startswith("interrupted; continue with: allennlp elmo --resume text layers --top")
 
 
 def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):

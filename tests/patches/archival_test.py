@@ -208,7 +208,7 @@ def check_refused(
             archive.add(run, ".")
     with pytest.raises(ConfigurationError, match="don't use it") as error:
         load_archive(path)
-    assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+    assert message in str(error.value)
 
 
 def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,10 @@
 import json
-import os
-import signal
-import threading
 from pathlib import Path
-from typing import Any, Dict
+from typing import Dict
 
 import pytest
 from allennlp.common import Params, params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, _handle_sigterm
 
 from allennlp_elmo_plugin.patches import jsonnet
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
@@ -142,30 +138,6 @@ def test_variables_that_are_not_set(config: Path) -> None:
         Params.from_file(config)
     with pytest.raises(RuntimeError, match="of the user"):
         Params.from_file(config, ext_vars={"A": "a"})
-
-
-@pytest.mark.parametrize(
-    "callback", ["std.native('elmo_model')('tiny').dim", "std.native('ext_var_or_empty')('X')"]
-)
-@pytest.mark.parametrize(
-    "number, error", [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SigTermReceived)]
-)
-def test_a_signal_before_a_function_is_called(
-    callback: str, number: int, error: Any, tmp_path: Path
-) -> None:
-    """Python raises its exception in the function, from which jsonnet makes an error of its own."""
-    config = tmp_path / "config.jsonnet"
-    sum_ = "std.foldl(function(sum, x) sum + x, std.range(1, 40000), 0)"  # half a second
-    config.write_text(f"{{ a: if {sum_} > 0 then {callback} }}", encoding="utf-8")
-    handler = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _handle_sigterm}[number]
-    before = signal.signal(number, handler)
-    try:
-        with pytest.raises(error):
-            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-            Params.from_file(str(config))
-        assert signal.getsignal(number) is handler
-    finally:
-        signal.signal(number, before)
 
 
 def test_added_once() -> None:

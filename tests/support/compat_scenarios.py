@@ -87,14 +87,6 @@ def gradient_norm(folder: Path) -> None:
         assert torch.allclose(clipped, torch.tensor([0.0, 2.0, 0.0, 1.0]) / norm)
 
 
-def autocast(folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FutureWarning)
-        with gradient_descent_trainer.amp.autocast(False):
-            pass
-        ddp_accelerator.amp.GradScaler(enabled=False)
-
-
 def device_of_index(folder: Path) -> None:
     assert common_util.int_to_device(0) == torch.device("cuda", 0)
     assert common_util.int_to_device(-1) == torch.device("cpu")
@@ -152,7 +144,6 @@ SCENARIOS = (
     plateau_scheduler,
     training_state,
     gradient_norm,
-    autocast,
     device_of_index,
     worker_lock,
     archive_extraction,

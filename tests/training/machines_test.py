@@ -79,10 +79,10 @@ def test_other_checkpoints(data: Path, tmp_path: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
     assert all("training_loss" in metrics for metrics in train(tmp_path, both, folders))
     for message in train(tmp_path, both, [folders[0], tmp_path / "new"]):
-        assert "no checkpoint in common (rank 1 has none). Copy the folder" in message
+        assert "last checkpoint of rank 1 is not that of rank 0. Copy the folder" in message
     for path in folders[1].glob("training_state_*.th"):
         state = torch.load(path)
         state["callbacks"][0]["processes"][0]["id"] = "another"
         torch.save(state, path)
     for message in train(tmp_path, both, folders):
-        assert "the checkpoint of rank 1 is of another run" in message
+        assert "the last checkpoint of rank 1 is not that of rank 0" in message

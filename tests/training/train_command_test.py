@@ -6,31 +6,33 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Iterator, List, Optional
 
 import pytest
 from allennlp.commands import train
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import SigTermReceived, install_sigterm_handler
+from allennlp.common.util import install_sigterm_handler
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.patches import jsonnet
-from allennlp_elmo_plugin.signals import Terminated
-from allennlp_elmo_plugin.training import run_folder, train_command
-from tests.support.training_runs import write_config
+from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.training import run_folder, saving, train_command
+from tests.support.training_runs import assert_equal_runs, losses, metrics, write_config
 
 
-@TrainerCallback.register("press_ctrl_c")
-class PressCtrlC(TrainerCallback):
-    """Interrupts this process after a batch, once."""
+@TrainerCallback.register("send_signal")
+class SendSignal(TrainerCallback):
+    """Sends a signal to this process after the ninth batch, or in the first validation, once."""
 
-    pressed = False
+    number = 0
+    in_training = True
 
-    def on_batch(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
-        if trainer._total_batches_completed == 9 and not PressCtrlC.pressed:
-            PressCtrlC.pressed = True
-            raise KeyboardInterrupt
+    def on_batch(self, trainer: Any, *args: Any, is_training: bool, **kwargs: Any) -> None:
+        is_late = trainer._total_batches_completed >= 9
+        if SendSignal.number and is_late and is_training == SendSignal.in_training:
+            number, SendSignal.number = SendSignal.number, 0
+            signal.raise_signal(number)
 
 
 @TrainerCallback.register("with_a_fault")
@@ -49,32 +51,73 @@ def command(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     return argv
 
 
+CHANGES = {
+    "trainer.callbacks": ["write_losses", "send_signal"],
+    "trainer.num_epochs": 2,
+    "dataset_reader.num_steps": 20,
+}
+
+
 @pytest.fixture
 def config(data: Path, tmp_path: Path) -> Path:
-    changes = {
-        "trainer.callbacks": ["press_ctrl_c"],
-        "trainer.num_epochs": 1,
-        "dataset_reader.num_steps": 20,
-    }
-    return write_config(tmp_path, data, changes)
+    return write_config(tmp_path, data, CHANGES)
 
 
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    train.train_model_from_file(str(write_config(folder, data, CHANGES)), folder / "run", "")
+    return folder / "run"
+
+
+@pytest.fixture
+def _sigterm_raises() -> Iterator[None]:
+    """As in AllenNLP's program."""
+    handler = signal.getsignal(signal.SIGTERM)
+    install_sigterm_handler()
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.usefixtures("_sigterm_raises")
+@pytest.mark.parametrize(
+    "number, in_training",
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)],
+)
 def test_interrupted_and_recovered(
-    config: Path, tmp_path: Path, command: List[str], capsys: Any
+    number: int,
+    in_training: bool,
+    config: Path,
+    whole: Path,
+    tmp_path: Path,
+    command: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
 ) -> None:
     folder = tmp_path / "my run"
     arguments = {"parameter_filename": str(config), "serialization_dir": str(folder)}
-    overrides = '{"trainer.grad_norm": 9.0}'
+    overrides = '{"trainer.grad_norm": 10.0}'
+    monkeypatch.setattr(SendSignal, "number", number)
+    monkeypatch.setattr(SendSignal, "in_training", in_training)
     with pytest.raises(SystemExit) as raised:
         train.train_model_from_file(**arguments, overrides=overrides, force=True)
-    assert raised.value.code == 130
+    assert raised.value.code == 128 + number
     error = capsys.readouterr().err
+    word = "interrupted" if number == signal.SIGINT else "terminated"
     assert error.splitlines()[-1] == (
-        f"interrupted; to go on: allennlp train {config} -s '{folder}' --recover -o '{overrides}'"
+        f"{word}; continue with: allennlp train {config} -s '{folder}' --recover -o '{overrides}'"
     )
     assert "Traceback" not in error
+    n_batches = sum(epoch == 0 for epoch, _ in losses(whole))
+    assert len(losses(folder)) == (9 if in_training else n_batches)
+    point = "e0_b9" if in_training else "e1_b0"
+    assert (folder / f"training_state_{point}.th").exists()
 
     assert train.train_model_from_file(**arguments, overrides=overrides, recover=True)
+    assert_equal_runs(folder, whole)
+    # No batch was trained twice.
+    assert (folder / "losses.jsonl").read_bytes() == (whole / "losses.jsonl").read_bytes()
     lines = capsys.readouterr().out.splitlines()[-6:]
     assert lines[0].split() == ["training", "validation"]
     assert [line.split()[0] for line in lines[1:5]] == [
@@ -83,8 +126,30 @@ def test_interrupted_and_recovered(
         "backward_perplexity",
         "loss",
     ]
-    n_epochs = len(list(folder.glob("metrics_epoch_*.json")))
-    assert lines[5] == f"The model (the best epoch, {n_epochs}) is in {folder}/model.tar.gz"
+    best = metrics(folder)["best_epoch"] + 1
+    assert lines[5] == f"The model (the best epoch, {best}) is in {folder}/model.tar.gz"
+
+
+def test_checkpoints_by_time(
+    config: Path, tmp_path: Path, command: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes have passed, by the clock of this training, when the ninth batch ends."""
+
+    class Clock:
+        monotonic = time.monotonic
+
+        @staticmethod
+        def time() -> float:
+            path = tmp_path / "run" / "losses.jsonl"
+            n_batches = len(path.read_bytes().splitlines()) if path.exists() else 0
+            return time.time() + 601 * (n_batches >= 9)
+
+    monkeypatch.setattr(saving, "time", Clock)
+    monkeypatch.setattr(SendSignal, "number", signal.SIGINT)
+    overrides = {"trainer.checkpointer": {"keep_most_recent_by_count": None}}
+    with pytest.raises(SystemExit):
+        train.train_model_from_file(str(config), tmp_path / "run", json.dumps(overrides))
+    assert [path.name for path in tmp_path.glob("run/model_state_*")] == ["model_state_e0_b9.th"]
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (Terminated, 143)])
@@ -107,8 +172,8 @@ def test_before_the_run_has_a_config(
     assert raised.value.code == status
     word = "interrupted" if status == 130 else "terminated"
     assert capsys.readouterr().err == (
-        f"{word}; to go on: python -m allennlp_elmo_plugin train {config} -s {tmp_path}/run "
-        "--include-package mine\n"
+        f"{word} before anything was saved; start again with: python -m allennlp_elmo_plugin train "
+        f"{config} -s {tmp_path}/run --include-package mine\n"
     )
     # The function, in a user's own programs.
     for arguments in (["mine.py", "one"], ["mine.py", "train"]):
@@ -140,61 +205,24 @@ def test_ctrl_c_for_a_pipeline(
 
 
 @pytest.mark.parametrize(
-    "number, error, status",
-    [(signal.SIGINT, KeyboardInterrupt, 130), (signal.SIGTERM, SigTermReceived, 143)],
-)
-def test_signal_while_the_config_is_read(
-    number: int,
-    error: Any,
-    status: int,
-    tmp_path: Path,
-    command: List[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
-    """jsonnet, which calls us to unpack or download an ELMo, makes one kind of error of all."""
-
-    def stop(name: str) -> None:
-        signal.raise_signal(number)
-
-    monkeypatch.setattr(jsonnet, "elmo_model", stop)
-    config = tmp_path / "config.jsonnet"
-    config.write_text("{ elmo: std.native('elmo_model')('tiny') }", encoding="utf-8")
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        install_sigterm_handler()
-        with pytest.raises(SystemExit) as raised:
-            train.train_model_from_file(str(config), str(tmp_path / "run"))
-        assert raised.value.code == status
-        assert f"to go on: allennlp train {config} -s" in capsys.readouterr().err
-        command[0] = "mine.py"
-        with pytest.raises(error):
-            train.train_model_from_file(str(config), str(tmp_path / "run"))
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-
-
-@pytest.mark.parametrize(
-    "before, written, given, option",
+    "before, written, given, is_saved",
     [
-        ([], [], [], ""),
-        ([], [], ["force"], ""),
-        ([], ["config.json"], [], "--force "),
-        ([], ["config.json", "model_state_e0_b7.th"], [], "--recover "),
-        (["config.json", "best.th"], None, [], ""),  # It will be refused.
-        (["config.json", "best.th"], None, ["force"], "--force "),
-        (["config.json", "best.th"], None, ["recover"], "--recover "),
-        (["config.json", "best.th"], [], ["force"], ""),  # All was removed.
-        (["config.json", "best.th"], ["config.json"], ["force"], "--force "),
-        (["config.json", "best.th"], ["config.json", "best.th"], ["force"], "--recover "),
-        (["thesis.tex"], None, ["force"], "--force "),
+        ([], [], [], False),
+        ([], [], ["force"], False),
+        ([], ["config.json"], [], False),
+        ([], ["config.json", "model_state_e0_b7.th"], [], True),
+        (["config.json", "best.th"], None, [], False),  # It will be refused.
+        (["config.json", "best.th"], None, ["recover"], True),
+        (["config.json", "best.th"], [], ["force"], False),  # All was removed.
+        (["config.json", "best.th"], ["config.json"], ["force"], False),
+        (["config.json", "best.th"], ["config.json", "best.th"], ["force"], True),
     ],
 )
 def test_the_advice_is_for_the_run_of_the_call(
     before: List[str],
     written: Optional[List[str]],
     given: List[str],
-    option: str,
+    is_saved: bool,
     config: Path,
     tmp_path: Path,
     command: List[str],
@@ -220,8 +248,13 @@ def test_the_advice_is_for_the_run_of_the_call(
     with pytest.raises(SystemExit) as raised:
         train.train_model_from_file(str(config), str(folder), **dict.fromkeys(given, True))
     assert raised.value.code == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert f"{last} " == (f"interrupted; to go on: allennlp train {config} -s {folder} {option}")
+    advice = capsys.readouterr().err.splitlines()[-1]
+    command_ = f"allennlp train {config} -s {folder}"
+    if is_saved:
+        assert advice == f"interrupted; continue with: {command_} --recover"
+    else:
+        assert advice == f"interrupted before anything was saved; start again with: {command_}"
+        assert written is None or not {"config.json", "best.th"} & set(os.listdir(folder))
 
 
 def test_positional_arguments(config: Path, tmp_path: Path, command: List[str]) -> None:
@@ -294,18 +327,17 @@ def test_wrong_arguments(
     assert sorted(os.listdir()) == before
 
 
-def test_mistakes_in_the_run_are_in_its_log(
+def test_a_failed_start_leaves_nothing(
     config: Path, tmp_path: Path, command: List[str], capsys: Any
 ) -> None:
-    overrides = '{"dataset_reader.max_characters_per_token": 9, "trainer.callbacks": []}'
+    overrides = '{"dataset_reader.max_characters_per_token": 9}'
     with pytest.raises(SystemExit):
         train.train_model_from_file(str(config), str(tmp_path / "run"), overrides)
     output = capsys.readouterr()
     assert "Traceback" not in output.out + output.err
     message = "set its max_characters_per_token to 50"
     assert output.err.splitlines()[-1].startswith("error: ") and message in output.err
-    log = (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
-    assert "CRITICAL - root - Uncaught exception\nTraceback" in log and message in log
+    assert train.train_model_from_file(str(config), str(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -328,8 +360,8 @@ def test_mistakes_in_the_run_are_in_its_log(
         ("model.recurrent_dropout", None, "recurrent_dropout is None; it must be a number, at lea"),
         ("model.state_reset", None, "state_reset is None; it must be a number, at least 0 and"),
         ("model.state_reset", "0.1", "Expected state_reset to be numeric."),
-        ("model.dropout", "0.1", "\"dropout\" must be a number, but is '0.1'"),
-        ("model.num_samples", 2.5, '"num_samples" must be a whole number or "auto", but is 2.5'),
+        ("model.dropout", "0.1", "dropout"),
+        ("model.num_samples", 2.5, "Failed to construct argument num_samples"),
     ],
 )
 def test_wrong_settings_have_one_line(

@@ -13,7 +13,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.training.early_checks import check_early
 from tests.support.pretraining import (
     BATCH_SIZE,
     N_WORDS,
@@ -67,17 +66,6 @@ def config(corpus: Path, repository_root: Path) -> Config:
         return Params.from_file(path, json.dumps(overrides))
 
     return read
-
-
-def test_configs_fit_small_vocabularies(
-    corpus: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without overrides, and with the folder that elmo-vocab wrote."""
-    monkeypatch.setenv("VOCABULARY_PATH", str(corpus / "vocab"))
-    for name in ("original", "medium", "small", "token_embeddings", "demo"):
-        path = repository_root / "training_config" / "pretrain" / f"{name}.jsonnet"
-        with pytest.raises(ConfigurationError, match="train.txt is smaller than one batch"):
-            check_early(Params.from_file(str(path)))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

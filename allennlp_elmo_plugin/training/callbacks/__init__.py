@@ -2,8 +2,3 @@
 
 from allennlp_elmo_plugin.training.callbacks.adagrad_state import AdagradStateCallback
 from allennlp_elmo_plugin.training.callbacks.initial_validation import InitialValidationCallback
-from allennlp_elmo_plugin.training.callbacks.log_writers import (
-    ResumableTensorBoardCallback,
-    ResumableWandBCallback,
-)
-from allennlp_elmo_plugin.training.callbacks.should_validate import ResumableShouldValidateCallback

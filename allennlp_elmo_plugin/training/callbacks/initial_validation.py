@@ -8,9 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
-
-from allennlp_elmo_plugin.progress import titled_bars
-from allennlp_elmo_plugin.training.evaluation import evaluate
+from allennlp.training.util import evaluate
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +40,7 @@ class InitialValidationCallback(TrainerCallback):
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
         loader = trainer._validation_data_loader
-        with titled_bars("validation before training", loader):
-            metrics = evaluate(trainer.model, loader, trainer.cuda_device)
+        metrics = dict(evaluate(trainer.model, loader, trainer.cuda_device))
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():

@@ -157,12 +157,13 @@ def test_copies_and_pickles_continue_from_the_carried_states(
 
 
 def test_states_may_be_read_and_set(files: Tuple[str, str], embedder: Any) -> None:
-    """flair moves them between devices when it loads a pickle."""
+    """flair, and ACE after it, moves them between devices when it loads a pickle."""
     original = Embedder2019(files)
     for each in (embedder, original):
         each.embed_batch([["hello"]])
         lstm = each.elmo_bilm._elmo_lstm
-        lstm._states = tuple(2 * state.cpu() for state in lstm._states)
+        lstm._states = [2 * state.cpu() for state in lstm._states]
+        lstm._states[0] = lstm._states[0].cpu()
     assert_same(embedder.embed_batch(SENTENCES), original.embed_batch(SENTENCES))
 
 

@@ -1,0 +1,89 @@
+"""
+How a command ends that can't finish: one line for a mistake of its user; one line for Ctrl-C or
+SIGTERM, and then the end by that signal.
+"""
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import Any, Iterator, NoReturn, Tuple
+
+_LONGEST_MESSAGE = 2000
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In the `with` block, let SIGTERM raise `Terminated`, as SIGINT raises `KeyboardInterrupt`."""
+
+    def terminate(number: int, frame: Any) -> NoReturn:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may set handlers.
+        return
+    handler = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def signal_of(error: KeyboardInterrupt) -> Tuple[int, str]:
+    """Return the number of the signal that raised an error, and the word for what it did."""
+    if isinstance(error, Terminated):
+        return signal.SIGTERM, "terminated"
+    return signal.SIGINT, "interrupted"
+
+
+def describe(error: BaseException) -> str:
+    """Return an error's message as one line that a terminal can show."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory {error}"
+    else:
+        text = str(error) or type(error).__name__
+    text = " ".join(filter(None, map(str.strip, text.splitlines())))
+    if len(text) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return text with escapes in place of what would control a terminal."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def end_with(message: str, status: int = 1, number: int = 0) -> NoReturn:
+    """End this program with a line, by an exit status or, if it is given, a signal's number."""
+    with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
+        print(message, file=sys.stderr)
+    if number:
+        end_by_signal(number)
+    sys.exit(status)
+
+
+def end_by_signal(number: int) -> NoReturn:
+    """
+    End this process by a signal, after all that is done at exit. A shell ends its own loop or
+    script only if the signal ended the program, not for an exit status.
+    """
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # There is none, or it is closed.
+            stream.flush()
+    signal.raise_signal(number)
+    sys.exit(128 + number)  # The signal is blocked.
