@@ -20,6 +20,7 @@ from allennlp.training import GradientDescentTrainer, Trainer
 
 from allennlp_elmo_plugin.models import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import ResumableTrainer, resumable_trainer
+from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from tests.support.testing import read_files
 from tests.support.training_runs import (
     assert_equal_runs,
@@ -364,6 +365,14 @@ class TestTrainer:
             params = Params.from_file(write_config(tmp_path, data, changes))
             with nullcontext() if is_trained else pytest.raises(ConfigurationError, match="epoch;"):
                 TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+
+    def test_checkpointer_of_a_config_without_one(self, data: Path, tmp_path: Path) -> None:
+        params = Params.from_file(write_config(tmp_path, data, {}))
+        params["trainer"].pop("checkpointer")
+        loop: Any = TrainModel.from_params(
+            params=params, serialization_dir=str(tmp_path), local_rank=0
+        )
+        assert type(loop.trainer._checkpointer) is WholeCheckpointer
 
     def test_is_the_default(self) -> None:
         assert Trainer.by_name("gradient_descent") == ResumableTrainer.from_partial_objects
