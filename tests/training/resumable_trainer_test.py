@@ -96,10 +96,7 @@ def test_variants(data: Path, tmp_path: Path, variant: str) -> None:
 def test_killed_while_a_checkpoint_is_written(whole: Path, tmp_path: Path, share: float) -> None:
     # In the trainer's state of the first and of the second, and in the model's of the second.
     kills = [{"kill_in_save": (n_saves, share)} for n_saves in (1, 3, 2)]
-    printed = recover(whole / "config.json", tmp_path / "run", whole / "run", kills)
-    n_batches = sum(epoch == 0 for epoch, _ in losses(whole / "run"))
-    assert f"| {n_batches}/{n_batches} [" in printed  # The bar began at batch 7.
-    assert "epoch 1/3: 100%|" in printed
+    recover(whole / "config.json", tmp_path / "run", whole / "run", kills)
 
 
 def test_killed_before_the_best_model_is_copied(data: Path, tmp_path: Path) -> None:
