@@ -19,9 +19,11 @@ _prepare_global_logging = allennlp_logging.prepare_global_logging
 # Packages that log the config, setting by setting, and the names of the parameters.
 _NOISY = tuple(f"allennlp.{name}." for name in ("commands", "common", "data", "models", "nn"))
 _NO_PATIENCE = "You provided a validation dataset but patience was set to None"  # as bilm-tf trains
-_TRAINER = "allennlp.training.gradient_descent_trainer"
-# The memory, and the epoch counted from 0, whereas the progress bar counts from 1.
-_OF_TRAINER = ("Worker ", "Epoch ")
+# Of the trainer, and that there is no archive yet after Ctrl-C, when a checkpoint was saved.
+_NOISE = {
+    "allennlp.training.gradient_descent_trainer": "Worker ",
+    "root": "Training interrupted by the user, and no best model",
+}
 
 
 def is_language_model(config: Mapping[str, Any]) -> bool:
@@ -44,8 +46,8 @@ def _is_for_console(record: logging.LogRecord) -> bool:
     message = str(record.msg)
     if record.levelno >= logging.WARNING:
         return record.levelno > logging.WARNING or not message.startswith(_NO_PATIENCE)
-    is_of_trainer = record.name == _TRAINER and message.startswith(_OF_TRAINER)
-    return not record.name.startswith(_NOISY) and not is_of_trainer
+    is_noise = record.name in _NOISE and message.startswith(_NOISE[record.name])
+    return not record.name.startswith(_NOISY) and not is_noise
 
 
 def _is_wanted() -> bool:

@@ -82,30 +82,6 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
     return run
 
 
-def test_training_shows_where_it_is(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(home)
-    monkeypatch.delenv("ALLENNLP_LOG_LEVEL", raising=False)
-    train(str(tmp_path / "run"))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "%|" in line]
-    # One line a pass, as the work is short, and standard error no terminal.
-    titles = ["epoch 1/2", "epoch 1/2, validation", "epoch 2/2", "epoch 2/2, validation"]
-    assert [line.split(":")[0] for line in lines] == titles
-    for line in lines[::2]:
-        assert re.search(r"100%\|.* [1-9][0-9,]* words/s, perplexity: ", line)
-    assert "words/s" not in lines[1]
-    # The speed of the machine is no metric.
-    metrics = [
-        {key: value for key, value in json.loads(path.read_text()).items() if "perp" in key}
-        for path in (home / "run" / "metrics.json", tmp_path / "run" / "metrics.json")
-    ]
-    assert metrics[0] == metrics[1] and metrics[0]
-    text = (tmp_path / "run" / "metrics.json").read_text(encoding="utf-8")
-    assert "words" not in text
-    assert "epoch 2/2" in (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
-
-
 class TestPredict:
     def predict(self, run: Any, text: str, *arguments: str) -> List[Any]:
         Path("in.txt").write_text(text, encoding="utf-8")

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from contextlib import contextmanager
 from os import PathLike
@@ -232,16 +231,3 @@ def tmpfs(folder: Path, size: str = "1m") -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-
-
-@contextmanager
-def another_thread() -> Iterator[threading.Thread]:
-    """A thread that waits until the `with` block ends: it may receive this process's signals."""
-    may_end = threading.Event()
-    thread = threading.Thread(target=may_end.wait)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        may_end.set()
-        thread.join()

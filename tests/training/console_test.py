@@ -69,7 +69,7 @@ def test_config_is_in_the_log_alone(
         allennlp_logging.prepare_global_logging(tmp_path)
     log()
     output = capsys.readouterr()
-    shown = [] if is_quiet else ["a setting", "Epoch 0/1", "Worker 0 memory usage: 1G"]
+    shown = ["Epoch 0/1"] if is_quiet else ["a setting", "Epoch 0/1", "Worker 0 memory usage: 1G"]
     shown += ["a warning", "Worker of the user"]
     assert [line.rsplit(" - ")[-1] for line in output.out.splitlines()] == shown
     assert output.err.endswith("an error\n") and output.err.count("\n") == 1
@@ -83,6 +83,11 @@ def test_before_the_log_of_the_run(root: logging.Logger, capsys: Any) -> None:
     root.setLevel(logging.INFO)
     with console.quiet_console():
         log()
-    assert capsys.readouterr().err.splitlines() == ["a warning", "an error", "Worker of the user"]
+    assert capsys.readouterr().err.splitlines() == [
+        "Epoch 0/1",
+        "a warning",
+        "an error",
+        "Worker of the user",
+    ]
     log()
     assert "a setting" in capsys.readouterr().err
