@@ -4,7 +4,6 @@ for gradients and hooks.
 """
 
 import functools
-import sys
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator, Type, TypeVar, cast
 
@@ -12,7 +11,6 @@ import torch
 from torch.nn.modules import module as torch_module
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Result = TypeVar("Result")
 
 
 # torch 2.6 doesn't tell; `is_compiling` is true for both.
@@ -39,23 +37,6 @@ def model_call(function: Function) -> Function:
             return function(*args, **kwargs)
 
     return cast(Function, call)
-
-
-def in_modes_of_this_thread(function: Callable[[], Result]) -> Callable[[], Result]:
-    """
-    Return a function that another thread can call as part of the call of the model that runs in
-    this one: with its modes of gradients and what `torch.set_flush_denormal` set in it.
-    """
-    has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    # torch doesn't tell. The processor flushes Python's numbers, too.
-    flushes_denormal = sys.float_info.min / 2 == 0
-
-    def call() -> Result:
-        torch.set_flush_denormal(flushes_denormal)
-        with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
-            return function()
-
-    return call
 
 
 def is_observed() -> bool:

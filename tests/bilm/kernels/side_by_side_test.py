@@ -1,11 +1,8 @@
-import contextlib
 import functools
-import gc
 import os
 import signal
 import threading
 import time
-import weakref
 
 import pytest
 import torch
@@ -43,7 +40,7 @@ def modes():
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_only_the_workers_have_one_thread_of_torch(two_threads, n_threads):
     torch.set_num_threads(n_threads)
-    side_by_side._start_again()
+    side_by_side._workers.cache_clear()
     assert run_side_by_side([torch.get_num_threads] * 8) == [1] * 8
     assert torch.get_num_threads() == n_threads
     assert in_new_thread(torch.get_num_threads) == n_threads
@@ -174,74 +171,6 @@ def test_many_callers_share_the_workers(two_threads):
     assert sorted(done) == list(range(16))
 
 
-@pytest.mark.parametrize("n_started", range(4))
-def test_without_new_threads_the_caller_computes(two_threads, n_started, monkeypatch):
-    """A worker needs two, of which one ends."""
-    side_by_side._start_again()
-    start = threading.Thread.start
-    started = []
-
-    def refuse(thread):
-        if len(started) == n_started:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
-
-    calls = []
-
-    def call(function):
-        calls.append(threading.get_ident())
-        return function()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        for _ in range(3):
-            argument = torch.rand(2)
-            seen = weakref.ref(argument)
-            function = functools.partial(call, argument.sum)
-            assert run_side_by_side([function] * 2) == [argument.sum()] * 2
-            del function, argument
-            assert seen() is None
-    assert calls == [threading.get_ident()] * 6
-    # Nothing was left for later.
-    assert threading.get_ident() not in run_side_by_side([threading.get_ident] * 2)
-    assert len(calls) == 6
-
-
-def wait_until_gone(references):
-    """A worker may still be at the end of its call."""
-    end = time.monotonic() + 20
-    while any(each() is not None for each in references):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def test_an_error_keeps_no_tensors():
-    tensors = []
-
-    def fail():
-        tensor = torch.rand(2)
-        tensors.append(weakref.ref(tensor))
-        raise ValueError("once")
-
-    gc.disable()
-    try:
-        with contextlib.suppress(ValueError):
-            run_side_by_side([fail] * 2)
-        assert tensors
-        wait_until_gone(tensors)
-    finally:
-        gc.enable()
-
-
-def test_an_idle_worker_keeps_no_tensors():
-    arguments = [torch.rand(2), torch.rand(2)]
-    results = run_side_by_side([functools.partial(torch.neg, each) for each in arguments])
-    kept = [weakref.ref(each) for each in (*arguments, *results)]
-    del arguments, results
-    wait_until_gone(kept)
-
-
 def in_child(function):
     def child():
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -258,34 +187,4 @@ def test_a_child_process_has_workers_of_its_own():
     def call():
         assert threading.get_ident() not in run_side_by_side([threading.get_ident] * 2)
 
-    with side_by_side._starting:  # as if another thread were starting a worker
-        assert in_child(call)
-
-
-@needs_fork
-@pytest.mark.parametrize("has_workers", [False, True])
-def test_an_interpreter_that_ends_computes_with_or_without_workers(has_workers):
-    def end():
-        if has_workers:
-            assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
-        threading._shutdown()  # before functions that were registered with `atexit`
-        assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
-
-    assert in_child(end)
-
-
-@needs_fork
-def test_an_interrupt_while_a_worker_starts_lets_the_interpreter_end():
-    def interrupted():
-        start = threading.Thread.start
-
-        def start_and_fail(thread):
-            start(thread)
-            raise KeyboardInterrupt
-
-        threading.Thread.start = start_and_fail
-        with pytest.raises(KeyboardInterrupt):
-            run_side_by_side([lambda: 1, lambda: 2])
-        threading._shutdown()
-
-    assert in_child(interrupted)
+    assert in_child(call)
