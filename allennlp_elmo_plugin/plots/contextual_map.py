@@ -203,7 +203,7 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], O
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    found: List[Tuple[Optional[float], Array]] = []
+    found: List[Tuple[float, Array]] = []
     # Of vectors that are the same, such as those of repeated contexts, KMeans makes one group.
     n_different = len(numpy.unique(vectors.round(_DIGITS_OF_VECTORS), axis=0))
     most = min(
@@ -219,9 +219,10 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], O
                 continue
             found.append((float(silhouette_score(vectors[sample], labels[sample])), labels))
     highest = max((score for score, _ in found), default=0.0)
-    one_group = None, numpy.zeros(len(vectors), dtype=int)
+    silhouette: Optional[float]
     silhouette, labels = next(
-        (each for each in found if each[0] > highest - _CLEARLY_HIGHER), one_group
+        (each for each in found if each[0] > highest - _CLEARLY_HIGHER),
+        (None, numpy.zeros(len(vectors), dtype=int)),
     )
     order = numpy.argsort(-numpy.bincount(labels), kind="stable")
     ranks = {int(group): rank for rank, group in enumerate(order)}
