@@ -26,7 +26,6 @@ from allennlp_elmo_plugin.modules.elmo_files import (
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
-_TWO_REPRESENTATIONS = ("elmo_token_embedder", 2)
 _BLOCK_BYTES = 2**20
 _SEEDS = ("random_seed", "numpy_seed", "pytorch_seed")
 
@@ -260,10 +259,6 @@ class _Digests:
                 found[key] = self._of_file(item)
             elif not key.endswith("_data_path"):
                 found[key] = self.without_paths(item)
-        # The earlier name of the same embedder, which is in the digests of unfinished benchmarks.
-        if (found.get("type"), found.get("num_output_representations")) == _TWO_REPRESENTATIONS:
-            del found["num_output_representations"]
-            found["type"] = "elmo_multi_token_embedder"
         return found
 
     def _of_file(self, name: str) -> str:

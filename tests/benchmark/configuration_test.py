@@ -1,6 +1,5 @@
 import json
 import os
-import tracemalloc
 from pathlib import Path
 from typing import Any, Dict
 
@@ -48,27 +47,3 @@ def test_the_order_of_files_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ((folder, folders, files),) = os.walk(tmp_path)
     monkeypatch.setattr(os, "walk", lambda path: [(folder, folders, files[::-1])])
     assert _Digests().of_path(tmp_path) != digest
-
-
-def test_a_file_larger_than_the_memory(tmp_path: Path) -> None:
-    (tmp_path / "vectors.txt").write_bytes(bytes(2**24))
-    tracemalloc.start()
-    try:
-        _Digests().of_path(tmp_path / "vectors.txt")
-        assert tracemalloc.get_traced_memory()[1] < 2**23
-    finally:
-        tracemalloc.stop()
-
-
-def test_the_earlier_name_of_two_representations(tmp_path: Path) -> None:
-    """Benchmarks that were begun with it can be finished."""
-    write_random_elmo(tmp_path)
-    found = [
-        _Digests().without_paths([{"options_file": str(tmp_path), **embedder}])
-        for embedder in (
-            {"type": "elmo_multi_token_embedder"},
-            {"type": "elmo_token_embedder", "num_output_representations": 2},
-            {"type": "elmo_token_embedder", "num_output_representations": 3},
-        )
-    ]
-    assert found[0] == found[1] != found[2]
