@@ -34,11 +34,9 @@ install: $(INSTALLED)  ## Set up the environment in VENV, once
 demo: $(INSTALLED)  ## Train, evaluate, export and use a small ELMo
 	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh
 
-LOGS := {"trainer.callbacks": [{"type": "tensorboard", "summary_interval": 10, \
-	"should_log_learning_rate": true, "should_log_parameter_statistics": true}]}
 .PHONY: pictures
 pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documentation (needs Chromium)
-	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh demo -o '$(LOGS)'
+	PATH="$(abspath $(VENV))/bin:$$PATH" bash scripts/demo.sh demo
 	PYTHONPATH=. $(VENV)/bin/python scripts/pictures.py demo docs/pictures
 
 .PHONY: test

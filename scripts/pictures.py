@@ -3,8 +3,8 @@ Draw the pictures of the documentation: `make pictures`.
 
     python scripts/pictures.py DEMO docs/pictures
 
-DEMO is the folder of `make demo`, trained with the callback "tensorboard". Needs matplotlib, plotly
-and playwright, and Chromium (`make browser`).
+DEMO is the folder of `make demo`. Needs matplotlib, plotly and playwright, and Chromium
+(`make browser`).
 """
 
 import argparse

@@ -15,8 +15,6 @@ from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 Check = Callable[[str], Optional[str]]
 """Returns what is wrong with a line, or nothing."""
 
-_LONGEST_WORD = 1000
-
 
 def _check_lines(
     path: Path, check: Check, blank: Optional[Callable[[], Optional[str]]] = None
@@ -45,14 +43,6 @@ def _check_lines(
         raise ConfigurationError(f"{path}: there is nothing in it")
 
 
-def _long_word(text: str) -> Optional[str]:
-    """Refuse words for which the baselines, which pad to the longest word, need much memory."""
-    longest = max(map(len, text.split()), default=0)
-    if longest > _LONGEST_WORD:
-        return f"a word of {longest} characters, where {_LONGEST_WORD} are the most; cut it"
-    return None
-
-
 def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
     def check(line: str) -> Optional[str]:
         columns = line.split()
@@ -61,7 +51,7 @@ def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
         tag = columns[-1]
         if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
             return f"the tag is {tag!r}, where O, B-TYPE or I-TYPE must be"
-        return _long_word(columns[0])
+        return None
 
     return lambda path: _check_lines(path, check)
 
@@ -105,7 +95,7 @@ class _Brackets:
             self.open[cluster] += mention.count("(") - mention.count(")")
             if self.open[cluster] < 0:
                 return f"mention {cluster} ends, but has not begun"
-        return _long_word(columns[3])
+        return None
 
     def at_end(self) -> Optional[str]:
         still = ", ".join(str(key) for key, count in self.open.items() if count)
@@ -155,7 +145,7 @@ def check_trees(path: Path) -> None:
                 f"a label is {wrong[0]!r}, where 0 to 4 must be (brackets of the text itself are "
                 "written -LRB- and -RRB-)"
             )
-        return _long_word(" ".join(tree.leaves())) if tree.leaves() else "a sentence without words"
+        return None if tree.leaves() else "a sentence without words"
 
     _check_lines(path, check)
 
@@ -186,7 +176,7 @@ def check_constituents(path: Path) -> None:
             tree = tree[0]
         if isinstance(tree[0], str):
             return "a tagged word alone, without a constituent"
-        return _long_word(" ".join(tree.leaves()))
+        return None
 
     _check_lines(path, check)
 
@@ -212,7 +202,7 @@ def check_classified_texts(path: Path) -> None:
         for key in keys:
             if not found[key].strip():
                 return f'"{key}" is empty'
-        return _long_word(found["text"])
+        return None
 
     _check_lines(path, check)
 
@@ -230,7 +220,7 @@ def check_sentence_pairs(path: Path) -> None:
         for key in ("sentence1", "sentence2"):
             if not pair[key].strip():
                 return f'"{key}" has no words'
-        return _long_word(pair["sentence1"]) or _long_word(pair["sentence2"])
+        return None
 
     _check_lines(path, check)
 
@@ -256,9 +246,6 @@ def check_questions(path: Path) -> None:
 
 
 def _question_problem(context: str, question: Dict[str, Any]) -> Optional[str]:
-    problem = _long_word(context) or _long_word(question["question"])
-    if problem:
-        return f"has {problem}, in it or in its paragraph"
     if not question["question"].strip():
         return "has no words"
     if not question["answers"]:

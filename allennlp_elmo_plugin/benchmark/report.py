@@ -51,8 +51,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
         machines: Dict[str, None] = {}
         for model in models:
             results = [run for run in runs[name, model] if run["seed"] in seeds]
-            # Runs of earlier versions don't say where they were made, nor how they ended.
-            machines.update(dict.fromkeys(run["machine"] for run in results if "machine" in run))
+            machines.update(dict.fromkeys(run["machine"] for run in results))
             scores = [result["score"] for result in results]
             row[model] = {
                 "mean": mean(scores),
@@ -62,9 +61,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
                 * mean(result["allennlp_metrics"][task.allennlp_metric] for result in results),
                 "seconds": mean(result["seconds"] for result in results),
                 "epochs": mean(result["epochs"] for result in results),
-                "not_stopped_early": sum(
-                    not result.get("stopped_early", True) for result in results
-                ),
+                "not_stopped_early": sum(not result["stopped_early"] for result in results),
                 "trained_parameters": results[0]["trained_parameters"],
             }
         mixes = zip(*(result["layer_weights"] for result in results))  # of ELMo
@@ -112,8 +109,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         + ", which shares the vectors of its sentences between the runs.",
     ]
     machines = list(dict.fromkeys(machine for row in rows for machine in row["machines"]))
-    if machines:
-        lines += ["", "Machine: " + "; or ".join(machines) + "."]
+    lines += ["", "Machine: " + "; or ".join(machines) + "."]
     lines += _not_stopped_early(rows)
     different = [
         row
@@ -180,8 +176,7 @@ def _with_error(delta: Optional[Dict[str, Any]]) -> str:
 
 def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> None:
     """
-    Draw `scores.png`, `curves.png` and `layer_weights.png`, the weight of each layer in each task:
-    see `draw_layer_weights`.
+    Draw `scores.png`, `curves.png` and `layer_weights.png`, the weight of each layer in each task.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -26,7 +26,7 @@ ELMo.
 SETTINGS_FILE = "settings.json"
 _KEYS_OF_A_RUN = [
     *("task", "model", "seed", "score", "allennlp_metrics", "curve", "layer_weights", "seconds"),
-    *("epochs", "trained_parameters"),
+    *("epochs", "trained_parameters", "stopped_early", "machine"),
 ]
 
 

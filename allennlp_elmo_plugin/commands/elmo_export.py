@@ -12,7 +12,7 @@ writes
   `allennlp elmo`, AllenNLP's own ELMo and bilm-tf read
 - `my_elmo/softmax.hdf5`: the output layer (`softmax/W`, `softmax/b`), for further training
 - `my_elmo/vocab.txt` and `my_elmo/vocabulary`: its words, as `elmo-vocab` writes them
-- `my_elmo/README.md`: a model card
+- `my_elmo/README.md`: a model card; if a published model is exported, its own
 
 `allennlp elmo-export model.tar.gz my_elmo.zip --zip` writes one file, as the NLPL vector repository
 has them: a zip archive with `options.json`, `model.hdf5`, `vocab.txt` and `README.md`, which
@@ -51,7 +51,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
 )
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.whole_file import whole_file
-from allennlp_elmo_plugin.models.model_card import Training, model_card, read_card
+from allennlp_elmo_plugin.models.model_card import Training, model_card
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
 from allennlp_elmo_plugin.modules.elmo_files import find_model
 
@@ -213,15 +213,18 @@ def _write(
             if model.words is None:
                 model = model._replace(words=_read_words(source))
             training = Training.of(source, name)
-            earlier = "" if training.config else read_card(source, os.path.expanduser(name))
+            card = (source if source.is_dir() else source.parent) / CARD_FILE
+            if not training.config and card.is_file():
+                shutil.copyfile(card, folder / CARD_FILE)  # It has the licence.
         model.options.write(folder / OPTIONS_FILE)
         write_weights(folder / weight_file, model.bilm, precision)
     except (FileNotFoundError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
     if model.words is not None:
         write_vocabulary_file(folder / VOCABULARY_FILE, model.words)
-    card = model_card(title, model, training, folder / weight_file, precision, earlier)
-    (folder / CARD_FILE).write_text(card, encoding="utf-8")
+    if not (folder / CARD_FILE).exists():
+        text = model_card(title, model, training, folder / weight_file, precision)
+        (folder / CARD_FILE).write_text(text, encoding="utf-8")
     return model
 
 

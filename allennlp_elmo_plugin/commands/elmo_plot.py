@@ -66,10 +66,7 @@ class ElmoPlot(Command):
         return subparser
 
     def _add_curves(self, plots: argparse._SubParsersAction) -> None:
-        description = (
-            "Draw perplexities, words/s, and, where TensorBoard logs have them, learning rate and "
-            "norm of the gradients."
-        )
+        description = "Draw the perplexities of training runs, epoch by epoch."
         subparser = plots.add_parser("curves", description=description, help=description)
         subparser.add_argument(
             "runs",

@@ -40,10 +40,8 @@ Train a probe of each layer of an ELMo, as Peters et al. (2018) do in section 5.
 accuracy on the test set, beside that of a baseline without vectors: the label that the word (or
 lemma) most often has in the training set.
 
-  pos         parts of speech, or any labels of words: a logistic regression, from the vector alone
-  wsd         senses: of those that the lemma has in the training set, the one whose mean vector is
-              nearest
-  wsd-linear  senses: a logistic regression for each lemma that has several in the training set
+  pos  parts of speech, or any labels of words: a logistic regression, from the vector alone
+  wsd  senses: of those that the lemma has in the training set, the one whose mean vector is nearest
 
 The files have a word a line, in columns separated by tabs or white space, and a blank line after
 each sentence. --columns names the columns: by default those of CoNLL-2000 and 2003 for pos, and
@@ -83,7 +81,7 @@ class ElmoProbe(Command):
             "--columns",
             metavar="N,N[,N]",
             help="columns of the word and its tag (pos; default: 1,2), or of the word, its lemma "
-            "and its sense (wsd and wsd-linear; default: 4,7,8)",
+            "and its sense (wsd; default: 4,7,8)",
         )
         subparser.add_argument(
             "--max-examples",

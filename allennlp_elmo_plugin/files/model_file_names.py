@@ -49,6 +49,8 @@ _PATTERNS = (
     "checkpoint",
     "*.index",
     f"*{_CHECKPOINT_DATA}",
+    # Of a published model, with its licence
+    CARD_FILE,
 )
 
 

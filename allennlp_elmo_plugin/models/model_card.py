@@ -4,30 +4,23 @@ fields for its author.
 """
 
 import json
-import logging
 import math
-import re
 import shlex
-import zipfile
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.model_file_names import (
-    CARD_FILE,
     CONFIG_FILE,
     METRICS_FILE,
     is_training_run,
 )
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
 
-logger = logging.getLogger(__name__)
-
 # The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
-_LONGEST_CARD = 2**20  # bytes
 _TO_FILL_IN = "(to be filled in by the author)"
 _TO_COMPLETE = "## Language, data and licence\n\n" + "\n".join(
     f"- {field}: {_TO_FILL_IN}"
@@ -49,14 +42,13 @@ class Training(NamedTuple):
     """
 
     config: Dict[str, Any]
-    metrics: Dict[str, float]
+    metrics: Dict[str, Any]
 
     @classmethod
     def of(cls, folder: Path, source: str) -> "Training":
         """
         Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
-        `ValueError` for a config.json that is no JSON. Metrics that can't be read (NaN, a file cut
-        off) are left out with a warning.
+        `ValueError` for files that are no JSON.
         """
         if not is_training_run(folder):
             return cls({}, {})
@@ -67,50 +59,10 @@ class Training(NamedTuple):
             epochs = folder.glob("metrics_epoch_*.json")
             path = max(epochs, key=lambda each: (len(each.name), each.name), default=path)
         if path.exists():
-            try:
-                metrics = read_json_object(path, f"{source}/{path.name}")
-            except ValueError as error:
-                logger.warning("The model card is written without the metrics: %s", error)
-        numbers = {
-            key: float(value)
-            for key, value in metrics.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        }
+            # With NaN, as AllenNLP writes it
+            metrics = json.loads(path.read_text(encoding="utf-8"))
         sections = {key: config[key] for key in _SECTIONS if key in config}
-        return cls(_without_folders(sections), numbers)
-
-
-def read_card(folder: Path, source: str) -> str:
-    """
-    Return the text of the model card in the folder of a published model (or of a checkpoint, by its
-    prefix), or in the zip archive `source`; "" if there is none. One that can't be read is left out
-    with a warning.
-    """
-    content = b""
-    path = (folder if folder.is_dir() else folder.parent) / CARD_FILE
-    try:
-        if zipfile.is_zipfile(source):
-            with zipfile.ZipFile(source) as archive:
-                cards = [name for name in archive.namelist() if Path(name).name == CARD_FILE]
-                if cards:
-                    with archive.open(min(cards, key=lambda name: name.count("/"))) as file:
-                        content = file.read(_LONGEST_CARD)
-        elif path.is_file():
-            with open(path, "rb") as file:
-                content = file.read(_LONGEST_CARD)
-    except Exception as error:  # of a damaged archive; the model itself can be read
-        logger.warning("%s: its %s is left out: %s", source, CARD_FILE, error)
-    text = content.decode("utf-8-sig", "replace").replace("\r\n", "\n")
-    return "".join(each for each in text if each.isprintable() or each in "\n\t").strip()
-
-
-def _as_section(card: str) -> str:
-    """Return a card whose headings are one level lower."""
-    is_code, lines = False, []
-    for line in card.split("\n"):
-        is_code ^= re.match("(```|~~~)[^`~]*$", line) is not None
-        lines.append(f"#{line}" if line.startswith("#") and not is_code else line)
-    return "\n".join(lines)
+        return cls(_without_folders(sections), metrics)
 
 
 def _without_folders(value: Any) -> Any:
@@ -119,9 +71,7 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_folders(item) for item in value]
     if isinstance(value, str):
-        name = value.rstrip("/").rpartition("/")[2]
-        # In others, backslashes may be those of a regular expression.
-        return PureWindowsPath(name).name if re.match(r"[A-Za-z]:\\", name) else name
+        return value.rstrip("/").rpartition("/")[2]
     return value
 
 
@@ -131,7 +81,6 @@ def model_card(
     training: Training,
     weight_file: Path,
     precision: str,
-    earlier: str = "",
 ) -> str:
     """
     Return the model card, in Markdown.
@@ -146,8 +95,6 @@ def model_card(
         The HDF5 file that was written.
     precision : `str`
         The type of its numbers.
-    earlier : `str`, optional (default = `""`)
-        The card that a published model had before, which has its licence.
     """
     facts = {**facts_of(model.options, weight_file), "Weights": f"{weight_file.name}, {precision}"}
     facts["Vocabulary"] = "none in the files"
@@ -155,31 +102,20 @@ def model_card(
         facts["Vocabulary"] = f"{len(model.words):,} words"
         if model.softmax is not None:
             facts["Vocabulary"] += ", which the softmax knew in training"
-    head = [
+    parts = [
         f"# ELMo: {_escaped(name)}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
         "the layout of the published models. Exported by `allennlp elmo-export` of "
         "allennlp_elmo_plugin.",
         _table({"Property": "Value", **facts}),
+        "## Perplexity",
+        _perplexities(training.metrics),
+        "## Training",
+        *_training(training.config),
+        _TO_COMPLETE,
+        "## Use",
+        _use(name, model.options, precision),
     ]
-    use = ["## Use", _use(name, model.options, precision)]
-    if earlier:
-        # The Hugging Face Hub reads this only at the top.
-        found = re.match("---\\n.*?\\n---\\n", earlier, re.DOTALL)
-        header = found.group() if found else ""
-        text = _as_section(earlier[len(header) :].strip())
-        note = "The following is the card of the files that were exported."
-        parts = [*filter(None, [header.strip()]), *head, *use, note, text]
-    else:
-        parts = [
-            *head,
-            "## Perplexity",
-            _perplexities(training.metrics),
-            "## Training",
-            *_training(training.config),
-            _TO_COMPLETE,
-            *use,
-        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -212,7 +148,7 @@ def _input(options: BiLmOptions) -> str:
     )
 
 
-def _perplexities(metrics: Mapping[str, float]) -> str:
+def _perplexities(metrics: Mapping[str, Any]) -> str:
     rows = {"Text": "both directions | forward | backward"}
     for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
         found = [
@@ -232,9 +168,7 @@ def _perplexities(metrics: Mapping[str, float]) -> str:
 def _training(config: Mapping[str, Any]) -> List[str]:
     if not config:
         return [f"{_TO_FILL_IN[:-1]}: the files of the model have no config.json.)"]
-    # An escaped backquote can't end the block.
-    text = to_json(config).replace("`", "\\u0060")
-    return [f"```json\n{text}\n```"]
+    return [f"```json\n{to_json(config)}\n```"]
 
 
 def _use(name: str, options: BiLmOptions, precision: str) -> str:

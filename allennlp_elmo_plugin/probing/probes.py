@@ -1,8 +1,7 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
-import warnings
 from collections import Counter
-from typing import Any, Callable, Dict, Hashable, Iterable, List, Protocol, Sequence
+from typing import Any, Callable, Dict, Hashable, List, Protocol, Sequence
 
 import numpy
 
@@ -14,7 +13,6 @@ _L2 = 10.0
 """Half of it times the sum of the squared coefficients is added to the sum of the losses."""
 
 _MAX_STEPS = 5_000
-"""Of 2,898 regressions on the senses of EWT PropBank with `tiny`, one took more than 500."""
 
 _SMALLEST_VARIANCE = 1e-6
 """Relative to the largest one; less is rounding."""
@@ -50,12 +48,7 @@ class MostFrequentLabel:
 
 
 class Probe(Protocol):
-    """
-    A classifier that has been trained on vectors. `n_stopped` of its regressions had not converged
-    after the largest number of steps.
-    """
-
-    n_stopped: int
+    """A classifier that has been trained on vectors."""
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
         """Return the label of each vector, shape `(n_examples, dim)`."""
@@ -81,6 +74,8 @@ class LinearProbe:
     def __init__(
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
+        from sklearn.linear_model import LogisticRegression  # slow to import
+
         self._mean = vectors.mean(0)
         centered = vectors - self._mean
         covariance = (centered.T @ centered).astype("float64") / len(centered)
@@ -88,8 +83,9 @@ class LinearProbe:
         variances = numpy.maximum(variances, 1e-30)  # All vectors may be the same.
         kept = variances >= _SMALLEST_VARIANCE * variances[-1]
         self._whitening = (axes[:, kept] / numpy.sqrt(variances[kept])).astype("float32")
-        self._classifier = _regression(centered @ self._whitening, examples)
-        self.n_stopped = _n_stopped([self._classifier])
+        self._classifier = LogisticRegression(C=1 / _L2, max_iter=_MAX_STEPS)
+        labels = [example.label for example in examples]
+        self._classifier.fit(centered @ self._whitening, labels)
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
         return list(self._classifier.predict((vectors - self._mean) @ self._whitening))
@@ -109,7 +105,6 @@ class NearestSense:
     def __init__(
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
-        self.n_stopped = 0
         self._baseline = baseline
         rows = _rows_by(examples, lambda example: (example.key, example.label))
         self._senses: Dict[str, Array] = {}
@@ -128,42 +123,6 @@ class NearestSense:
         return self._baseline.labels[example.key][int(numpy.argmax(senses @ vector))]
 
 
-class LinearSenses:
-    """
-    For each key with several labels, a logistic regression from the vectors, standardised, to its
-    labels. For other keys, the baseline's label.
-
-    # Parameters
-
-    vectors, examples, baseline
-        As for `LinearProbe`.
-    """
-
-    def __init__(
-        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
-    ) -> None:
-        self._baseline = baseline
-        self._mean, deviation = vectors.mean(0), vectors.std(0)
-        self._deviation = numpy.where(deviation > 0, deviation, 1)
-        self._classifiers = {
-            key: _regression(self._standardised(vectors[rows]), [examples[i] for i in rows])
-            for key, rows in _rows_by(examples, lambda example: example.key).items()
-            if len(baseline.labels[key]) > 1
-        }
-        self.n_stopped = _n_stopped(self._classifiers.values())
-
-    def _standardised(self, vectors: Array) -> Array:
-        return (vectors - self._mean) / self._deviation
-
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
-        labels = [self._baseline.predict(example) for example in examples]
-        for row, (vector, example) in enumerate(zip(vectors, examples)):
-            if example.key in self._classifiers:
-                vector = self._standardised(vector)
-                labels[row] = self._classifiers[example.key].predict(vector[None])[0]
-        return labels
-
-
 def _rows_by(
     examples: Sequence[Example], group: Callable[[Example], Hashable]
 ) -> Dict[Any, List[int]]:
@@ -172,21 +131,6 @@ def _rows_by(
     for row, example in enumerate(examples):
         rows.setdefault(group(example), []).append(row)
     return rows
-
-
-def _regression(vectors: Array, examples: Sequence[Example]) -> Any:
-    # Slow to import
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # See `_n_stopped`.
-        classifier = LogisticRegression(C=1 / _L2, max_iter=_MAX_STEPS)
-        return classifier.fit(vectors, [example.label for example in examples])
-
-
-def _n_stopped(regressions: Iterable[Any]) -> int:
-    return sum(int(each.n_iter_.max()) >= _MAX_STEPS for each in regressions)
 
 
 def _of_length_1(vectors: Array) -> Array:

@@ -33,14 +33,6 @@ def markdown(results: Dict[str, Any]) -> str:
         f"{task.label}s. Paper: Peters et al. (2018), {task.paper_table}, with another ELMo and "
         "other data.",
     ]
-    stopped = [
-        f"{row['n_stopped']} of {row['name']}" for row in results["layers"] if row["n_stopped"]
-    ]
-    if stopped:
-        lines += [
-            "",
-            f"Regressions that were stopped before they converged: {', '.join(stopped)}.",
-        ]
     return "\n".join(lines) + "\n"
 
 

@@ -75,8 +75,7 @@ def run(
     `Dict[str, Any]`
         `n_train` and `n_test` (examples, the latter by group: see `groups_of`), `n_labels`,
         `baseline` (accuracy in percent by group; `null` for an empty group) and `layers`, a list:
-        each with `name`, `layer`, `direction`, `accuracy` by group and `n_stopped`, the number of
-        its regressions that have not converged.
+        each with `name`, `layer`, `direction`, `accuracy` by group.
     """
     examples = [example for sentence in train for example in sentence.examples]
     n_labels = len({example.label for example in examples})
@@ -138,9 +137,8 @@ def run(
                 "layer": each.layer,
                 "direction": each.direction,
                 "accuracy": accuracy,
-                "n_stopped": probe.n_stopped,
             }
-            for each, probe, accuracy in zip(probed, probes, accuracies[1:])
+            for each, accuracy in zip(probed, accuracies[1:])
         ],
     }
 

@@ -1,13 +1,12 @@
 """What a probe can look for in the vectors."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Callable, Dict, Sequence, Tuple
 
 from allennlp_elmo_plugin.probing.labelled_text import Example
 from allennlp_elmo_plugin.probing.probes import (
     Array,
     LinearProbe,
-    LinearSenses,
     MostFrequentLabel,
     NearestSense,
     Probe,
@@ -49,19 +48,6 @@ class ProbeTask:
         return (columns[0], *columns[-2:])
 
 
-def _senses(probe: Any) -> ProbeTask:
-    return ProbeTask(
-        "sense",
-        "lemma",
-        ("word", "lemma", "sense"),
-        (4, 7, 8),
-        probe,
-        {"baseline": 65.9, "1": 67.4, "2": 69.0},
-        "table 5 (F1 of the nearest mean vector, trained on SemCor; the baseline is WordNet's "
-        "first sense)",
-    )
-
-
 TASKS: Dict[str, ProbeTask] = {
     "pos": ProbeTask(
         "tag",
@@ -72,6 +58,14 @@ TASKS: Dict[str, ProbeTask] = {
         {"1": 97.3, "2": 96.8},
         "table 6 (accuracy, Penn Treebank)",
     ),
-    "wsd": _senses(NearestSense),
-    "wsd-linear": _senses(LinearSenses),
+    "wsd": ProbeTask(
+        "sense",
+        "lemma",
+        ("word", "lemma", "sense"),
+        (4, 7, 8),
+        NearestSense,
+        {"baseline": 65.9, "1": 67.4, "2": 69.0},
+        "table 5 (F1 of the nearest mean vector, trained on SemCor; the baseline is WordNet's "
+        "first sense)",
+    ),
 }

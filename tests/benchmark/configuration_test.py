@@ -1,6 +1,5 @@
 import json
 import os
-import tracemalloc
 from pathlib import Path
 from typing import Any, Dict
 
@@ -48,13 +47,3 @@ def test_the_order_of_files_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ((folder, folders, files),) = os.walk(tmp_path)
     monkeypatch.setattr(os, "walk", lambda path: [(folder, folders, files[::-1])])
     assert _Digests().of_path(tmp_path) != digest
-
-
-def test_a_file_larger_than_the_memory(tmp_path: Path) -> None:
-    (tmp_path / "vectors.txt").write_bytes(bytes(2**24))
-    tracemalloc.start()
-    try:
-        _Digests().of_path(tmp_path / "vectors.txt")
-        assert tracemalloc.get_traced_memory()[1] < 2**23
-    finally:
-        tracemalloc.stop()

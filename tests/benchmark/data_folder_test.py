@@ -21,11 +21,9 @@ def data(tmp_path: Path) -> Path:
     "task, line, text, message",
     [
         ("sst5", 2, "(7 (2 a) (2 b))", "'7', where 0 to 4"),
-        ("sst5", 2, "(12 (2 a) (2 b))", "'12', where 0 to 4"),
         ("sst5", 3, "(3 (2 a)", "no tree"),
         ("ner_made", 4, "Holt NNP I-PER", "3 columns, where there must be 4"),
         ("ner_made", 4, "Holt NNP I-NP PER", "'PER'"),
-        ("chunking", 1, "The DT B-NP O", "4 columns, where there must be 3"),
         ("snli", 5, '{"sentence1": "a"', "no JSON"),
         ("snli", 1, '{"sentence1": "a", "gold_label": "neutral"}', '"sentence2" is missing'),
         (
@@ -36,22 +34,11 @@ def data(tmp_path: Path) -> Path:
         ),
         ("sst5", 2, "(3 not bad ( really ) at all)", "'really', .*-LRB-"),
         ("sst5", 1, "\ufeff(3 good)", "byte order mark"),
-        ("ner_made", 1, "\ufeff-DOCSTART- -X- -X- O", "byte order mark"),
         ("coref", 2, "made 0 0 Anna", "4 columns"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * 0)", "mention 0 ends, but has not begun"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * zero", "'zero', where '-' or mentions"),
         ("coref", 2, "#end document", "the end of a document of 0 words; 3 are"),
         ("sst5", 2, "(3 )", "a sentence without words"),
-        ("sst5", 2, "(3 \u3000)", "a sentence without words"),
-        ("sst5", 2, f"(3 {1001 * 'a'})", "a word of 1001 characters"),
-        (
-            "snli",
-            1,
-            json.dumps({"sentence1": 1001 * "a", "sentence2": "b", "gold_label": "neutral"}),
-            "a word of 1001 characters",
-        ),
-        ("ner_made", 4, 1001 * "H" + " NNP I-NP O", "a word of 1001 characters"),
-        ("coref", 2, f"made 0 0 {1001 * 'A'} NNP * - - - - * -", "a word of 1001 characters"),
         (
             "snli",
             1,
@@ -60,20 +47,16 @@ def data(tmp_path: Path) -> Path:
         ),
         ("imdb", 2, '{"text": "Fine .", "label": "pos"', "no JSON"),
         ("imdb", 2, '{"text": "Fine ."}', '"label" is missing, or no string'),
-        ("imdb", 2, '{"text": "Fine .", "label": 1}', '"label" is missing, or no string'),
         ("imdb", 2, '{"text": " ", "label": "pos"}', '"text" is empty'),
-        ("imdb", 2, "pos\tFine .", "no JSON"),
         ("constituency", 2, "(S (NP (NN a)) (VP", "no tree, which must be one line"),
         ("constituency", 2, "(S (NP (-NONE- *)) (VP (VB go)))", "an empty element"),
         ("constituency", 2, "(S (NP the end) (VP (VB go)))", "'NP': each needs a tag"),
         ("constituency", 2, "(S (NP) (VP (VB go)))", "'NP' has no words"),
         ("constituency", 2, "(S ((NN a)) (VP (VB go)))", "a constituent without a label"),
-        ("constituency", 2, "( (UH Yes) )", "a tagged word alone"),
         ("constituency", 2, "(TOP (UH Yes))", "a tagged word alone"),
         ("constituency", 2, "(TOP (S (VP (VB go))) (. .))", "'TOP' has 2 children"),
         ("constituency", 2, "(VROOT-x (NP (NN a)) (VP (VB go)))", "'VROOT-x' has 2 children"),
         ("constituency", 2, "( (S (VP (VB go))) (. .))", "a constituent without a label"),
-        ("constituency", 2, f"(S (NN {1001 * 'a'}))", "a word of 1001 characters"),
     ],
 )
 def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> None:
@@ -92,8 +75,6 @@ def test_bad_data(task: str, line: int, text: str, message: str, data: Path) -> 
         ('"answer_start": 0', '"answer_start": -83', "has the answer 'Anna Holt', which is not at"),
         ('"question": "Who sold it?"', '"question": " "', "question 'b' has no words"),
         ('"question": "Who sold it?", ', "", "not of SQuAD's format .*'question'"),
-        ('"question": "Who sold it?"', '"question": null', "not of SQuAD's format"),
-        ("Anna Holt sold", "Anna Holt sold" + 1001 * "x", "a word of 1005 characters"),
     ],
 )
 def test_bad_question(old: str, new: str, message: str, data: Path) -> None:
@@ -123,9 +104,9 @@ def test_compressed_data_and_folders(data: Path) -> None:
 
 def test_valid_data(data: Path) -> None:
     pairs = [
-        # AllenNLP leaves "-" out; one word of 171 characters is 1,026 bytes of JSON.
-        {"sentence1": "", "sentence2": "b", "gold_label": "-", "url": 1001 * "x"},
-        {"sentence1": 171 * "\u4e2d", "sentence2": "b", "gold_label": "neutral"},
+        # AllenNLP leaves "-" out.
+        {"sentence1": "", "sentence2": "b", "gold_label": "-"},
+        {"sentence1": "\u4e2d", "sentence2": "b", "gold_label": "neutral"},
     ]
     with (data / "snli" / "dev.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(pair) + "\n" for pair in pairs)

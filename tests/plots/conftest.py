@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-Open = Callable[..., Any]
+Open = Callable[[Path], Any]
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +32,8 @@ def open_page(browser: Any) -> Iterator[Open]:
     problems: List[str] = []
     contexts = []
 
-    def open_file(path: Path, scheme: str = "light") -> Any:
-        contexts.append(browser.new_context(color_scheme=scheme, reduced_motion="reduce"))
+    def open_file(path: Path) -> Any:
+        contexts.append(browser.new_context(color_scheme="light", reduced_motion="reduce"))
         page = contexts[-1].new_page()
 
         def route(route: Any) -> None:

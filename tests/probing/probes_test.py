@@ -2,13 +2,10 @@ import math
 from typing import Any, List, Tuple
 
 import numpy as np
-import pytest
 
-from allennlp_elmo_plugin.probing import probes
 from allennlp_elmo_plugin.probing.labelled_text import Example
 from allennlp_elmo_plugin.probing.probes import (
     LinearProbe,
-    LinearSenses,
     MostFrequentLabel,
     NearestSense,
 )
@@ -54,12 +51,6 @@ def test_the_nearest_sense_is_that_of_a_plain_implementation() -> None:
         else:
             assert label == max(similarities, key=lambda sense: similarities[sense])
     assert len(set(predicted)) == 3
-
-
-def test_a_vector_of_zeros_has_a_sense() -> None:
-    examples = _examples("a x", "a x", "a y")
-    probe = NearestSense(np.zeros((3, 2), "float32"), examples, MostFrequentLabel(examples))
-    assert probe.predict(np.zeros((1, 2), "float32"), examples[:1]) == ["x"]
 
 
 def _linear_data() -> Tuple[Any, List[Example]]:
@@ -119,36 +110,3 @@ def test_fewer_examples_than_dimensions() -> None:
     assert len(probe.predict(vectors, examples)) == 3
     zeros = np.zeros((3, 9), "float32")
     assert LinearProbe(zeros + 1, examples, MostFrequentLabel(examples)).predict(zeros, examples)
-
-
-def test_linear_senses() -> None:
-    """The senses of two lemmas lie on opposite sides, the third has one, the fourth none."""
-    rng = np.random.default_rng(0)
-    vectors = (100 + rng.normal(size=(90, 4))).astype("float32")
-    train = []
-    for i, vector in enumerate(vectors):
-        key = "abc"[i % 3]
-        is_first = (vector[1] > 100) == (key == "a")
-        train.append(Example(0, key, "x" if is_first or key == "c" else "y"))
-    baseline = MostFrequentLabel(train)
-    probe = LinearSenses(vectors[:, :3], train, baseline)
-    queries = np.array([[100, 102, 100], [100, 98, 100]] * 4, "float32")
-    test = [Example(0, key, "") for key in "aabbccdd"]
-    last = baseline.predict(test[-1])
-    assert probe.predict(queries, test) == ["x", "y", "y", "x", "x", "x", last, last]
-
-
-def test_regressions_that_have_not_converged_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors, examples = _linear_data()
-    # Two keys with several labels, and one with one.
-    examples = [
-        Example(0, "kl"[i % 2], each.label) if i else Example(0, "m", "a")
-        for i, each in enumerate(examples)
-    ]
-    baseline = MostFrequentLabel(examples)
-    kinds = (LinearProbe, LinearSenses, NearestSense)
-    found = [kind(vectors, examples, baseline).n_stopped for kind in kinds]
-    assert found == [0, 0, 0]
-    monkeypatch.setattr(probes, "_MAX_STEPS", 3)
-    found = [kind(vectors, examples, baseline).n_stopped for kind in kinds]
-    assert found == [1, 2, 0]
