@@ -75,7 +75,7 @@ class BiLstm(torch.nn.Module):
         """
         See `ProjectedLstm.weights`.
         """
-        check_layers(self, ProjectedLstm, torch.nn.Dropout)
+        check_layers(self, ProjectedLstm, type(self.dropout))
         return [weight for lstm in self._lstms for weight in lstm.weights]
 
     @property
@@ -164,9 +164,9 @@ class BiLstm(torch.nn.Module):
             first = packings[self.directions[0]]
             if (
                 first.n_tokens
+                and not needs_grad(*inputs.values(), *self.weights)
                 and all(packing is first for packing in packings.values())
                 and not (self.dropout.training and self.dropout.p)
-                and not needs_grad(*inputs.values(), *self.weights)
             ):
                 return self._run_without_grad(inputs, first, states, indices)
             return {

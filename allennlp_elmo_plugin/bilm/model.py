@@ -115,6 +115,12 @@ class BiLmNetwork(torch.nn.Module):
 
     @property
     def lstm(self) -> BiLstm:
+        if not isinstance(self._elmo_lstm, BiLstm):
+            kind = type(self._elmo_lstm).__name__
+            raise ValueError(
+                f"the LSTM layers of the language model were replaced by a module {kind}. Put a hook "
+                "on them instead, to change what they read or compute"
+            )
         return self._elmo_lstm
 
     def get_output_dim(self) -> int:
@@ -193,7 +199,7 @@ class BiLmNetwork(torch.nn.Module):
             inputs["backward"], packings["backward"] = vectors_reverse, packing_reverse
         carried = self.start() if carried is None else carried
         some = {} if n_layers is None else {"n_layers": n_layers}
-        outputs = self._elmo_lstm(inputs, packings, carried, **some)
+        outputs = self.lstm(inputs, packings, carried, **some)
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
 
 

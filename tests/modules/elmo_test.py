@@ -184,15 +184,7 @@ class TestElmo:
             elmo(TEXT)
 
     def test_all_layers_are_computed_where_someone_may_notice(self, files_of):
-        """Hooks, an adapter in the place of the LSTM, sentences that continue, and training."""
-
-        class Adapter(torch.nn.Module):
-            def __init__(self, lstm):
-                super().__init__()
-                self.lstm = lstm
-
-            def forward(self, inputs, packings, carried):
-                return self.lstm(inputs, packings, carried)
+        """Hooks of the LSTM, sentences that continue, and training."""
 
         def make(initial_state="zero", requires_grad=False):
             return Elmo(
@@ -207,14 +199,15 @@ class TestElmo:
         expected = plain(TEXT)["elmo_representations"][0]
         assert plain._n_mixed_layers(plain.bilm) == 1
 
-        adapted = make()
-        adapted.bilm._elmo_lstm = Adapter(adapted.bilm.lstm)
-        assert_close(adapted(TEXT)["elmo_representations"][0], expected)
-
         hooked, seen = make(), []
-        hooked.bilm.lstm.layer("forward", 1).register_forward_hook(lambda *_: seen.append(1))
-        hooked(TEXT)
-        assert seen
+        hooked.bilm.lstm.register_forward_hook(lambda *args: seen.append(args[-1]))
+        assert_close(hooked(TEXT)["elmo_representations"][0], expected)
+        assert len(seen[0]["forward"]) == 2
+
+        adapted = make()
+        adapted.bilm._elmo_lstm = torch.nn.Sequential(adapted.bilm.lstm)
+        with pytest.raises(ValueError, match="were replaced by a module Sequential"):
+            adapted(TEXT)
 
         stateful = make()
         stateful.bilm.lstm.stateful = True
