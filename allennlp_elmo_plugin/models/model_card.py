@@ -39,7 +39,7 @@ class Training(NamedTuple):
         The sections of config.json that describe the training, with the names of files without the
         folders, which concern only the author.
     metrics : `Dict[str, float]`
-        The numbers in metrics.json, or in the last metrics_epoch_N.json of an unfinished run.
+        The numbers in metrics.json; of a run that has not ended, in the last metrics_epoch_N.json.
     """
 
     config: Dict[str, Any]

@@ -218,12 +218,10 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], O
             if len(set(labels[sample])) < 2:  # of an outlier that isn't in the sample
                 continue
             found.append((float(silhouette_score(vectors[sample], labels[sample])), labels))
-    highest = max((score for score, _ in found), default=0.0)
-    silhouette: Optional[float]
-    silhouette, labels = next(
-        (each for each in found if each[0] > highest - _CLEARLY_HIGHER),
-        (None, numpy.zeros(len(vectors), dtype=int)),
-    )
+    if not found:
+        return [0] * len(vectors), None
+    highest = max(score for score, _ in found)
+    silhouette, labels = next(each for each in found if each[0] > highest - _CLEARLY_HIGHER)
     order = numpy.argsort(-numpy.bincount(labels), kind="stable")
     ranks = {int(group): rank for rank, group in enumerate(order)}
     return [ranks[int(label)] for label in labels], silhouette
