@@ -59,29 +59,20 @@ def check_columns(n_columns: int, what: str) -> Callable[[Path], None]:
 class _Brackets:
     """The brackets in the columns of a CoNLL-2012 sentence, from the twelfth to the last."""
 
-    def __init__(self, fewest_words: int = 1) -> None:
-        self._fewest_words = fewest_words  # of a document
+    def __init__(self) -> None:
         self.open: Counter = Counter()
         self.n_begins = self.n_ends = self.n_predicates = 0
-        self._n_words = 0
 
     def check(self, line: str) -> Optional[str]:
         if line.startswith("#"):
             if line.startswith("#end document"):
                 self.n_ends += 1
-                if self._n_words < self._fewest_words:
-                    return (
-                        f"the end of a document of {self._n_words} words; {self._fewest_words} are "
-                        "the fewest"
-                    )
             if line.startswith("#begin document"):
                 self.n_begins += 1
-                self._n_words = 0
             return self.at_end()
         columns = line.split()
         if len(columns) < 12:
             return f"{len(columns)} columns, where CoNLL-2012 has 12 or more"
-        self._n_words += 1
         self.n_predicates += len(columns) - 12
         for number, column in enumerate(columns[11:-1], start=12):
             self.open[number] += column.count("(") - column.count(")")
@@ -123,7 +114,7 @@ def check_srl(path: Path) -> None:
 
 
 def check_coreference(path: Path) -> None:
-    brackets = _Brackets(fewest_words=3)  # of which the model looks for at least one mention
+    brackets = _Brackets()
     _check_lines(path, brackets.check, brackets.at_end)
     if not brackets.n_begins == brackets.n_ends > 0:
         raise ConfigurationError(

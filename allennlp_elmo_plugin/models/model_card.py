@@ -6,6 +6,7 @@ fields for its author.
 import json
 import math
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple
 
@@ -42,13 +43,13 @@ class Training(NamedTuple):
     """
 
     config: Dict[str, Any]
-    metrics: Dict[str, Any]
+    metrics: Dict[str, float]
 
     @classmethod
     def of(cls, folder: Path, source: str) -> "Training":
         """
         Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
-        `ValueError` for files that are no JSON.
+        `ValueError` for a config.json that is no JSON.
         """
         if not is_training_run(folder):
             return cls({}, {})
@@ -59,10 +60,11 @@ class Training(NamedTuple):
             epochs = folder.glob("metrics_epoch_*.json")
             path = max(epochs, key=lambda each: (len(each.name), each.name), default=path)
         if path.exists():
-            # With NaN, as AllenNLP writes it
-            metrics = json.loads(path.read_text(encoding="utf-8"))
+            with suppress(ValueError):  # NaN, of a training that diverged
+                metrics = read_json_object(path)
+        numbers = {key: value for key, value in metrics.items() if isinstance(value, (int, float))}
         sections = {key: config[key] for key in _SECTIONS if key in config}
-        return cls(_without_folders(sections), metrics)
+        return cls(_without_folders(sections), numbers)
 
 
 def _without_folders(value: Any) -> Any:
@@ -148,7 +150,7 @@ def _input(options: BiLmOptions) -> str:
     )
 
 
-def _perplexities(metrics: Mapping[str, Any]) -> str:
+def _perplexities(metrics: Mapping[str, float]) -> str:
     rows = {"Text": "both directions | forward | backward"}
     for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
         found = [

@@ -37,7 +37,6 @@ def data(tmp_path: Path) -> Path:
         ("coref", 2, "made 0 0 Anna", "4 columns"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * 0)", "mention 0 ends, but has not begun"),
         ("coref", 2, "made 0 0 Anna NNP * - - - - * zero", "'zero', where '-' or mentions"),
-        ("coref", 2, "#end document", "the end of a document of 0 words; 3 are"),
         ("sst5", 2, "(3 )", "a sentence without words"),
         (
             "snli",

@@ -224,6 +224,12 @@ def test_the_card_of_a_published_model_is_kept(run, zipped, tmp_path):
         assert archive.read("README.md").decode("utf-8") == card
 
 
+def test_the_card_of_a_run_that_diverged(run, tmp_path):
+    (run[0] / "metrics.json").write_text('{"best_validation_perplexity": NaN}')
+    export(str(run[0]), tmp_path / "elmo")
+    assert "have no metrics.json" in (tmp_path / "elmo" / "README.md").read_text()
+
+
 def test_the_card_of_an_interrupted_run(run, tmp_path):
     """It has the metrics of the last epoch."""
     for epoch in (0, 9, 10):
