@@ -61,10 +61,11 @@ class SavingCallback(TrainerCallback):
 
     def save(self, trainer: Any, is_due: bool = False) -> None:
         """Save a checkpoint if it is due or a signal has come, whose exception is then raised."""
-        flags = torch.tensor([is_due, bool(self._noted)], device=trainer.cuda_device).int()
+        saves, ends = is_due, bool(self._noted)
         if trainer._distributed:  # All processes save and end after the same batch.
+            flags = torch.tensor([saves, ends], dtype=torch.int, device=trainer.cuda_device)
             dist.all_reduce(flags)
-        saves, ends = flags.tolist()
+            saves, ends = flags.tolist()
         if saves or ends:
             trainer._checkpointer.save_checkpoint(trainer)
         if ends:
