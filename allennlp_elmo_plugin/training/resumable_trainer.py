@@ -319,7 +319,8 @@ class ResumableTrainer(GradientDescentTrainer):
             n_completed >= self._num_epochs or self._metric_tracker.should_stop_early()
         )
         if self._progress is None or not self._progress.recovered or not has_ended:
-            with nullcontext() if self._saving is None else self._saving.signals_noted():
+            saving = self._saving
+            with nullcontext() if saving is None else saving.signals_noted(self._distributed):
                 return super()._try_train()
         logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
         self._continue_epoch()

@@ -30,14 +30,16 @@ class SavingCallback(TrainerCallback):
         self._noted: Dict[int, Callable[[], Any]] = {}
 
     @contextmanager
-    def signals_noted(self) -> Iterator[None]:
+    def signals_noted(self, is_worker: bool = False) -> Iterator[None]:
         """
-        In the `with` block, let the first SIGINT and the first SIGTERM wait for `save`, and
-        the next one end this process at once.
+        In the `with` block, let the first SIGINT and the first SIGTERM wait for `save`, and the
+        next one end this process at once, unless it is one of several: these get a signal from the
+        terminal or the scheduler, and one from the process that has started them.
         """
 
         def note(number: int, frame: Any) -> None:
-            signal.signal(number, signal.SIG_DFL)
+            if not is_worker:
+                signal.signal(number, signal.SIG_DFL)
             before = handlers[number]
             self._noted[number] = lambda: before(number, frame) if callable(before) else None
             os.write(2, _NOTICE)  # `print` can't be called again while it is interrupted.

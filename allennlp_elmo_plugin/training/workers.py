@@ -2,8 +2,7 @@
 
 from contextlib import contextmanager
 from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
-from typing import Iterator, List
+from typing import Iterator
 
 
 @contextmanager
@@ -19,14 +18,11 @@ def workers_ended() -> Iterator[None]:
         # The processes of data loaders are daemons.
         started = [each for each in active_children() if each not in before and not each.daemon]
         try:
-            _end(started)
-        except KeyboardInterrupt:
-            _end(started)
+            for worker in started:
+                worker.terminate()
+            for worker in started:
+                worker.join()
+        finally:
+            for worker in started:
+                worker.kill()
         raise
-
-
-def _end(workers: List[BaseProcess]) -> None:
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join()

@@ -18,11 +18,8 @@ TWO = {**ONE, "distributed": {"cuda_devices": [-1, -1]}}
 processes = multiprocessing.get_context("fork")
 
 
-def hang(takes_two: bool, started: Any) -> None:
-    def note(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-
-    signal.signal(signal.SIGTERM, note if takes_two else signal.SIG_DFL)
+def hang(is_deaf: bool, started: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
     started.set()
     time.sleep(1000)
 
@@ -37,9 +34,9 @@ def running() -> Iterator[List[Any]]:
         process.join()
 
 
-def start_hanging(running: List[Any], takes_two: bool = False, daemon: bool = False) -> Any:
+def start_hanging(running: List[Any], is_deaf: bool = False, daemon: bool = False) -> Any:
     started = processes.Event()
-    process = processes.Process(target=hang, args=(takes_two, started), daemon=daemon)
+    process = processes.Process(target=hang, args=(is_deaf, started), daemon=daemon)
     process.start()
     running.append(process)
     assert started.wait(60)
@@ -58,10 +55,11 @@ def test_only_own_workers_end(running: List[Any]) -> None:
 
 def test_a_second_signal_ends_them_at_once(running: List[Any]) -> None:
     with pytest.raises(KeyboardInterrupt), workers_ended():
-        process = start_hanging(running, takes_two=True)
+        process = start_hanging(running, is_deaf=True)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         raise KeyboardInterrupt
-    assert process.exitcode == -signal.SIGTERM
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def children(process: Any) -> List[int]:
