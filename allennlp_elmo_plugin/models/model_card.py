@@ -105,7 +105,7 @@ def model_card(
         if model.softmax is not None:
             facts["Vocabulary"] += ", which the softmax knew in training"
     parts = [
-        f"# ELMo: {_escaped(name)}",
+        f"# ELMo: {name}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
         "the layout of the published models. Exported by `allennlp elmo-export` of "
         "allennlp_elmo_plugin.",
@@ -174,7 +174,6 @@ def _training(config: Mapping[str, Any]) -> List[str]:
 
 
 def _use(name: str, options: BiLmOptions, precision: str) -> str:
-    name = _escaped(name)
     if options.char_cnn is None:
         return (
             "A model of words instead of characters, for training and evaluation; `Elmo` does not "
@@ -204,7 +203,3 @@ def _table(rows: Mapping[str, str]) -> str:
     lines = [f"| {key} | {value} |" for key, value in rows.items()]
     n_columns = lines[0].count("|") - 1
     return "\n".join([lines[0], "|---" * n_columns + "|", *lines[1:]])
-
-
-def _escaped(name: str) -> str:
-    return "".join(each for each in name if each.isprintable() and each not in '`"|<>')

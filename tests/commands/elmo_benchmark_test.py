@@ -16,7 +16,6 @@ from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
 from allennlp_elmo_plugin.benchmark.task import TASKS
-from allennlp_elmo_plugin.commands import elmo_benchmark
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
@@ -46,22 +45,6 @@ def data(tmp_path: Path) -> Path:
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("debug", [False, True])
-def test_what_plugins_print_is_shown_with_debug(
-    debug: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    def import_with_noise() -> None:
-        print("noise", file=sys.stderr)
-
-    monkeypatch.setattr("allennlp.common.plugins.import_plugins", import_with_noise)
-    monkeypatch.setattr(elmo_benchmark, "benchmark", lambda *args, **kwargs: "table")
-    arguments = ["--tasks", "sst5", "--elmo", "e", "--data", "d", "--output", "o"]
-    arguments += ["--debug"] if debug else []
-    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-benchmark", *arguments])
-    main()
-    assert capsys.readouterr() == ("table\n", "noise\n" if debug else "")
 
 
 def test_command(
