@@ -19,6 +19,7 @@ from allennlp.common.util import dump_metrics
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
+from allennlp.training.learning_rate_schedulers import PolynomialDecay
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
@@ -212,7 +213,11 @@ class ResumableTrainer(GradientDescentTrainer):
                     'position in the text; for runs that recover exactly use "truncated_bptt"'
                 )
             return
+        scheduler: Any = self._learning_rate_scheduler
+        end = scheduler.total_steps if isinstance(scheduler, PolynomialDecay) else None
         super()._maybe_restore_checkpoint()
+        if end is not None:
+            scheduler.total_steps = end  # The run may have got more epochs.
         check_same(
             [state.get("id") for state in self._progress.states],
             f"{self._serialization_dir}: the last checkpoint of rank {{ranks}} is not that of rank "
