@@ -118,8 +118,8 @@ class BiLmNetwork(torch.nn.Module):
         if not isinstance(self._elmo_lstm, BiLstm):
             kind = type(self._elmo_lstm).__name__
             raise ValueError(
-                f"the LSTM layers of the language model were replaced by a module {kind}. To change "
-                "what they read or compute, put a hook on them instead"
+                f"the LSTM layers of the language model were replaced by a module {kind}. To "
+                "change what they read or compute, put a hook on them instead"
             )
         return self._elmo_lstm
 
