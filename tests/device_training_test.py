@@ -182,7 +182,7 @@ def interrupt_and_recover(params: Params, others: Params, folder: Path) -> Dict[
 
 def test_recovery(data: Path, tmp_path: Path, pretend_gpu: Any) -> None:
     model = {"options": {**CHARACTERS["options"], "dropout": 0.3}}
-    trainer = {**CHECKPOINTS, "moving_average": {"type": "exponential", "decay": 0.9}}
+    trainer = CHECKPOINTS
     params = config(data, pretend_gpu.device, model, **trainer)
     expected = train(params.duplicate(), tmp_path / "whole")
     actual = interrupt_and_recover(params.duplicate(), params.duplicate(), tmp_path / "run")
