@@ -15,7 +15,10 @@ import torch.distributed as dist
 from allennlp.training.callbacks import TrainerCallback
 
 _SECONDS = 600.0
-_NOTICE = b"\nEnding after this batch or validation; the same signal again ends at once.\n"
+_NOTICE = (
+    b"\nSaving and ending after this batch or validation. The same signal again ends at once, and "
+    b"--recover then continues from the last checkpoint.\n"
+)
 
 
 class SavingCallback(TrainerCallback):

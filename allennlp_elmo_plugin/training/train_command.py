@@ -173,9 +173,8 @@ def _print_results(folder: Path) -> None:
             "The training has diverged: its loss is too large for a perplexity. A lower learning "
             "rate (trainer.optimizer.lr) may help"
         )
-    # AllenNLP counts epochs from 0, the progress bars from 1.
-    epoch = metrics.get("best_epoch")  # None if no epoch was validated
-    best = "" if epoch is None else f" (the best epoch, {epoch + 1})"
+    epoch = metrics.get("best_epoch")  # from 0; None if no epoch was validated
+    best = "" if epoch is None else f" (the best epoch, {epoch})"
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)
 
 

@@ -126,7 +126,7 @@ def test_interrupted_and_recovered(
         "backward_perplexity",
         "loss",
     ]
-    best = metrics(folder)["best_epoch"] + 1
+    best = metrics(folder)["best_epoch"]
     assert lines[5] == f"The model (the best epoch, {best}) is in {folder}/model.tar.gz"
 
 
