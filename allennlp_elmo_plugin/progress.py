@@ -73,13 +73,14 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
 
 
 @contextmanager
-def bars_on_terminals_only() -> Iterator[None]:
-    """Hide AllenNLP's bars in this block in a log file, or if the command is to be quiet."""
-    from allennlp.common.tqdm import Tqdm
-
+def bars_on_terminals_only(bars: Any) -> Iterator[None]:
+    """
+    Hide AllenNLP's bars, its class `Tqdm`, in this block in a log file, or if the command is to be
+    quiet.
+    """
     is_hidden = _is_quiet.get() or sys.stderr is None or _is_log_file()
-    bar = partial(tqdm, disable=True) if is_hidden else Tqdm.tqdm
-    with patch.object(Tqdm, "tqdm", staticmethod(bar)):
+    bar = partial(tqdm, disable=True) if is_hidden else bars.tqdm
+    with patch.object(bars, "tqdm", staticmethod(bar)):
         yield
 
 

@@ -94,7 +94,7 @@ def test_quiet(
                 update(2)
         elif kind == "AllenNLP's":
             open_terminal(monkeypatch)
-            with bars_on_terminals_only():
+            with bars_on_terminals_only(Tqdm):
                 assert list(Tqdm.tqdm([1, 2], desc="x")) == [1, 2]
             shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
             assert (shown == "") == quiet

@@ -26,6 +26,7 @@ from typing import List, Optional, Tuple
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import plugins
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
@@ -160,7 +161,7 @@ def benchmark(
                 f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
                 f"{seed}"
             )
-            with bars_on_terminals_only():
+            with bars_on_terminals_only(Tqdm):
                 result = run(
                     kind_of(task),
                     configuration.params(task, model, seed),

@@ -335,7 +335,7 @@ def test_evaluation_at_every_batch_size(text, tmp_path, double_precision):
     (tmp_path / "train.txt").write_text(TEXT)
     (tmp_path / "text.txt").write_text(text)
     make_vocabulary(tmp_path / "train.txt", tmp_path / "vocab")
-    vocab = Vocabulary.from_files(str(tmp_path / "vocab"))
+    vocab = Vocabulary.from_files(str(tmp_path / "vocab" / "vocabulary"))
     torch.manual_seed(0)
     model = BidirectionalLanguageModel(vocab, options=OPTIONS, num_samples=0).eval()
     for parameter in model.parameters():
