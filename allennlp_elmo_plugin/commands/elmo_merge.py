@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.embedding.corpus_embedder import (
 )
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile, check_output, read_summary
 from allennlp_elmo_plugin.files.hdf5_file import open_weight_file
-from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.progress import counted, progress_bar
 
 _DESCRIPTION = """\
 Join the files that `allennlp elmo --num-shards N --shard-index I` has written for I from 0 to
@@ -56,8 +56,8 @@ def merge_from_args(args: argparse.Namespace) -> None:
     summary = merge(args.output_file, args.parts, args.force)
     megabytes = os.path.getsize(args.output_file) / 1e6
     print(
-        f"{summary['sentences']:,} sentences, {summary['tokens']:,} words of {len(args.parts)} "
-        f"parts, {megabytes:,.1f} MB. Written to {args.output_file}"
+        f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')} of "
+        f"{len(args.parts)} parts, {megabytes:,.1f} MB. Written to {args.output_file}"
     )
 
 
