@@ -286,12 +286,13 @@ class TestTraining:
         model = BidirectionalLanguageModel(vocab, options={**SMALL, "dropout": 0.4})
         seen = []
 
-        def record(vectors):
-            seen.append(vectors.detach().clone())
-            return vectors
+        class RecordingDropout(torch.nn.Dropout):
+            def forward(self, vectors):
+                seen.append(vectors.detach().clone())
+                return vectors
 
         assert model.bilm.lstm.dropout.p == 0.4
-        model.bilm.lstm.dropout.forward = record
+        model.bilm.lstm.dropout = RecordingDropout(0.4)
         batch = _batches(vocab)[0]
         model(**batch)
         for carried in model._carried.values():
