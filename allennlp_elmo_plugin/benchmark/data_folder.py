@@ -21,7 +21,7 @@ def kind_of(task: str) -> str:
 
 def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     """
-    Find and check the data of tasks.
+    Find the data of tasks.
 
     # Parameters
 
@@ -59,8 +59,6 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
         for folder in folders:
             task = folder.relative_to(data).as_posix()
             tasks[task] = {split: _find_split(folder, split) for split in SPLITS}
-            for path in tasks[task].values():
-                TASKS[kind_of(task)].check(path)
     return tasks
 
 

@@ -6,7 +6,6 @@ it leaves first and arrives last. One process at a time may write (see `Staging`
 before that last move, the next process first undoes the others.
 """
 
-import errno
 import json
 import os
 from contextlib import contextmanager
@@ -111,11 +110,11 @@ def _swap(folder: Path, staging: Staging, names: Sequence[str]) -> None:
         os.replace(listed, staging.path / _MOVING_OUT)
         for name in names:
             if os.path.lexists(folder / name):
-                _move(folder / name, old / name)
+                os.replace(folder / name, old / name)
         os.replace(staging.path / _MOVING_OUT, staging.path / _MOVING_IN)
         for name in reversed(names):
             if os.path.lexists(new / name):
-                _move(new / name, folder / name)
+                os.replace(new / name, folder / name)
         sync_folder(folder)
         os.remove(staging.path / _MOVING_IN)
     except BaseException:
@@ -137,12 +136,12 @@ def _undo(folder: Path, staging: Staging) -> None:
         else:
             for name in others:
                 if os.path.lexists(folder / name):
-                    _move(folder / name, new / name)
+                    os.replace(folder / name, new / name)
             os.replace(moving_in, moving_out)
     if moving_out.exists():
         for name in reversed(_read_names(moving_out)):
             if os.path.lexists(old / name):
-                _move(old / name, folder / name)
+                os.replace(old / name, folder / name)
         os.remove(moving_out)
     staging.keep = False
 
@@ -160,18 +159,3 @@ def _read_names(path: Path) -> List[str]:
         f"{path} does not list names in a folder, so this package did not write it; remove the "
         f"folder {path.parent}"
     )
-
-
-def _move(source: Path, target: Path) -> None:
-    try:
-        os.replace(source, target)
-    except OSError as error:
-        # In a container, a folder of the image can't be renamed, but its files can. If moving them
-        # was interrupted, this joins both halves.
-        can_go_singly = error.errno in (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST)
-        if not can_go_singly or source.is_symlink() or not source.is_dir():
-            raise
-        target.mkdir(exist_ok=True)
-        for name in os.listdir(source):
-            _move(source / name, target / name)
-        source.rmdir()

@@ -61,17 +61,3 @@ def test_commands(
         found: List[str] = re.findall(r"^(.+): 100%\|#+\| .+\n", shown, re.MULTILINE)
         assert found == ([] if quiet else expected), line
         assert shown.count("\n") == len(found)
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge"]
-    + ["elmo-benchmark", "elmo-probe"],
-)
-def test_quiet_is_an_option_of_all(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["allennlp", command, "--help"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "-q, --quiet" in capsys.readouterr().out

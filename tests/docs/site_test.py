@@ -83,15 +83,6 @@ def test_links_in_the_repository(file: Path) -> None:
         assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), link
 
 
-def test_the_picture_of_the_architecture_is_that_of_its_source() -> None:
-    pictures = ROOT / "docs" / "pictures"
-    source = (pictures / "architecture.mmd").read_text(encoding="utf-8")
-    picture = re.sub("<[^>]*>", " ", (pictures / "architecture.svg").read_text(encoding="utf-8"))
-    for label in re.findall(r'\["(.*?)"\]', source):
-        for word in label.replace("<br>", " ").split():
-            assert word in picture
-
-
 def test_a_notebook() -> None:
     pytest.importorskip("mkdocs")
     page = runpy.run_path(str(ROOT / "scripts/site/repository_pages.py"))["notebook_text"]

@@ -41,17 +41,6 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
 
 
-def test_by_whatever_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run [a]*").mkdir()
-    (tmp_path / "link").symlink_to("run [a]*")
-    monkeypatch.chdir(tmp_path)
-    names = [tmp_path / "run [a]*", Path("run [a]*"), Path("link"), Path("link/../run [a]*")]
-    for name in names:
-        with locked_folder(name, ConfigurationError("in use")):
-            assert not any(map(_is_free, names))
-        assert all(map(_is_free, names))
-
-
 def test_threads_and_processes(tmp_path: Path) -> None:
     found = []
     with locked_folder(tmp_path, ConfigurationError("in use")):
@@ -114,21 +103,6 @@ def test_killed(lock: Callable[[Path], Any], tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_forked_process_leaves_its_parents_files_alone(tmp_path: Path) -> None:
-    parent = os.getpid()
-    try:
-        with whole_file(tmp_path / "file") as staged:
-            Path(staged).write_text("new", encoding="utf-8")
-            child = os.fork()
-            if child == 0:
-                raise SystemExit  # through the end of the block
-            os.waitpid(child, 0)
-    finally:
-        if os.getpid() != parent:
-            os._exit(0)
-    assert (tmp_path / "file").read_text(encoding="utf-8") == "new"
-
-
 def test_waits(tmp_path: Path) -> None:
     first = open_locked(tmp_path / "file")
     second = []
@@ -165,13 +139,3 @@ def test_file_systems_without_locks(
             pass
     (message,) = caplog.messages
     assert message.startswith(f"Files in {tmp_path} can't be locked (")
-
-
-def test_network_shares_that_say_no_permission(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: Any) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    assert not _is_free(tmp_path)

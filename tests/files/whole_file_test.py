@@ -142,29 +142,6 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "first"
 
 
-def test_writers_in_turn(tmp_path: Path) -> None:
-    """The lock and its folder are made and removed all the time."""
-
-    def write_often() -> None:
-        n_written = 0
-        while n_written < 100:
-            try:
-                write(tmp_path / "file", f"{os.getpid()}\n" * 1000)
-                n_written += 1
-            except BlockingIOError:
-                pass
-
-    children = [fork(write_often, wait=False) for _ in range(3)]
-    while any(os.waitpid(child, os.WNOHANG)[0] == 0 for child in children[:1]):
-        try:
-            lines = (tmp_path / "file").read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            continue
-        assert len(lines) == 1000 and len(set(lines)) == 1
-    for child in children[1:]:
-        assert os.waitpid(child, 0)[1] == 0
-
-
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     path = tmp_path / "file"
     texts = {"old": "old" * 1000, "new": "new" * 1000}
@@ -186,18 +163,6 @@ def test_a_live_staging_folder_is_not_removed(tmp_path: Path) -> None:
             with Staging(tmp_path / ".x.partial", "x"):
                 pass
         assert (first.path / "work").exists()
-
-
-def test_what_is_linked_from_a_staging_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes").touch()
-    (tmp_path / ".file.partial").symlink_to("mine")
-    write(tmp_path / "file", "new")
-    (tmp_path / ".file.partial").mkdir()
-    (tmp_path / ".file.partial" / "link").symlink_to(tmp_path / "mine")
-    (tmp_path / ".file.partial" / "lock").symlink_to(tmp_path / "mine" / "notes")
-    write(tmp_path / "file", "new")
-    assert os.listdir(tmp_path / "mine") == ["notes"]
 
 
 def write_hdf5(file: Any) -> None:
