@@ -24,8 +24,8 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 import regex  # AllenNLP needs it, too
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
+from allennlp_elmo_plugin.files.whole import output_folder
 
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
@@ -141,7 +141,7 @@ def main() -> None:
     try:
         with output_folder(output, NAMES, force=True) as folder:
             write(splits(source), folder)
-    except (ConfigurationError, OSError) as error:
+    except (ConfigurationError, OSError, ValueError) as error:
         raise SystemExit(str(error)) from error
 
 

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.benchmark.layer_weights import draw_layer_weights
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.plots.contextual_map import make_map, write_map
 from allennlp_elmo_plugin.plots.surprise import measure_surprise, write_surprise

@@ -33,8 +33,8 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.data.lexicon import Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
-from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
+from allennlp_elmo_plugin.files.whole import output_folder
 
 N = 8
 """How many successive words count as common text."""
@@ -338,7 +338,7 @@ def main() -> None:
         else:
             texts = {name: files for name, *files in arguments["texts"]}
             print_overlap(arguments["data"], texts)
-    except (ConfigurationError, OSError) as error:
+    except (ConfigurationError, OSError, ValueError) as error:
         raise SystemExit(str(error)) from error
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Dict, Iterator, List
 
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 HELD_OUT_SHARE = 0.1
 """The share of the sentences in each of the validation and the held-out part."""

@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, WEIGHT_FILE
-from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.whole import output_folder
 
 
 def main() -> None:

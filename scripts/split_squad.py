@@ -14,7 +14,7 @@ from pathlib import Path
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.whole import output_folder
 
 PLACES = {"train.json": range(8), "dev.json": [8], "test.json": [9]}
 

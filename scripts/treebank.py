@@ -15,7 +15,7 @@ from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
+from allennlp_elmo_plugin.files.whole import check_whole_file, whole_file
 
 
 def without_empty(tree: Tree) -> Optional[Tree]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
+from allennlp_elmo_plugin.files.whole import check_whole_file, whole_file
 
 _LONGEST = 10_000
 """The words of a piece of a line; gensim ignores what follows in a longer one."""

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 
 @dataclass

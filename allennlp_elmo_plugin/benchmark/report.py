@@ -9,7 +9,7 @@ from allennlp_elmo_plugin.benchmark.layer_weights import columns_by_place, draw_
 from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 _COLORS = {"baseline": "C0", "vectors": "C2", "elmo": "C1"}
 

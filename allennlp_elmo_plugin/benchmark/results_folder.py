@@ -11,7 +11,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import locked_folder
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 """By task and model, one of `MODELS`, the results of its seeds."""

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, Union
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.files.hdf5_file import allowance
 from allennlp_elmo_plugin.files.text_lines import TextLines, without_mark
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 UNKNOWN_WORD = "<UNK>"
 SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)

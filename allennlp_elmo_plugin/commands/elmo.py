@@ -30,7 +30,7 @@ from allennlp_elmo_plugin.embedding.layers_file import (
 )
 from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
-from allennlp_elmo_plugin.files.whole_file import Staging, is_special
+from allennlp_elmo_plugin.files.whole import Staging, is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import local_files
 from allennlp_elmo_plugin.progress import counted

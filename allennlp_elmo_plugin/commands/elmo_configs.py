@@ -21,7 +21,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.patches.jsonnet import CONFIGS
 
 

@@ -49,8 +49,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     WEIGHT_FILE,
     find_vocabulary_file,
 )
-from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import output_folder, whole_file
 from allennlp_elmo_plugin.models.model_card import Training, model_card
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
 from allennlp_elmo_plugin.modules.elmo_files import find_model

@@ -50,8 +50,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_vocabulary_names,
     is_training_run,
 )
-from allennlp_elmo_plugin.files.output_folder import output_folder
-from allennlp_elmo_plugin.files.whole_file import LateErrorFile
+from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder
 from allennlp_elmo_plugin.models.pretrained import read_folder
 from allennlp_elmo_plugin.modules.elmo_files import find_model
 from allennlp_elmo_plugin.progress import step_bar

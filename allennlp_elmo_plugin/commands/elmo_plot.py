@@ -29,7 +29,7 @@ from allennlp_elmo_plugin.commands.text_files import reading
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
-from allennlp_elmo_plugin.files.whole_file import check_whole_file
+from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
 from allennlp_elmo_plugin.plots.contextual_map import (

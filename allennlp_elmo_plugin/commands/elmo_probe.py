@@ -24,7 +24,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.whole import output_folder
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, ElmoFiles
 from allennlp_elmo_plugin.probing.labelled_text import LabelledSentence, choose, read_sentences
 from allennlp_elmo_plugin.probing.report import draw, markdown

@@ -42,7 +42,7 @@ from allennlp_elmo_plugin.data.vocabulary import (
 )
 from allennlp_elmo_plugin.data.word_counts import count_in_files
 from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
-from allennlp_elmo_plugin.files.output_folder import output_folder
+from allennlp_elmo_plugin.files.whole import output_folder
 from allennlp_elmo_plugin.progress import counted, progress_bar, step_bar
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.files.text_lines import join_lines, not_utf8, open_lines, split_words
-from allennlp_elmo_plugin.files.whole_file import is_special
+from allennlp_elmo_plugin.files.whole import is_special
 
 PathOrPaths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 

@@ -10,7 +10,7 @@ import zlib
 from typing import Any, Optional, Set
 
 from allennlp_elmo_plugin.files.locks import open_locked
-from allennlp_elmo_plugin.files.whole_file import remove, sync, sync_folder
+from allennlp_elmo_plugin.files.whole import remove, sync, sync_folder
 
 _MAGIC = b"allennlp_elmo_plugin journal 1\n"
 # Size of the file, length and checksum of the note.

@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile, journal_path, read_note
 from allennlp_elmo_plugin.files.json_file import parse_json
 from allennlp_elmo_plugin.files.locks import open_locked
-from allennlp_elmo_plugin.files.whole_file import DISK_FULL, is_special, remove
+from allennlp_elmo_plugin.files.whole import DISK_FULL, is_special, remove
 
 DTYPES = ("float32", "float16")
 COMPRESSIONS = ("gzip", "lzf")

@@ -36,7 +36,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     is_model_file,
     model_folders,
 )
-from allennlp_elmo_plugin.files.whole_file import DISK_FULL
+from allennlp_elmo_plugin.files.whole import DISK_FULL
 from allennlp_elmo_plugin.progress import step_bar
 
 # Limits of the files in an archive, and of the size of a file's long header.

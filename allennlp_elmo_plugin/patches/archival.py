@@ -27,7 +27,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     ARCHIVED_WEIGHT_FILE,
     METRICS_FILE,
 )
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.whole_file import check_whole_file, whole_file
+from allennlp_elmo_plugin.files.whole import check_whole_file, whole_file
 
 _PLACEHOLDER = re.compile(r"@@(\w+)@@")
 _ENDINGS = (".html", ".htm")

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.files.whole_file import whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
 

@@ -7,7 +7,7 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
-from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
 
 _STEP = "step"
 # Rows of a table are read in pieces of this size.

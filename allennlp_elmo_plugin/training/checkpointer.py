@@ -8,7 +8,7 @@ from typing import Any, Set, Tuple, cast
 import torch
 from allennlp.training.checkpointer import Checkpointer
 
-from allennlp_elmo_plugin.files.whole_file import LateErrorFile, sync_folder
+from allennlp_elmo_plugin.files.whole import LateErrorFile, sync_folder
 from allennlp_elmo_plugin.registration import register_anew
 
 

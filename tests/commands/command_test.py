@@ -443,7 +443,7 @@ def test_killed_commands_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Mon
         elmo_vocab.make_vocabulary(tmp_path / "text", output, force=True)
         assert sorted(os.listdir(output)) == names
         for name in names:
-            from allennlp_elmo_plugin.files.whole_file import remove
+            from allennlp_elmo_plugin.files.whole import remove
 
             remove(output / name)
     assert moment > 50

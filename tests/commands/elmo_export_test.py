@@ -323,7 +323,7 @@ class TestBadInput:
 
     def test_output_is_a_file(self, run, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ConfigurationError, match="is a file, not a folder"):
+        with pytest.raises(ValueError, match="is a file, not a folder"):
             export(str(run[0]), tmp_path / "file")
 
 

@@ -552,5 +552,5 @@ class TestBadInput:
 
     def test_output(self, checkpoint, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ConfigurationError, match="is a file, not a folder"):
+        with pytest.raises(ValueError, match="is a file, not a folder"):
             import_model(checkpoint, tmp_path / "file")

@@ -105,14 +105,14 @@ def test_folder_in_use(corpus, tmp_path):
     output.mkdir()
     make_vocabulary(corpus, output)  # an empty one is as good as none
     (output / "notes").write_text("mine")
-    with pytest.raises(ConfigurationError, match="out is not empty.*--force"):
+    with pytest.raises(ValueError, match="out is not empty.*--force"):
         make_vocabulary(corpus, output, max_size=4)
     assert len(read_vocabulary_file(output / "vocab.txt")) > 4
     make_vocabulary(corpus, output, max_size=4, force=True)
     assert (output / "notes").read_text() == "mine"
     assert len(read_vocabulary_file(output / "vocab.txt")) == 4
     assert Vocabulary.from_files(output / "vocabulary").get_vocab_size("lm_tokens") == 4
-    with pytest.raises(ConfigurationError, match="not a folder"):
+    with pytest.raises(ValueError, match="not a folder"):
         make_vocabulary(corpus, output / "notes")
 
 

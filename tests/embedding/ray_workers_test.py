@@ -17,7 +17,7 @@ from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import LayersFile
 from allennlp_elmo_plugin.embedding.ray_workers import embed_shards
-from allennlp_elmo_plugin.files.whole_file import Staging
+from allennlp_elmo_plugin.files.whole import Staging
 from tests.conftest import REPOSITORY_ROOT
 from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import refused, write_random_elmo

@@ -1,43 +1,38 @@
 import json
 import os
-import time
 
 import pytest
 
-from allennlp_elmo_plugin.files.json_file import parse_json, read_json_object, shown, to_json
+from allennlp_elmo_plugin.files.json_file import (
+    MAX_BYTES,
+    did_you_mean,
+    parse_json,
+    read_json_object,
+    shown,
+    to_json,
+)
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        (b'{"lstm": {"dim": 1e999}}', '"lstm.dim" is not a finite number'),
-        (b'{"dropout": NaN}', '"dropout" is not a finite number'),
-        (b'{"a": [1, [-Infinity]]}', '"a" is not a finite number'),
-        (b'{"dim": ' + b"9" * 400 + b"}", '"dim" is not a finite number'),
-        (b'{"dim": ' + b"9" * 5_000_000 + b"}", '"dim" is not a finite number'),
-        (b'{"dim": -9223372036854775809}', '"dim" is not a finite number'),
-        (b'{"a": 1, "b": {"c": 1, "c": 2}}', 'the key "c" is there twice'),
-        (b'{"\\u001b[31m": NaN}', r'"\\u001b\[31m" is not'),
-        (b'{"' + b"x" * 1000 + b'": NaN}', r'"x{60}\.\.\." is not'),
-        (b"[" * 100_000, "nested more than 64 deep"),
-        (b'{"a":' * 100_000, "nested more than 64 deep"),
-        (b"[" * 100 + b"]" * 100, "nested more than 64 deep"),
-        (b"", "not a JSON file"),
-        (b"{", "not a JSON file"),
-        (b'{"a": 01}', "not a JSON file"),
-        (b'{"a": "\xff"}', "not a JSON file .*invalid start byte"),
-        ("{}".encode("utf-16"), "not a JSON file"),
-        (b'import "/etc/passwd"', "not a JSON file"),
-        (b'{"a": std.extVar("HOME")}', "not a JSON file"),
-        (b"local f(x) = f(x + 1); f(0)", "not a JSON file"),
+        (b'{"lstm": {"dim": 1e999}}', r"\(1e999 is not a finite number"),
+        (b'{"dropout": NaN}', r"\(NaN is not a finite number"),
+        (b'{"a": [1, [-Infinity]]}', r"\(-Infinity is not a finite number"),
+        (b'{"dim": -' + b"9" * 5_000_000 + b"}", r"\(-9{59}\.\.\. has more than 19 digits"),
+        (b'{"dim": 12345678901234567890}', "has more than 19 digits"),
+        (b'{"a": 1, "b": {"\\u001b": 1, "\\u001b": 2}}', r'the key "\\u001b" is there twice'),
+        (b'{"a":' * 100_000, "recursion"),
+        (b"", "Expecting value"),
+        (b'{"a": "\xff"}', "invalid start byte"),
+        ("{}".encode("utf-16"), "codec can't decode"),
+        (b'{"a": std.extVar("HOME")}', "Expecting value"),
     ],
 )
-def test_errors_name_the_file_and_the_key(text, message):
-    started = time.monotonic()
-    with pytest.raises(ValueError, match="^my.json: .*" + message) as caught:
+def test_errors_name_the_file(text, message):
+    with pytest.raises(ValueError, match=r"^my.json: not a JSON file .*" + message) as caught:
         parse_json(text, "my.json")
     assert len(str(caught.value)) < 300 and str(caught.value).isprintable()
-    assert time.monotonic() - started < 5
 
 
 def test_what_is_read(tmp_path):
@@ -54,23 +49,22 @@ def test_what_is_read(tmp_path):
 
 def test_files_that_are_too_large_or_none(tmp_path):
     path = tmp_path / "options.json"
-    with open(path, "wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(ValueError, match="options.json: not a JSON file of options"):
-        read_json_object(path)
-    with pytest.raises(ValueError, match="not a file"):
-        read_json_object(tmp_path)
-    with pytest.raises(ValueError, match="/dev/zero: not a file"):
-        read_json_object("/dev/zero")
+    path.write_text("{}".ljust(MAX_BYTES))
+    assert read_json_object(path) == {}
+    path.write_text("{}".ljust(MAX_BYTES + 1))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe: not a file"):
-        read_json_object(tmp_path / "pipe")
+    for name in (path, tmp_path, tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(ValueError, match=f"{name}: not a JSON file of at most 4,194,304 bytes"):
+            read_json_object(name)
     with pytest.raises(FileNotFoundError):
         read_json_object(tmp_path / "nothing")
 
 
-def test_shown():
+def test_quotes_in_errors() -> None:
     assert shown("naïve\n\x1b") == "na\\u00efve\\n\\u001b"
+    assert shown("x" * 60) == "x" * 60 and shown("xy" * 31) == "xy" * 30 + "..."
+    assert did_you_mean("num_epoch", ["type", "num_epochs"]) == "; did you mean num_epochs?"
+    assert did_you_mean("zzz", ["type"]) == ""
 
 
 def test_to_json() -> None:

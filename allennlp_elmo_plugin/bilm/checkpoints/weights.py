@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.published_layout import (
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, load
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole_file import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
 from allennlp_elmo_plugin.progress import step_bar
 
 PathLike = Union[str, "os.PathLike[str]"]
