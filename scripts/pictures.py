@@ -21,7 +21,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.benchmark.layer_weights import draw_layer_weights
+from allennlp_elmo_plugin.benchmark.report import draw_bars, draw_layer_weights
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -32,7 +32,6 @@ from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_
 ROOT = Path(__file__).resolve().parent.parent
 WORD = "set"
 N_SENTENCES = 14
-COLORS = ("#7b8490", "#2a8fbd", "#2366a8")
 TASKS_A_ROW = 5
 
 
@@ -68,13 +67,12 @@ def read_tasks(results: str) -> List[Task]:
     return tasks
 
 
-def read_layer_weights(results: str) -> Dict[str, List[Tuple[str, List[float]]]]:
+def read_layer_weights(results: str) -> Dict[str, Dict[str, List[float]]]:
     """Read the table of the layers' weights in docs/results.md: by place, tasks with their mix."""
-    places: Dict[str, List[Tuple[str, List[float]]]] = {}
-    for task, place, *mix in (
-        row.values() for row in read_table(results, "| task | place of ELMo |")
-    ):
-        places.setdefault(place, []).append((task, [float(weight) for weight in mix]))
+    places: Dict[str, Dict[str, List[float]]] = {}
+    for row in read_table(results, "| task | place of ELMo |"):
+        task, place, *mix = row.values()
+        places.setdefault(place, {})[task] = [float(weight) for weight in mix]
     return places
 
 
@@ -84,43 +82,19 @@ def draw_tasks(tasks: List[Task], output: Path) -> None:
     with rc_context(STYLE):
         figure = Figure(figsize=(9, 0.4 + 2.8 * len(rows)), layout="constrained")
         for axes, row in zip(figure.subplots(len(rows), squeeze=False)[:, 0], rows):
-            _draw_row(axes, row)
-        for number, (model, color) in enumerate(zip(tasks[0].models, COLORS)):
-            figure.axes[0].annotate(
-                model,
-                (number * 0.16, 1.04),
-                xycoords="axes fraction",
-                color=color,
-                fontweight="bold",
+            names = [f"{task.name}\n{task.score}" for task in row]
+            values, deviations = (
+                {model: [task.models[model][i] for task in row] for model in tasks[0].models}
+                for i in range(2)
             )
-        title = "Tasks with nothing pretrained, with word vectors, and with ELMo of the same text"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+            draw_bars(axes, names, values, deviations)
+            axes.set_xlim(-0.55, TASKS_A_ROW - 0.45)
+            axes.set_ylabel("test set, %")
+        figure.axes[0].legend(loc="upper right")
+        figure.suptitle(
+            "Tasks with nothing pretrained, with word vectors, and with ELMo of the same text"
+        )
         save(figure, output)
-
-
-def _draw_row(axes: Any, tasks: List[Task]) -> None:
-    width = 0.88 / len(COLORS)
-    for number, (model, color) in enumerate(zip(tasks[0].models, COLORS)):
-        places = [place + (number + 0.5) * width - 0.44 for place in range(len(tasks))]
-        means, deviations = zip(*(task.models[model] for task in tasks))
-        error = {"ecolor": STYLE["text.color"], "elinewidth": 1.2, "capsize": 3, "capthick": 1.2}
-        axes.bar(places, means, width * 0.92, color=color, yerr=deviations, error_kw=error)
-        for place, mean, deviation in zip(places, means, deviations):
-            axes.annotate(
-                f"{mean:.1f}",
-                (place, mean + deviation),
-                (0, 4),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
-    axes.set_xticks(range(len(tasks)), [f"{task.name}\n{task.score}" for task in tasks])
-    axes.set_xlim(-0.55, TASKS_A_ROW - 0.45)
-    axes.set_ylim(0, 108)
-    axes.set_ylabel("test set, %")
-    axes.tick_params(axis="x", length=0)
-    axes.grid(axis="y", linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def save(figure: Figure, output: Path) -> None:

@@ -1,6 +1,4 @@
-"""
-A frozen language model for task benchmarks, which computes each sentence once.
-"""
+"""A frozen language model for task benchmarks, which computes each sentence once."""
 
 import math
 import os
@@ -20,9 +18,8 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
 class Vectors:
     """
-    The layers of sentences, in a temporary file, since those of long texts exceed the memory. The
-    system keeps in memory what it has room for. The file takes at most half of the free space of
-    its disk; it disappears with the object or the process.
+    The layers of sentences, in a temporary file, since those of long texts exceed the memory. It
+    takes at most half of the free space of its disk, and disappears with the object or the process.
 
     # Parameters
 
@@ -43,16 +40,14 @@ class Vectors:
         return key in self._places
 
     def add(self, key: bytes, layers: np.ndarray) -> None:
-        """Keep float32 layers, if there is room for them, on the disk and in a quota."""
+        """Keep float32 layers, if there is room for them."""
         data = np.ascontiguousarray(layers, dtype=np.float32)
-        # Of the file's disk: the folder may have been removed.
         if self._end + data.nbytes > disk_usage(self._file.fileno()).free:
             return
         try:
-            n_written = os.pwrite(self._file.fileno(), data.data.cast("B"), self._end)
-        except OSError:
-            return
-        if n_written < data.nbytes:
+            if os.pwrite(self._file.fileno(), data.data.cast("B"), self._end) < data.nbytes:
+                return
+        except OSError:  # a quota
             return
         self._places[key] = (self._end, data.shape)
         self._end += data.nbytes
@@ -102,32 +97,26 @@ class CachedBiLm(torch.nn.Module):
     def forward(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> PaddedLayers:
-        """
-        See `ElmoBiLm.forward`; `word_inputs` are not used.
-        """
+        """See `ElmoBiLm.forward`; `word_inputs` are not used."""
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [row[:length].tobytes() for row, length in zip(rows, lengths)]
         missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
-        computed = np.empty(0)
+        found: Dict[bytes, np.ndarray] = {}
         if missing:
             bilm = self._bilm[0].to(inputs.device)
-            longest = max(max(lengths[row] for row in missing.values()), 1)
-            output = bilm(inputs[list(missing.values()), :longest])
+            longest = max(1, *(lengths[row] for row in missing.values()))
+            activations = bilm(inputs[list(missing.values()), :longest])["activations"]
             # Shape: (num_layers, len(missing), longest + 2, dim)
-            computed = torch.stack(output["activations"]).float().cpu().numpy()
-        places = {key: place for place, key in enumerate(missing)}
-        shape = (self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
-        layers = torch.zeros(shape)
-        filled = layers.numpy()
+            computed = torch.stack(activations).float().cpu().numpy()
+            for place, (key, row) in enumerate(missing.items()):
+                found[key] = computed[:, place, : lengths[row] + 2]
+        layers = torch.zeros(self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
         for row, key in enumerate(keys):
-            length = lengths[row] + 2
-            if key in places:
-                filled[:, row, :length] = computed[:, places[key], :length]
-            else:
-                filled[:, row, :length] = self._vectors.read(key)
-        for key, place in places.items():
-            self._vectors.add(key, computed[:, place, : lengths[missing[key]] + 2])
+            kept = found[key] if key in found else self._vectors.read(key)
+            layers.numpy()[:, row, : lengths[row] + 2] = kept
+        for key, value in found.items():
+            self._vectors.add(key, value)
         mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
         return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 

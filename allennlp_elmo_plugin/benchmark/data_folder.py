@@ -5,18 +5,13 @@ from typing import Dict, List
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.benchmark.task import TASKS, kind_of
 
 SPLITS = {
     "train": ("train",),
     "validation": ("validation", "valid", "dev"),
     "test": ("test",),
 }
-
-
-def kind_of(task: str) -> str:
-    """Return the kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
-    return task.split("/")[0].split("_")[0]
 
 
 def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
@@ -37,28 +32,21 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     `Dict[str, Dict[str, Path]]`
         By task, its `train`, `validation` and `test`.
     """
-    if not data.is_dir():
-        raise ConfigurationError(f"--data {data}: there is no such folder")
-    if not names:
-        raise ConfigurationError(f"--tasks names no task; there are {list(TASKS)}")
     tasks: Dict[str, Dict[str, Path]] = {}
     for name in names:
         if kind_of(name) not in TASKS:
             raise ConfigurationError(
                 f"--tasks: {name!r} begins with no known kind of task; there are {list(TASKS)}"
             )
-        folders = [data / name]
-        if name in TASKS:
-            folders += sorted(data.glob(f"{name}_*"))
+        folders = [data / name, *(sorted(data.glob(f"{name}_*")) if name in TASKS else [])]
         folders = [folder for folder in folders if folder.is_dir()]
         if not folders:
-            raise ConfigurationError(
-                f"--tasks: {data} has no folder {name!r}"
-                + (f" nor {name + '_*'!r}" if name in TASKS else "")
-            )
+            raise ConfigurationError(f"--data {data} has no folder {name!r} for --tasks")
         for folder in folders:
             task = folder.relative_to(data).as_posix()
             tasks[task] = {split: _find_split(folder, split) for split in SPLITS}
+    if not tasks:
+        raise ConfigurationError(f"--tasks names no task; there are {list(TASKS)}")
     return tasks
 
 

@@ -2,28 +2,26 @@
 
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
-from allennlp_elmo_plugin.benchmark.data_folder import kind_of
-from allennlp_elmo_plugin.benchmark.layer_weights import columns_by_place, draw_layer_weights
-from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder, Runs
-from allennlp_elmo_plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.benchmark.results import Runs, read_runs
+from allennlp_elmo_plugin.benchmark.task import MODELS, TASKS, kind_of
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import whole_file
 
-_COLORS = {"baseline": "C0", "vectors": "C2", "elmo": "C1"}
+# Where a model with one or two scalar mixes has ELMo: `elmo_output` sets the first representation
+# beside the encoder's output.
+_PLACES = {1: ["input"], 2: ["output", "input"]}
 
 
-def write_tables(folder: ResultsFolder) -> Tuple[List[Dict[str, Any]], str]:
-    """
-    Write `results.json` and `results.md` of all finished runs. Return the rows of `summarize` and
-    the table in Markdown.
-    """
-    rows = summarize(folder.read_runs())
+def write_tables(output: Path) -> str:
+    """Write `results.json` and `results.md` of all finished runs. Return the latter."""
+    rows = summarize(read_runs(output))
     table = markdown(rows)
-    folder.write("results.json", to_json(rows))
-    folder.write("results.md", table)
-    return rows, table
+    for name, text in (("results.json", to_json(rows)), ("results.md", table)):
+        with whole_file(output / name) as staged:
+            Path(staged).write_text(text, encoding="utf-8")
+    return table
 
 
 def summarize(runs: Runs) -> List[Dict[str, Any]]:
@@ -43,33 +41,27 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
         if not seeds or not {"baseline", "elmo"}.issubset(models):
             continue
         task = TASKS[kind_of(name)]
-        row: Dict[str, Any] = {
-            "task": name,
-            "score_name": task.score_name,
-            "allennlp_metric": task.allennlp_metric,
-        }
-        machines: Dict[str, None] = {}
+        row: Dict[str, Any] = {"task": name, **task._asdict(), "machines": []}
         for model in models:
             results = [run for run in runs[name, model] if run["seed"] in seeds]
-            machines.update(dict.fromkeys(run["machine"] for run in results))
-            scores = [result["score"] for result in results]
+            scores = [run["score"] for run in results]
+            metrics = [100 * run["allennlp_metrics"][task.allennlp_metric] for run in results]
+            row["machines"] += [run["machine"] for run in results]
             row[model] = {
                 "mean": mean(scores),
                 "std": stdev(scores) if len(scores) > 1 else None,
-                "seeds": [result["seed"] for result in results],
-                "allennlp_mean": 100
-                * mean(result["allennlp_metrics"][task.allennlp_metric] for result in results),
-                "seconds": mean(result["seconds"] for result in results),
-                "epochs": mean(result["epochs"] for result in results),
-                "not_stopped_early": sum(not result["stopped_early"] for result in results),
+                "seeds": [run["seed"] for run in results],
+                "allennlp_mean": mean(metrics),
+                "seconds": mean(run["seconds"] for run in results),
+                "epochs": mean(run["epochs"] for run in results),
+                "not_stopped_early": sum(not run["stopped_early"] for run in results),
                 "trained_parameters": results[0]["trained_parameters"],
             }
-        mixes = zip(*(result["layer_weights"] for result in results))  # of ELMo
+        mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last one
         row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
         row["deltas"] = {model: _delta(row, model) for model in models if model != "elmo"}
         row["delta"] = row["deltas"]["baseline"]["mean"]
-        row["paper_delta"] = task.paper_delta
-        row["machines"] = list(machines)
+        row["machines"] = list(dict.fromkeys(row["machines"]))
         rows.append(row)
     return rows
 
@@ -77,22 +69,22 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
 def _delta(row: Dict[str, Any], model: str) -> Dict[str, Any]:
     delta = row["elmo"]["mean"] - row[model]["mean"]
     error: Optional[float] = None
-    beyond: Optional[bool] = None
-    if len(row[model]["seeds"]) > 1:
-        variances = [row[each]["std"] ** 2 / len(row[each]["seeds"]) for each in ("elmo", model)]
-        error = sum(variances) ** 0.5
-        beyond = abs(delta) > 2 * error
+    n_seeds = len(row[model]["seeds"])
+    if n_seeds > 1:
+        error = ((row["elmo"]["std"] ** 2 + row[model]["std"] ** 2) / n_seeds) ** 0.5
+    beyond = None if error is None else abs(delta) > 2 * error
     return {"mean": delta, "standard_error": error, "beyond_two_standard_errors": beyond}
 
 
 def markdown(rows: List[Dict[str, Any]]) -> str:
-    """Return the table, and one of AllenNLP's metrics where they differ from official scores."""
+    """Return the table."""
     models = [model for model in MODELS if any(model in row for row in rows)]
     others = [model for model in models if model != "elmo"]
     deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
     lines = [_line(columns), "|" + "---|" * len(columns)]
+    last: List[str] = []
     for row in rows:
         times = [f"{row[model]['seconds'] / 60:.1f}" for model in models if model in row]
         cells = [row["task"], row["score_name"]]
@@ -101,57 +93,27 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
         cells += [str(len(row["elmo"]["seeds"])), f"{' / '.join(times)} min"]
         lines.append(_line(cells))
+        for model in models:
+            if model in row and row[model]["not_stopped_early"]:
+                last.append(f"{row[model]['not_stopped_early']} of {row['task']} {MODELS[model]}")
+    titles = ["with ELMo" if model == "elmo" else MODELS[model] for model in models]
+    machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
     lines += [
         "",
         "Official scores in percent: mean and standard deviation over the seeds. Deltas: with "
         "their standard error, in bold if they are beyond two of them. Time: "
-        + " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
-        + ", which shares the vectors of its sentences between the runs.",
+        f"{' / '.join(titles)}, which shares the vectors of its sentences between the runs.",
+        "",
+        f"Machine: {'; or '.join(machines)}.",
     ]
-    machines = list(dict.fromkeys(machine for row in rows for machine in row["machines"]))
-    lines += ["", "Machine: " + "; or ".join(machines) + "."]
-    lines += _not_stopped_early(rows)
-    different = [
-        row
-        for row in rows
-        if any(
-            abs(row[model]["mean"] - row[model]["allennlp_mean"]) >= 0.005
-            for model in models
-            if model in row
-        )
-    ]
-    if different:
+    if last:
         lines += [
             "",
-            "AllenNLP's metric, by which the best epoch was chosen, counts differently here:",
-            "",
-            _line(["task", "AllenNLP's metric", *(MODELS[model] for model in models)]),
-            "|" + "---|" * (2 + len(models)),
+            "Runs that ended at the last epoch, not because the validation score had stopped "
+            f"getting better: {', '.join(last)}. More epochs (`trainer.num_epochs`) may change "
+            "their scores.",
         ]
-        for row in different:
-            scores = [
-                f"{row[model]['allennlp_mean']:.2f}" if model in row else "" for model in models
-            ]
-            lines.append(_line([row["task"], row["allennlp_metric"], *scores]))
     return "\n".join(lines) + "\n"
-
-
-def _not_stopped_early(rows: List[Dict[str, Any]]) -> List[str]:
-    """Return the lines that name the runs that more epochs may change."""
-    found: List[str] = []
-    for row in rows:
-        for model, name in MODELS.items():
-            n_runs = row[model]["not_stopped_early"] if model in row else 0
-            if n_runs:
-                unit = "" if found else " run" if n_runs == 1 else " runs"
-                found.append(f"{n_runs}{unit} of {row['task']} {name}")
-    if not found:
-        return []
-    return [
-        "",
-        "Trained to the last epoch, not until the validation score had stopped getting better: "
-        f"{', '.join(found)}. More epochs (`trainer.num_epochs`) may change their scores.",
-    ]
 
 
 def _line(cells: List[str]) -> str:
@@ -174,57 +136,91 @@ def _with_error(delta: Optional[Dict[str, Any]]) -> str:
     return f"{text} ± {delta['standard_error']:.2f}"
 
 
-def draw(rows: List[Dict[str, Any]], runs: Runs, folder: Path) -> None:
+def draw(output: Path) -> None:
     """
-    Draw `scores.png`, `curves.png` and `layer_weights.png`, the weight of each layer in each task.
+    Draw `scores.png`, `curves.png` (validation scores) and `layer_weights.png` (the weight of each
+    layer in each task) of all finished runs.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    def save(figure: Any, name: str) -> None:
-        with whole_file(folder / name) as staged:
-            FigureCanvasAgg(figure).print_png(staged)
-
-    names = [row["task"] for row in rows]
-    figure = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
-    axes = figure.subplots()
+    runs = read_runs(output)
+    rows = summarize(runs)
     models = [model for model in MODELS if any(model in row for row in rows)]
-    width = 0.8 / len(models)
-    for number, model in enumerate(models):
-        places = [place for place, row in enumerate(rows) if model in row]
-        axes.bar(
-            [place + (number + 0.5) * width - 0.4 for place in places],
-            [rows[place][model]["mean"] for place in places],
-            yerr=[rows[place][model]["std"] or float("nan") for place in places],
-            width=width,
-            label=MODELS[model],
-            color=_COLORS[model],
-            capsize=3,
-        )
-    axes.set_xticks(range(len(rows)), [f"{row['task']}\n{row['score_name']}" for row in rows])
-    axes.set_ylabel("test, %")
-    axes.legend()
-    save(figure, "scores.png")
+    none = {"mean": None, "std": None}
 
-    figure = Figure(figsize=(4 * len(rows), 3.2), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(rows), squeeze=False)[0], names):
-        for model in models:
-            for seed, result in enumerate(runs.get((name, model), [])):
-                curve = result["curve"]
-                axes.plot(
-                    range(1, len(curve) + 1),
-                    curve,
-                    color=_COLORS[model],
-                    marker=".",
-                    label=None if seed else MODELS[model],
-                )
-        axes.set_title(name)
-        axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    figure.axes[0].set_ylabel("validation, %")
-    figure.axes[0].legend()
-    save(figure, "curves.png")
+    scores = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
+    draw_bars(
+        scores.subplots(),
+        [f"{row['task']}\n{row['score_name']}" for row in rows],
+        {MODELS[model]: [row.get(model, none)["mean"] for row in rows] for model in models},
+        {MODELS[model]: [row.get(model, none)["std"] for row in rows] for model in models},
+    )
+    scores.axes[0].set_ylabel("test, %")
+    scores.axes[0].legend()
 
-    columns = columns_by_place(rows)
-    if columns:  # A user's configs may have no mix.
-        save(draw_layer_weights(columns), "layer_weights.png")
+    curves = Figure(figsize=(4 * len(rows), 3.2), layout="constrained")
+    for axes, row in zip(curves.subplots(1, len(rows), squeeze=False)[0], rows):
+        for number, model in enumerate(models):
+            for run in runs.get((row["task"], model), []):
+                epochs = range(1, len(run["curve"]) + 1)
+                axes.plot(epochs, run["curve"], f"C{number}.-", label=MODELS[model])
+        axes.set(title=row["task"], xlabel="epoch", ylabel="validation, %")
+    handles, labels = curves.axes[0].get_legend_handles_labels()
+    by_label = dict(zip(labels, handles))
+    curves.axes[0].legend(by_label.values(), by_label)
+
+    figures = {"scores.png": scores, "curves.png": curves}
+    weights = weights_by_place(rows)
+    if weights:  # A user's configs may have no mix.
+        figures["layer_weights.png"] = draw_layer_weights(weights)
+    for name, figure in figures.items():
+        with whole_file(output / name) as staged:
+            figure.savefig(staged, format="png")
+
+
+def weights_by_place(rows: List[Dict[str, Any]]) -> Dict[str, Dict[str, List[float]]]:
+    """Return by place of ELMo and by task the weights of the layers, from `summarize`'s rows."""
+    found: Dict[str, Dict[str, List[float]]] = {}
+    for row in rows:
+        mixes = row["layer_weights"]
+        numbers = [f"mix {number}" for number in range(1, len(mixes) + 1)]
+        for place, mix in zip(_PLACES.get(len(mixes), numbers), mixes):
+            found.setdefault(place, {})[row["task"]] = mix
+    return dict(sorted(found.items()))
+
+
+def draw_layer_weights(weights: Dict[str, Dict[str, List[float]]]) -> Any:
+    """Return a figure with a panel for each place of ELMo, from what `weights_by_place` returns."""
+    from matplotlib.figure import Figure
+
+    sizes = [len(mixes) for mixes in weights.values()]
+    n_layers = max(len(mix) for mixes in weights.values() for mix in mixes.values())
+    names = ["token layer", *(f"LSTM {layer}" for layer in range(1, n_layers))]
+    figure = Figure(figsize=(1.8 + 0.35 * n_layers * sum(sizes), 3.5), layout="constrained")
+    panels = figure.subplots(1, len(sizes), squeeze=False, sharey=True, width_ratios=sizes)[0]
+    for axes, (place, mixes) in zip(panels, weights.items()):
+        # A model may have fewer layers than another.
+        padded = [[*mix, *[None] * (n_layers - len(mix))] for mix in mixes.values()]
+        draw_bars(axes, list(mixes), dict(zip(names, zip(*padded))))
+        axes.set_title(place)
+        axes.tick_params(axis="x", rotation=40)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def draw_bars(
+    axes: Any,
+    groups: Sequence[str],
+    bars: Dict[str, Sequence[Optional[float]]],
+    errors: Optional[Dict[str, Sequence[Optional[float]]]] = None,
+) -> None:
+    """Draw groups of bars with their values over them; `None` is a bar that is missing."""
+    width = 0.9 / len(bars)
+    for number, (label, values) in enumerate(bars.items()):
+        places = [place + (number + 0.5) * width - 0.45 for place in range(len(groups))]
+        heights = [float("nan") if value is None else value for value in values]
+        deviations = errors and [value or float("nan") for value in errors[label]]
+        drawn = axes.bar(places, heights, width, yerr=deviations, label=label, capsize=3)
+        texts = ["" if value is None else f"{value:.3g}" for value in values]
+        axes.bar_label(drawn, texts, fontsize=7, padding=1)
+    axes.set_xticks(range(len(groups)), groups)

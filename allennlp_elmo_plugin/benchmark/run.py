@@ -3,9 +3,10 @@
 import json
 import os
 import platform
+import re
 import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 from allennlp.commands.train import TrainModel
@@ -54,15 +55,12 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
     evaluator = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)
     metrics = evaluator(model, loop.evaluation_data_loader)
     metrics = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
-    scores = {
-        name[len(PREFIX) :]: value for name, value in metrics.items() if name.startswith(PREFIX)
-    }
+    scores = {name[len(PREFIX) :]: metrics[name] for name in metrics if name.startswith(PREFIX)}
     task = TASKS[kind]
-    files = sorted(
-        folder.glob("metrics_epoch_*.json"), key=lambda path: int(path.stem.rsplit("_", 1)[1])
-    )
-    epochs = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    curve = [100 * epoch[f"validation_{task.allennlp_metric}"] for epoch in epochs]
+    curve: List[float] = []
+    while (file := folder / f"metrics_epoch_{len(curve)}.json").exists():
+        epoch = json.loads(file.read_text(encoding="utf-8"))
+        curve.append(100 * epoch[f"validation_{task.allennlp_metric}"])
     mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
     return {
         "score": scores[task.score_name],
@@ -90,10 +88,8 @@ def _machine(device: torch.device) -> str:
     name = platform.processor() or platform.machine()
     cpus = Path("/proc/cpuinfo")
     if cpus.exists():
-        for line in cpus.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                name = line.partition(":")[2].strip()
-                break
+        found = re.search(r"model name\s*:\s*(.+)", cpus.read_text(errors="replace"))
+        name = found[1] if found else name
     if device.type == "cuda":
         name += f" with {torch.cuda.get_device_name(device)}"
     return (

@@ -11,14 +11,16 @@ writes
 
 - `my_benchmark/results.md` and `results.json`: the table
 - `my_benchmark/scores.png`, `curves.png`, `layer_weights.png` (with matplotlib)
-- `my_benchmark/runs/TASK/MODEL-SEED.json`: each run
+- `my_benchmark/runs/TASK/MODEL-SEED.json`: each run, with digests of what it was made from
 
 The same command resumes an interrupted benchmark. Standard output is the table, standard error the
 progress.
 """
 
 import argparse
+import importlib.util
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import List, Optional, Tuple
@@ -30,7 +32,10 @@ from allennlp.common.tqdm import Tqdm
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS
-from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
+from allennlp_elmo_plugin.commands.model_arguments import ELMO_HELP
+from allennlp_elmo_plugin.files.json_file import to_json
+from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.progress import bars_on_terminals_only, say
 
 logger = logging.getLogger(__name__)
@@ -54,29 +59,29 @@ class ElmoBenchmark(Command):
             help="names of folders in --data, separated by commas; a kind (sst5, ner, chunking, "
             "snli, srl, coref, squad, imdb, constituency) means the folders KIND and KIND_*",
         )
-        subparser.add_argument(
-            "--elmo",
-            required=True,
-            help="folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or "
-            f"the short name of a model ({', '.join(SHORT_NAMES)})",
-        )
+        subparser.add_argument("--elmo", required=True, help=ELMO_HELP)
         subparser.add_argument(
             "--data",
+            type=Path,
             required=True,
             metavar="DIR",
             help="a folder for each task; in it train, dev and test, each with any ending",
         )
         subparser.add_argument(
             "--vectors",
+            type=Path,
             metavar="FILE",
             help="word vectors in the text format of GloVe or word2vec, best of the ELMo's text: a "
             "second baseline with them, to which ELMo is added then",
         )
         subparser.add_argument("--seeds", type=int, default=3, help="trainings of each model")
-        subparser.add_argument("--output", required=True, metavar="DIR", help="new folder")
+        subparser.add_argument(
+            "--output", type=Path, required=True, metavar="DIR", help="new folder"
+        )
         subparser.add_argument(
             "--configs",
-            default=str(CONFIG_FOLDER),
+            type=Path,
+            default=CONFIG_FOLDER,
             metavar="DIR",
             help="folder with KIND.jsonnet and KIND_elmo.jsonnet",
         )
@@ -88,26 +93,23 @@ class ElmoBenchmark(Command):
 
 def benchmark_from_args(args: argparse.Namespace) -> None:
     """Run the benchmark of the command's arguments, and print the table."""
-    # The task models are those of allennlp-models.
-    plugins.import_plugins()
-    print(
-        benchmark(
-            [name.strip() for name in args.tasks.split(",") if name.strip()],
-            args.elmo,
-            Path(args.data),
-            Path(args.output),
-            seeds=args.seeds,
-            configs=Path(args.configs),
-            overrides=args.overrides,
-            vectors=None if args.vectors is None else Path(args.vectors),
-        )
+    plugins.import_plugins()  # The task models are those of allennlp-models.
+    tasks = [name.strip() for name in args.tasks.split(",") if name.strip()]
+    table = benchmark(
+        tasks,
+        args.elmo,
+        args.data,
+        args.output,
+        args.seeds,
+        args.configs,
+        args.overrides,
+        args.vectors,
     )
+    print(table)
 
 
 def _resume(args: argparse.Namespace) -> Optional[str]:
-    from allennlp_elmo_plugin.benchmark.results_folder import SETTINGS_FILE
-
-    return "" if (Path(args.output) / SETTINGS_FILE).exists() else None
+    return "" if (args.output / "runs").exists() else None
 
 
 def benchmark(
@@ -125,63 +127,61 @@ def benchmark(
     arguments are those of the command; each model is trained with seeds 1 to `seeds`.
     """
     # These import models of allennlp-models, which is slow.
+    from allennlp_elmo_plugin.benchmark import report, results
     from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
     from allennlp_elmo_plugin.benchmark.configuration import Configuration
-    from allennlp_elmo_plugin.benchmark.data_folder import find_tasks, kind_of
-    from allennlp_elmo_plugin.benchmark.report import draw, write_tables
-    from allennlp_elmo_plugin.benchmark.results_folder import MODELS, ResultsFolder
+    from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
     from allennlp_elmo_plugin.benchmark.run import run
+    from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
 
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")
-    folder = ResultsFolder(output)
     found = find_tasks(data, tasks)
     configuration = Configuration(found, elmo, configs, overrides, vectors)
-    settings = configuration.settings(found)
-    is_new = not output.exists()
-    if is_new:  # A mistake should not leave a folder behind.
-        configuration.check(list(found))
-    with folder.locked():
-        folder.set_settings(settings)
-        runs = [
-            (task, model, seed)
-            for task in found
-            for seed in range(1, seeds + 1)
-            for model in reversed(configuration.models)  # More can be wrong with ELMo.
-        ]
-        todo = [each for each in runs if not folder.has_run(*each)]
-        if not is_new:
-            configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
+    results.check_output(output, configuration, list(found))
+    runs = [
+        (task, model, seed)
+        for task in found
+        for seed in range(1, seeds + 1)
+        for model in reversed(configuration.models)  # More can be wrong with ELMo.
+    ]
+    todo = [each for each in runs if not results.file_of(output, *each).exists()]
+    configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
+    output.mkdir(parents=True, exist_ok=True)
+    refusal = ConfigurationError(
+        f"--output {output}: another elmo-benchmark works there; wait for its end, or choose "
+        "another folder"
+    )
+    with locked_folder(output, refusal):
         start = time.monotonic()
         computed: Tuple[str, VectorsOfModels] = ("", {})
         for n_done, (task, model, seed) in enumerate(todo, start=1):
             if computed[0] != task:
                 computed = (task, {})
-            title = (
-                f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
-                f"{seed}"
-            )
+            file = results.file_of(output, task, model, seed)
+            folder = file.with_suffix("")
+            shutil.rmtree(folder, ignore_errors=True)  # of a training that was stopped
+            folder.mkdir(parents=True)
             with bars_on_terminals_only(Tqdm):
-                result = run(
-                    kind_of(task),
-                    configuration.params(task, model, seed),
-                    folder.new_training(task, model, seed),
-                    computed[1],
-                )
-            folder.add_run(task, model, seed, result)
-            write_tables(folder)
+                params = configuration.params(task, model, seed)
+                result = run(kind_of(task), params, folder, computed[1])
+            digests = configuration.digests(task, model)
+            whole = {"task": task, "model": model, "seed": seed, "digests": digests, **result}
+            with whole_file(file) as staged:
+                Path(staged).write_text(to_json(whole), encoding="utf-8")
+            shutil.rmtree(folder)
+            report.write_tables(output)
             minutes = (time.monotonic() - start) / 60
             say(
-                f"{title}: {result['score']:.2f} after {result['epochs']} epochs; about "
+                f"{len(runs) - len(todo) + n_done} of {len(runs)}: {task} {MODELS[model]}, seed "
+                f"{seed}: {result['score']:.2f} after {result['epochs']} epochs; about "
                 f"{minutes / n_done * (len(todo) - n_done):.0f} min left"
             )
-        rows, table = write_tables(folder)
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
+        table = report.write_tables(output)
+        if importlib.util.find_spec("matplotlib"):
+            report.draw(output)
+        else:
             logger.warning(
                 "No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
             )
-            return table
-        draw(rows, folder.read_runs(), folder.path)
-        return table
+    return table

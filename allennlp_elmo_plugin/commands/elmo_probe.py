@@ -14,22 +14,24 @@ writes
 """
 
 import argparse
+import importlib.util
 import logging
 import time
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.commands.model_arguments import ELMO_HELP
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
-from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES, ElmoFiles
-from allennlp_elmo_plugin.probing.labelled_text import LabelledSentence, choose, read_sentences
+from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
+from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.report import draw, markdown
 from allennlp_elmo_plugin.probing.run import run
-from allennlp_elmo_plugin.probing.task import TASKS
 
 logger = logging.getLogger(__name__)
 
@@ -65,12 +67,7 @@ class ElmoProbe(Command):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             help="Predict parts of speech or word senses from each layer of an ELMo.",
         )
-        subparser.add_argument(
-            "--elmo",
-            required=True,
-            help="folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or "
-            f"the short name of a model ({', '.join(SHORT_NAMES)})",
-        )
+        subparser.add_argument("--elmo", required=True, help=ELMO_HELP)
         subparser.add_argument("--task", required=True, choices=list(TASKS))
         for name in ("train", "test"):
             subparser.add_argument(
@@ -79,6 +76,7 @@ class ElmoProbe(Command):
         subparser.add_argument("--output", required=True, metavar="DIR", help="new folder")
         subparser.add_argument(
             "--columns",
+            type=numbers,
             metavar="N,N[,N]",
             help="columns of the word and its tag (pos; default: 1,2), or of the word, its lemma "
             "and its sense (wsd; default: 4,7,8)",
@@ -98,42 +96,14 @@ class ElmoProbe(Command):
         return self.finish(subparser, probe_from_args)
 
 
+def numbers(text: str) -> List[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def probe_from_args(args: argparse.Namespace) -> None:
     """Run the probes of the command's arguments, and print the table."""
-    print(
-        probe(
-            args.elmo,
-            args.task,
-            args.train,
-            args.test,
-            args.output,
-            columns=None if args.columns is None else _parse_columns(args.columns),
-            max_examples=args.max_examples,
-            seed=args.seed,
-            force=args.force,
-        ),
-        end="",
-    )
-
-
-def _parse_columns(text: str) -> List[int]:
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise ConfigurationError(
-            f"--columns is {text!r}; give numbers from 1, separated by commas"
-        ) from None
-
-
-def _find(elmo: str) -> ElmoFiles:
-    try:
-        return ElmoFiles.find(elmo)
-    except (ConfigurationError, FileNotFoundError) as error:
-        raise ConfigurationError(f"--elmo {elmo}: {error}") from error
-
-
-def _labels(sentences: List[LabelledSentence]) -> Set[str]:
-    return {example.label for sentence in sentences for example in sentence.examples}
+    names = ("elmo", "task", "train", "test", "output", "columns", "max_examples", "seed", "force")
+    print(probe(**{name: getattr(args, name) for name in names}), end="")
 
 
 def probe(
@@ -153,7 +123,7 @@ def probe(
     """
     start = time.monotonic()
     probe_task = TASKS[task]
-    columns = tuple(columns or probe_task.columns)
+    columns = columns or probe_task.columns
     names = probe_task.column_names
     if len(columns) != len(names) or min(columns) < 1:
         raise ConfigurationError(
@@ -163,19 +133,23 @@ def probe(
     if max_examples < 1:
         raise ConfigurationError(f"--max-examples is {max_examples}; it must be at least 1")
     with output_folder(output, _OUTPUTS, force) as folder:
-        columns_of_example = probe_task.columns_of_example(columns)
-        train_sentences = read_sentences(train, columns_of_example)
-        test_sentences = [
-            each for each in read_sentences(test, columns_of_example) if each.examples
-        ]
-        if _labels(train_sentences).isdisjoint(_labels(test_sentences)):
+        word_key_label = (columns[0], *columns[-2:])  # Of two columns, the word is the key.
+        train_sentences = read_sentences(train, word_key_label)
+        test_sentences = [each for each in read_sentences(test, word_key_label) if each.examples]
+        labels, test_labels = (
+            {example.label for sentence in sentences for example in sentence.examples}
+            for sentences in (train_sentences, test_sentences)
+        )
+        if labels.isdisjoint(test_labels):
             raise ConfigurationError(
                 f"no {probe_task.label} of {test} occurs in {train}; give files with the same "
                 f"{probe_task.label}s. --columns says which columns to read"
             )
-        train_sentences = choose(train_sentences, max_examples, seed)
-        embedder = ElmoEmbedder(*_find(elmo))
-        found = run(probe_task, embedder, train_sentences, test_sentences)
+        try:
+            files = ElmoFiles.find(elmo)
+        except (ConfigurationError, FileNotFoundError) as error:
+            raise ConfigurationError(f"--elmo {elmo}: {error}") from error
+        chosen = choose(train_sentences, max_examples, seed)
         results: Dict[str, Any] = {
             "elmo": elmo,
             "task": task,
@@ -184,18 +158,16 @@ def probe(
             "columns": columns,
             "max_examples": max_examples,
             "seed": seed,
-            **found,
+            **run(probe_task, ElmoEmbedder(*files), chosen, test_sentences),
             "seconds": time.monotonic() - start,
         }
         table = markdown(results)
         (folder / "results.json").write_text(to_json(results), encoding="utf-8")
         (folder / "results.md").write_text(table, encoding="utf-8")
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
+        if importlib.util.find_spec("matplotlib"):
+            draw(results, folder / "layers.png")
+        else:
             logger.warning(
                 "No picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
             )
-        else:
-            draw(results, folder / "layers.png")
     return table

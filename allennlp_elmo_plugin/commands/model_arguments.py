@@ -8,6 +8,11 @@ from allennlp.common.checks import ConfigurationError, check_for_gpu
 
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 
+ELMO_HELP = (
+    "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
+    f"of a model ({', '.join(SHORT_NAMES)})"
+)
+
 
 def add_model_arguments(subparser: argparse.ArgumentParser) -> None:
     """Add `--options-file`, `--weight-file` and `--cuda-device`."""

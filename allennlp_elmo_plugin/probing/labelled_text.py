@@ -5,8 +5,6 @@ import random
 import re
 from typing import List, NamedTuple, Sequence, Union
 
-from allennlp.common.checks import ConfigurationError
-
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
@@ -57,14 +55,14 @@ def read_sentences(
 
     # Raises
 
-    `ConfigurationError`
+    `ValueError`
         A line has too few columns, which the error names, or there is no label in any file.
     """
     word_column, key_column, label_column = (column - 1 for column in columns)
     sentences: List[LabelledSentence] = []
     for file in find_files(path):
         sentence = LabelledSentence([], [])
-        with open_lines(file, ConfigurationError) as text:
+        with open_lines(file) as text:
             for line in iter(text.read_line, b""):
                 line = without_mark(line)
                 parts = line.split(b"\t") if b"\t" in line.strip() else line.split()
@@ -76,7 +74,7 @@ def read_sentences(
                         sentence = LabelledSentence([], [])
                     continue
                 if len(cells) < max(columns):
-                    raise ConfigurationError(
+                    raise ValueError(
                         f"{file}, line {text.number}: {len(cells)} columns, but --columns names "
                         f"column {max(columns)}: {' '.join(cells)[:80]!r}"
                     )
@@ -84,7 +82,7 @@ def read_sentences(
                     continue
                 word, key, label = cells[word_column], cells[key_column], cells[label_column]
                 if not (word and key and label):
-                    raise ConfigurationError(
+                    raise ValueError(
                         f"{file}, line {text.number}: a column that --columns names is empty: "
                         f"{' '.join(cells)[:80]!r}"
                     )
@@ -94,7 +92,7 @@ def read_sentences(
         if sentence.words:
             sentences.append(sentence)
     if not any(sentence.examples for sentence in sentences):
-        raise ConfigurationError(
+        raise ValueError(
             f"{path}: no word has a label in column {label_column + 1}; --columns says which "
             "columns to read"
         )

@@ -1,7 +1,7 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, Hashable, List, Protocol, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Protocol, Sequence, Tuple
 
 import numpy
 
@@ -11,8 +11,6 @@ Array = Any  # numpy.ndarray, whose type parameters differ between the supported
 
 _L2 = 10.0
 """Half of it times the sum of the squared coefficients is added to the sum of the losses."""
-
-_MAX_STEPS = 5_000
 
 _SMALLEST_VARIANCE = 1e-6
 """Relative to the largest one; less is rounding."""
@@ -31,20 +29,18 @@ class MostFrequentLabel:
     """
 
     def __init__(self, examples: Sequence[Example]) -> None:
-        self.labels: Dict[str, List[str]] = {}
-        """The labels of each key, the most frequent first."""
         counts: Dict[str, Counter] = {}
         for example in examples:
             counts.setdefault(example.key, Counter())[example.label] += 1
-        for key, count in counts.items():
-            self.labels[key] = [label for label, _ in count.most_common()]
-        total = Counter(example.label for example in examples)
-        self._of_unseen = total.most_common(1)[0][0]
+        self.labels = {
+            key: [label for label, _ in count.most_common()] for key, count in counts.items()
+        }
+        """The labels of each key, the most frequent first."""
+        self._of_unseen = Counter(example.label for example in examples).most_common(1)[0][0]
 
     def predict(self, example: Example) -> str:
         """Return the label."""
-        labels = self.labels.get(example.key)
-        return labels[0] if labels else self._of_unseen
+        return self.labels.get(example.key, [self._of_unseen])[0]
 
 
 class Probe(Protocol):
@@ -83,9 +79,8 @@ class LinearProbe:
         variances = numpy.maximum(variances, 1e-30)  # All vectors may be the same.
         kept = variances >= _SMALLEST_VARIANCE * variances[-1]
         self._whitening = (axes[:, kept] / numpy.sqrt(variances[kept])).astype("float32")
-        self._classifier = LogisticRegression(C=1 / _L2, max_iter=_MAX_STEPS)
-        labels = [example.label for example in examples]
-        self._classifier.fit(centered @ self._whitening, labels)
+        self._classifier = LogisticRegression(C=1 / _L2, max_iter=5_000)
+        self._classifier.fit(centered @ self._whitening, [example.label for example in examples])
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
         return list(self._classifier.predict((vectors - self._mean) @ self._whitening))
@@ -106,12 +101,15 @@ class NearestSense:
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
         self._baseline = baseline
-        rows = _rows_by(examples, lambda example: (example.key, example.label))
+        rows: Dict[Tuple[str, str], List[int]] = {}
+        for row, example in enumerate(examples):
+            rows.setdefault((example.key, example.label), []).append(row)
         self._senses: Dict[str, Array] = {}
         """By key, the mean vectors, of length 1, in the order of the baseline's labels."""
         for key, labels in baseline.labels.items():
             means = numpy.stack([vectors[rows[key, label]].mean(0) for label in labels])
-            self._senses[key] = _of_length_1(means)
+            lengths = numpy.linalg.norm(means, axis=1, keepdims=True)
+            self._senses[key] = means / numpy.maximum(lengths, 1e-12)
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
         return [self._nearest(vector, example) for vector, example in zip(vectors, examples)]
@@ -123,16 +121,55 @@ class NearestSense:
         return self._baseline.labels[example.key][int(numpy.argmax(senses @ vector))]
 
 
-def _rows_by(
-    examples: Sequence[Example], group: Callable[[Example], Hashable]
-) -> Dict[Any, List[int]]:
-    """Return the rows of the examples of each group."""
-    rows: Dict[Any, List[int]] = {}
-    for row, example in enumerate(examples):
-        rows.setdefault(group(example), []).append(row)
-    return rows
+class ProbeTask(NamedTuple):
+    """
+    A kind of labels, and how to predict them.
+
+    # Parameters
+
+    label, key : `str`
+        What they are called in tables.
+    column_names : `Tuple[str, ...]`
+        What the columns are that `--columns` names: of the word, its key (if it isn't the word),
+        and its label.
+    columns : `Tuple[int, ...]`
+        Their default numbers, from 1.
+    probe : `Callable`
+        Trains a probe on vectors and their examples.
+    paper : `Dict[str, float]`
+        The results of Peters et al. (2018) in percent: of LSTM layers by their number, `"1"` and
+        `"2"`, and of the `"baseline"` if it has one.
+    paper_table : `str`
+        Where they are from.
+    """
+
+    label: str
+    key: str
+    column_names: Tuple[str, ...]
+    columns: Tuple[int, ...]
+    probe: Callable[[Array, Sequence[Example], MostFrequentLabel], Probe]
+    paper: Dict[str, float]
+    paper_table: str
 
 
-def _of_length_1(vectors: Array) -> Array:
-    lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / numpy.maximum(lengths, 1e-12)
+TASKS: Dict[str, ProbeTask] = {
+    "pos": ProbeTask(
+        "tag",
+        "word",
+        ("word", "tag"),
+        (1, 2),
+        LinearProbe,
+        {"1": 97.3, "2": 96.8},
+        "table 6 (accuracy, Penn Treebank)",
+    ),
+    "wsd": ProbeTask(
+        "sense",
+        "lemma",
+        ("word", "lemma", "sense"),
+        (4, 7, 8),
+        NearestSense,
+        {"baseline": 65.9, "1": 67.4, "2": 69.0},
+        "table 5 (F1 of the nearest mean vector, trained on SemCor; the baseline is WordNet's "
+        "first sense)",
+    ),
+}

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.run import ALL, AMBIGUOUS, UNSEEN
-from allennlp_elmo_plugin.probing.task import TASKS
 
 
 def markdown(results: Dict[str, Any]) -> str:
@@ -42,7 +42,6 @@ def _percent(value: Optional[float]) -> str:
 
 def draw(results: Dict[str, Any], path: Path) -> None:
     """Draw the accuracy of each layer and direction, with that of the paper beside it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     task = TASKS[results["task"]]
@@ -68,4 +67,4 @@ def draw(results: Dict[str, Any], path: Path) -> None:
     axes.set_xticks(list(names), list(names.values()))
     axes.set_ylabel(f"{task.label}s: accuracy, %")
     axes.legend(fontsize="small")
-    FigureCanvasAgg(figure).print_png(str(path))
+    figure.savefig(path)

@@ -1,23 +1,20 @@
 """The probes of all layers of an ELMo, trained and scored."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import lazy_groups_of
+from more_itertools import chunked
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.probing.labelled_text import Example, LabelledSentence
-from allennlp_elmo_plugin.probing.probes import Array, MostFrequentLabel, Probe
-from allennlp_elmo_plugin.probing.task import ProbeTask
+from allennlp_elmo_plugin.probing.probes import Array, MostFrequentLabel, ProbeTask
 from allennlp_elmo_plugin.progress import progress_bar
 
-_BATCH_SIZE = 64
 _SENTENCES_AT_ONCE = 1024
 """Sentences of the test set whose vectors are in memory."""
 
-ALL, AMBIGUOUS, UNSEEN = "all", "ambiguous", "unseen"
+ALL, AMBIGUOUS, UNSEEN = GROUPS = ("all", "ambiguous", "unseen")
 
 
 class Representation(NamedTuple):
@@ -78,76 +75,60 @@ def run(
         each with `name`, `layer`, `direction`, `accuracy` by group.
     """
     examples = [example for sentence in train for example in sentence.examples]
-    n_labels = len({example.label for example in examples})
-    if n_labels < 2:
-        raise ConfigurationError(
+    labels = {example.label for example in examples}
+    if len(labels) < 2:
+        raise ValueError(
             f"all {task.label}s of the training data are {examples[0].label!r}; there must be at "
             "least two to tell apart. --columns says which columns to read"
         )
     bilm = embedder.elmo_bilm
-    dim = bilm.get_output_dim()
-    probed = representations(bilm.num_layers, bilm.options.directions, dim)
-    vectors = numpy.empty((bilm.num_layers, len(examples), dim), "float32")
-    n_done = 0
-    with progress_bar(total=len(train), unit="sentence", desc="vectors") as bar:
-        for _, found in _vectors(embedder, train, bar.update):
-            vectors[:, n_done : n_done + found.shape[1]] = found
-            n_done += found.shape[1]
+    probed = representations(bilm.num_layers, bilm.options.directions, bilm.get_output_dim())
+    vectors = numpy.concatenate([found for _, found in _vectors(embedder, train, "vectors")], 1)
     baseline = MostFrequentLabel(examples)
-    probes: List[Probe] = []
     with progress_bar(total=len(probed), unit="probe", desc="training") as bar:
+        probes = []
         for each in probed:
-            part = vectors[each.layer, :, each.columns]
-            probes.append(task.probe(part, examples, baseline))
+            probes.append(task.probe(vectors[each.layer, :, each.columns], examples, baseline))
             bar.update()
-    del vectors, part
+    del vectors
 
     totals: Counter = Counter()
     right: List[Counter] = [Counter() for _ in range(1 + len(probed))]
-    with progress_bar(total=len(test), unit="sentence", desc="test") as bar:
-        for sentences in lazy_groups_of(test, _SENTENCES_AT_ONCE):
-            batches = list(_vectors(embedder, sentences, bar.update))
-            examples = [example for some, _ in batches for example in some]
-            found = numpy.concatenate([vectors for _, vectors in batches], axis=1)
-            groups = [groups_of(example, baseline) for example in examples]
-            for names in groups:
-                totals.update(names)
-            predictions = [[baseline.predict(example) for example in examples]]
-            for each, probe in zip(probed, probes):
-                predictions.append(probe.predict(found[each.layer, :, each.columns], examples))
-            for count, labels in zip(right, predictions):
-                for label, example, names in zip(labels, examples, groups):
-                    if label == example.label:
-                        count.update(names)
+    for batches in chunked(_vectors(embedder, test, "test"), _SENTENCES_AT_ONCE):
+        tested = [example for some, _ in batches for example in some]
+        found = numpy.concatenate([some for _, some in batches], axis=1)
+        predictions = [[baseline.predict(example) for example in tested]]
+        for each, probe in zip(probed, probes):
+            predictions.append(probe.predict(found[each.layer, :, each.columns], tested))
+        for example, *predicted in zip(tested, *predictions):
+            groups = groups_of(example, baseline)
+            totals.update(groups)
+            for count, label in zip(right, predicted):
+                if label == example.label:
+                    count.update(groups)
     accuracies = [
-        {
-            name: 100 * count[name] / totals[name] if totals[name] else None
-            for name in (ALL, AMBIGUOUS, UNSEEN)
-        }
+        {name: 100 * count[name] / totals[name] if totals[name] else None for name in GROUPS}
         for count in right
     ]
+    layers = [
+        {"name": each.name, "layer": each.layer, "direction": each.direction, "accuracy": accuracy}
+        for each, accuracy in zip(probed, accuracies[1:])
+    ]
     return {
-        "n_train": n_done,
-        "n_test": {name: totals[name] for name in (ALL, AMBIGUOUS, UNSEEN)},
-        "n_labels": n_labels,
+        "n_train": len(examples),
+        "n_test": {name: totals[name] for name in GROUPS},
+        "n_labels": len(labels),
         "baseline": accuracies[0],
-        "layers": [
-            {
-                "name": each.name,
-                "layer": each.layer,
-                "direction": each.direction,
-                "accuracy": accuracy,
-            }
-            for each, accuracy in zip(probed, accuracies[1:])
-        ],
+        "layers": layers,
     }
 
 
 def _vectors(
-    embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], update: Callable[[int], Any]
+    embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], title: str
 ) -> Iterator[Tuple[List[Example], Array]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
     words = (sentence.words for sentence in sentences)
-    for sentence, layers in zip(sentences, embedder.embed_sentences(words, _BATCH_SIZE)):
-        yield sentence.examples, layers[:, [example.position for example in sentence.examples]]
-        update(1)
+    with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:
+        for sentence, layers in zip(sentences, embedder.embed_sentences(words)):
+            yield sentence.examples, layers[:, [example.position for example in sentence.examples]]
+            bar.update()

@@ -1,10 +1,20 @@
+import json
+import math
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
-from allennlp_elmo_plugin.benchmark.report import draw, markdown, summarize
-from allennlp_elmo_plugin.benchmark.results_folder import Runs
+from allennlp_elmo_plugin.benchmark.report import (
+    draw,
+    draw_bars,
+    draw_layer_weights,
+    markdown,
+    summarize,
+    weights_by_place,
+    write_tables,
+)
+from allennlp_elmo_plugin.benchmark.results import Runs, file_of
 
 
 def _run(model: str, seed: int, score: float, layer_weights: List[List[float]]) -> Dict[str, Any]:
@@ -39,7 +49,6 @@ def test_table() -> None:
     cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 1.5 / 1.5 min"
     table = markdown([row])
     assert f"| ner_x | f1 | {cells} |" in table
-    assert "counts differently" not in table
 
 
 def test_two_baselines() -> None:
@@ -83,25 +92,66 @@ def test_a_small_delta() -> None:
 
 def test_runs_that_ended_at_the_last_epoch_are_named() -> None:
     runs = _runs([])
-    for run, stopped_early in zip(runs["ner_x", "baseline"], (True, False)):
-        run["stopped_early"] = stopped_early
-    (row,) = summarize(runs)
-    assert (row["baseline"]["not_stopped_early"], row["elmo"]["not_stopped_early"]) == (1, 0)
-    assert "Trained to the last epoch" in markdown([row])
-    assert ": 1 run of ner_x baseline. " in markdown([row])
-    for run in runs["ner_x", "elmo"]:
+    assert "ended at the last epoch" not in markdown(summarize(runs))
+    for run in (runs["ner_x", "baseline"][1], *runs["ner_x", "elmo"]):
         run["stopped_early"] = False
-    assert ": 1 run of ner_x baseline, 2 of ner_x + ELMo. " in markdown(summarize(runs))
-    runs["ner_x", "baseline"][1]["stopped_early"] = True
-    assert ": 2 runs of ner_x + ELMo. " in markdown(summarize(runs))
+    (row,) = summarize(runs)
+    assert (row["baseline"]["not_stopped_early"], row["elmo"]["not_stopped_early"]) == (1, 2)
+    assert "better: 1 of ner_x baseline, 2 of ner_x + ELMo. More epochs" in markdown([row])
 
 
 @pytest.mark.parametrize("layer_weights", [[[0.2, 0.8], [0.3, 0.7]], []])
-def test_pictures(layer_weights: List[List[float]], tmp_path: Path) -> None:
+def test_files(layer_weights: List[List[float]], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     runs = _runs(layer_weights)
     runs["ner_x", "vectors"] = [_run("vectors", seed, 41.0, []) for seed in (1, 2)]
-    draw(summarize(runs), runs, tmp_path)
-    names = sorted(path.name for path in tmp_path.iterdir())
+    for each in (run for some in runs.values() for run in some):
+        file = file_of(tmp_path, "ner_x", each["model"], each["seed"])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(each), encoding="utf-8")
+    assert write_tables(tmp_path) == markdown(summarize(runs))
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == markdown(summarize(runs))
+    assert json.loads((tmp_path / "results.json").read_text("utf-8")) == summarize(runs)
+    draw(tmp_path)
+    names = sorted(path.name for path in tmp_path.glob("*.png"))
     assert names == ["curves.png", *["layer_weights.png"][: len(layer_weights)], "scores.png"]
     for name in names:
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_mixes_are_those_of_output_and_input() -> None:
+    squad = {"task": "squad", "layer_weights": [[0.1, 0.2, 0.7], [0.4, 0.4, 0.2]]}
+    ner = {"task": "ner", "layer_weights": [[0.3, 0.6, 0.1]]}
+    found = weights_by_place([squad, ner, {"task": "mine", "layer_weights": []}])
+    assert found == {
+        "input": {"squad": [0.4, 0.4, 0.2], "ner": [0.3, 0.6, 0.1]},
+        "output": {"squad": [0.1, 0.2, 0.7]},
+    }
+    assert list(found) == ["input", "output"]
+    three = [{"task": "mine", "layer_weights": [[1.0]] * 3}]
+    assert list(weights_by_place(three)) == ["mix 1", "mix 2", "mix 3"]
+
+
+def test_the_picture_has_each_weight() -> None:
+    pytest.importorskip("matplotlib")
+    weights = {"input": {"squad": [0.25, 0.5, 0.2], "ner": [0.3, 0.6, 0.1]}}
+    figure = draw_layer_weights({**weights, "output": {"small": [0.5, 0.45]}})
+    panels: List[Any] = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["input", "output"]
+    names = [[text.get_text() for text in axes.get_xticklabels()] for axes in panels]
+    assert names == [["squad", "ner"], ["small"]]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["token layer", "LSTM 1", "LSTM 2"]
+    assert [text.get_text() for text in panels[1].texts] == ["0.5", "0.45", ""]
+
+
+def test_bars() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    draw_bars(
+        axes, ["a", "b"], {"x": [1.0, None], "y": [3.0, 4.0]}, {"x": [0.5, None], "y": [0, 1]}
+    )
+    bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in axes.patches]
+    assert [bar[:2] for bar in bars] == [pytest.approx((x, 0.45)) for x in (-0.45, 0.55, 0, 1)]
+    assert [bar[2] for bar in bars] == pytest.approx([1, math.nan, 3, 4], nan_ok=True)
+    assert [text.get_text() for text in axes.texts] == ["1", "", "3", "4"]

@@ -20,7 +20,7 @@ from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
-from tests.support.testing import fork, refused, tmpfs, write_random_elmo
+from tests.support.testing import fork, refused, tmpfs
 
 COMMANDS = [
     *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"),
@@ -204,36 +204,6 @@ def test_mistakes(
     (tmp_path / "empty").touch()
     assert message in refused(capsys, *given)
     assert os.listdir(tmp_path) == ["empty"]
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (["--tasks", "nothing"], "nothing"),
-        (["--seeds", "0"], "--seeds is 0"),
-        (["--data", "missing"], "missing"),
-        (["--elmo", "missing"], "missing"),
-        (["--configs", "missing"], "missing"),
-        (["--output", "file"], "--output file: a file, where a folder is needed"),
-        (["-o", "{"], "--overrides {"),
-    ],
-)
-def test_mistakes_of_a_benchmark(
-    change: List[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
-    from tests.support.task_data import write_task_data
-
-    (tmp_path / "elmo").mkdir()
-    write_random_elmo(tmp_path / "elmo")
-    write_task_data(tmp_path / "data")
-    (tmp_path / "file").touch()
-    monkeypatch.chdir(tmp_path)
-    given = ["--tasks", "sst5", "--elmo", "elmo", "--data", "data", "--output", "out"]
-    assert message in refused(capsys, "elmo-benchmark", *given, *change)
 
 
 def test_what_others_say_is_left_out(

@@ -78,7 +78,7 @@ def test_without_matplotlib(
         (["--train", "nowhere"], "nowhere does not exist"),
         (["--test", "elmo/weights.hdf5"], "elmo/weights.hdf5, line 1: byte 0x89 is not UTF-8"),
         (["--output", "train"], "train is a file, not a folder"),
-        (["--columns", "1;2"], "--columns is '1;2'; give numbers from 1, separated by commas"),
+        (["--columns", "1;2"], "argument --columns: invalid numbers value: '1;2'"),
         (["--columns", "1,2,3"], "--columns is 1,2,3; for --task pos, give 2 numbers from 1: the"),
         (["--columns", "0,1"], "--columns is 0,1; for --task pos"),
         (["--columns", "1,4"], "train, line 1: 3 columns, but --columns names column 4"),

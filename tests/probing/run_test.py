@@ -3,13 +3,12 @@ from typing import List
 
 import numpy as np
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.probing import run as run_module
 from allennlp_elmo_plugin.probing.labelled_text import Example, LabelledSentence
+from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.run import Representation, representations, run
-from allennlp_elmo_plugin.probing.task import TASKS
 from tests.support.testing import write_random_elmo
 
 
@@ -114,5 +113,5 @@ def test_each_probe_gets_its_layer(embedder: ElmoEmbedder) -> None:
 
 
 def test_one_label(embedder: ElmoEmbedder) -> None:
-    with pytest.raises(ConfigurationError, match="all tags of the training data are 'D'; .*column"):
+    with pytest.raises(ValueError, match="all tags of the training data are 'D'; .*column"):
         run(TASKS["pos"], embedder, [_sentence("a/D the/D")], [_sentence("a/D")])
