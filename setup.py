@@ -92,7 +92,7 @@ setup(
     packages=[*find_packages(include=[PACKAGE, f"{PACKAGE}.*"]), CONFIGS],
     package_dir={CONFIGS: "training_config"},
     package_data={
-        PACKAGE: ["py.typed", "plots/*.css", "plots/*.html", "pretrained/*/*"],
+        PACKAGE: ["py.typed", "pretrained/*/*"],
         CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
     },
     py_modules=[f"{PACKAGE}_activation"],

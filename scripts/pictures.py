@@ -25,9 +25,9 @@ from allennlp_elmo_plugin.benchmark.report import draw_bars, draw_layer_weights
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from allennlp_elmo_plugin.plots.contextual_map import make_map, write_map
 from allennlp_elmo_plugin.plots.surprise import measure_surprise, write_surprise
 from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_run
+from allennlp_elmo_plugin.plots.word_map import make_map, write_map
 
 ROOT = Path(__file__).resolve().parent.parent
 WORD = "set"

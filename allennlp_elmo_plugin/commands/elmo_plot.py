@@ -12,7 +12,7 @@ Pages are single files, which need no network.
 """
 
 import argparse
-import importlib
+import importlib.util
 from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
@@ -21,6 +21,8 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command, check_in_one_line
 from allennlp_elmo_plugin.commands.model_arguments import (
+    TEXT_HELP,
+    add_device_argument,
     add_model_arguments,
     check_device,
     named_model,
@@ -32,13 +34,6 @@ from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
-from allennlp_elmo_plugin.plots.contextual_map import (
-    MAX_OCCURRENCES,
-    METHODS,
-    make_map,
-    write_map,
-)
-from allennlp_elmo_plugin.plots.page import check_output
 from allennlp_elmo_plugin.plots.surprise import (
     MAX_SENTENCES,
     first_sentences,
@@ -46,9 +41,8 @@ from allennlp_elmo_plugin.plots.surprise import (
     write_surprise,
 )
 from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
+from allennlp_elmo_plugin.plots.word_map import MAX_OCCURRENCES, METHODS, make_map, write_map
 from allennlp_elmo_plugin.progress import counted
-
-_TEXT = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
 
 @Subcommand.register("elmo-plot")
@@ -60,33 +54,24 @@ class ElmoPlot(Command):
         subparser = parser.add_parser(self.name, description=description, help=description)
         check_in_one_line(subparser)
         plots = subparser.add_subparsers(title="plots", metavar="PLOT", required=True, dest="plot")
-        self._add_curves(plots)
-        self._add_map(plots)
-        self._add_surprise(plots)
-        return subparser
 
-    def _add_curves(self, plots: argparse._SubParsersAction) -> None:
         description = "Draw the perplexities of training runs, epoch by epoch."
-        subparser = plots.add_parser("curves", description=description, help=description)
-        subparser.add_argument(
-            "runs",
-            nargs="+",
-            metavar="RUN",
-            help="folders of training runs, also of unfinished ones",
+        curves = plots.add_parser("curves", description=description, help=description)
+        curves.add_argument(
+            "runs", nargs="+", metavar="RUN", help="folders of training runs, also unfinished ones"
         )
-        _add_output(subparser, f"the figure ({', '.join(ENDINGS)})")
-        self.finish(subparser, curves_from_args)
+        _add_output(curves, f"the figure ({', '.join(ENDINGS)})")
+        self.finish(curves, curves_from_args)
 
-    def _add_map(self, plots: argparse._SubParsersAction) -> None:
         description = "Place the occurrences of a word in a text by their vectors in each layer."
-        subparser = plots.add_parser("map", description=description, help=description)
-        subparser.add_argument("word", metavar="WORD", help="a word as it is written in the text")
-        subparser.add_argument("files", nargs="+", metavar="FILES", help=_TEXT)
-        _add_output(subparser, "the page (.html)")
-        subparser.add_argument(
+        word_map = plots.add_parser("map", description=description, help=description)
+        word_map.add_argument("word", metavar="WORD", help="a word as it is written in the text")
+        word_map.add_argument("files", nargs="+", metavar="FILES", help=TEXT_HELP)
+        _add_output(word_map, "the page (.html)")
+        word_map.add_argument(
             "--method", choices=list(METHODS), default="pca", help="how to place; default: pca"
         )
-        colours = subparser.add_mutually_exclusive_group()
+        colours = word_map.add_mutually_exclusive_group()
         colours.add_argument(
             "--groups",
             type=int,
@@ -100,7 +85,7 @@ class ElmoPlot(Command):
             help="each line of the text is LABEL, a tab and the sentence: colour by these labels "
             "instead of by groups found with k-means",
         )
-        subparser.add_argument(
+        word_map.add_argument(
             "--max-occurrences",
             type=int,
             default=MAX_OCCURRENCES,
@@ -108,24 +93,22 @@ class ElmoPlot(Command):
             help="how many occurrences to place, drawn at random (always the same ones) if there "
             f"are more; default: {MAX_OCCURRENCES:,}",
         )
-        add_model_arguments(subparser)
-        self.finish(subparser, map_from_args)
+        add_model_arguments(word_map)
+        self.finish(word_map, map_from_args)
 
-    def _add_surprise(self, plots: argparse._SubParsersAction) -> None:
         description = "Colour each word of a text by its perplexity under a language model."
-        subparser = plots.add_parser("surprise", description=description, help=description)
-        subparser.add_argument(
+        surprise = plots.add_parser("surprise", description=description, help=description)
+        surprise.add_argument(
             "model",
             metavar="MODEL",
             help="a trained language model with its softmax: model.tar.gz, the folder of a run, or "
             "a folder that `allennlp elmo-export` has written",
         )
-        subparser.add_argument("files", nargs="+", metavar="FILES", help=_TEXT)
-        _add_output(subparser, "the page (.html)")
-        subparser.add_argument(
-            "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
-        )
-        self.finish(subparser, surprise_from_args)
+        surprise.add_argument("files", nargs="+", metavar="FILES", help=TEXT_HELP)
+        _add_output(surprise, "the page (.html)")
+        add_device_argument(surprise)
+        self.finish(surprise, surprise_from_args)
+        return subparser
 
 
 def _add_output(subparser: argparse.ArgumentParser, what: str) -> None:
@@ -134,15 +117,20 @@ def _add_output(subparser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def _check(output: str, endings: Tuple[str, ...], package: str = "") -> None:
+    """Check before the work that its result can be written, and that a package is installed."""
+    if package and not importlib.util.find_spec(package):
+        raise ConfigurationError(
+            f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'"
+        )
+    if not output.lower().endswith(endings):
+        raise ConfigurationError(f"--output {output}: the name must end with {', '.join(endings)}")
+    check_whole_file(output)
+
+
 def curves_from_args(args: argparse.Namespace) -> None:
     """Draw the curves of the command's arguments."""
-    _need("matplotlib")
-    if not args.output.lower().endswith(ENDINGS):
-        raise ConfigurationError(
-            f"--output {args.output}: the name says the format; it must end with "
-            f"{', '.join(ENDINGS)}"
-        )
-    check_whole_file(args.output)
+    _check(args.output, ENDINGS, "matplotlib")
     runs = [read_run(folder) for folder in args.runs]
     if len({run.name for run in runs}) < len(runs):
         runs = [run._replace(name=folder) for run, folder in zip(runs, args.runs)]
@@ -152,8 +140,7 @@ def curves_from_args(args: argparse.Namespace) -> None:
 
 def map_from_args(args: argparse.Namespace) -> None:
     """Make the map of the command's arguments."""
-    _need("plotly")
-    check_output(args.output)
+    _check(args.output, (".html", ".htm"), "plotly")
     check_device(args.cuda_device)
     files = find_files(args.files)
     embedder = ElmoEmbedder(*named_model(args), args.cuda_device)
@@ -169,47 +156,8 @@ def map_from_args(args: argparse.Namespace) -> None:
             args.groups,
         )
     write_map(found, args.output, _shown(args.files), args.options_file or "tiny")
-    how_many = f"{len(found.places):,} occurrences"
-    if found.n_found > len(found.places):
-        how_many = f"{len(found.places):,} of {found.n_found:,} occurrences, drawn at random"
     n_groups = counted(len(found.names), "group")
-    print(f"{args.word}: {how_many}; {n_groups}. Written to {args.output}")
-
-
-def surprise_from_args(args: argparse.Namespace) -> None:
-    """Make the page of the command's arguments."""
-    check_output(args.output)
-    check_device(args.cuda_device)
-    files = find_files(args.files)
-    model = read_pretrained(args.model)
-    with reading(files) as lines:
-        sentences = first_sentences(line.words for _, line in lines)
-    if not sentences:
-        raise ConfigurationError(f"{', '.join(args.files)}: has no words; give a tokenised text")
-    is_cut = len(sentences) > MAX_SENTENCES
-    device = int_to_device(args.cuda_device)
-    found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
-    write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
-    what = f"the first {MAX_SENTENCES:,} sentences"
-    if not is_cut:
-        what = counted(len(found.sentences), "sentence")
-    perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
-    print(f"{what}, perplexity: {perplexities}. Written to {args.output}")
-
-
-def _need(package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'"
-        ) from error
-
-
-def _shown(files: List[str]) -> str:
-    """Return what the text is called on a page."""
-    names = [Path(file).name or file for file in files]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
 
 
 def _labelled(
@@ -227,3 +175,31 @@ def _labelled(
         if word in words:
             labels[number] = label.strip() or "no label"
         yield words
+
+
+def surprise_from_args(args: argparse.Namespace) -> None:
+    """Make the page of the command's arguments."""
+    _check(args.output, (".html", ".htm"))
+    check_device(args.cuda_device)
+    files = find_files(args.files)
+    model = read_pretrained(args.model)
+    with reading(files) as lines:
+        sentences = first_sentences(line.words for _, line in lines)
+    if not sentences:
+        raise ConfigurationError(f"{', '.join(args.files)}: has no words; give a tokenised text")
+    is_cut = len(sentences) > MAX_SENTENCES
+    device = int_to_device(args.cuda_device)
+    found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
+    write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
+    first = "the first " if is_cut else ""
+    perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
+    print(
+        f"{first}{counted(len(found.sentences), 'sentence')}, perplexity: {perplexities}. Written "
+        f"to {args.output}"
+    )
+
+
+def _shown(files: List[str]) -> str:
+    """Return what the text is called on a page."""
+    names = [Path(file).name or file for file in files]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

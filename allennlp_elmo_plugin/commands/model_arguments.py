@@ -1,4 +1,4 @@
-"""Which language model a command uses, and on which device: arguments of several commands."""
+"""Arguments of several commands: a language model, a device and a text."""
 
 import argparse
 from typing import Optional, Tuple
@@ -12,24 +12,27 @@ ELMO_HELP = (
     "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
     f"of a model ({', '.join(SHORT_NAMES)})"
 )
+TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
 
 def add_model_arguments(subparser: argparse.ArgumentParser) -> None:
     """Add `--options-file`, `--weight-file` and `--cuda-device`."""
     subparser.add_argument(
         "--options-file",
-        type=str,
         metavar="MODEL",
-        help="the language model: a folder, an archive (.zip, model.tar.gz) or a short name "
-        f"({', '.join(SHORT_NAMES)}); or its options (JSON), a path or an address, with the "
-        "weights beside them; default: tiny, the small English model of this package",
+        help=f"the language model: {ELMO_HELP}; or its options (JSON), a path or an address, with "
+        "the weights beside them; default: tiny, the small English model of this package",
     )
     subparser.add_argument(
         "--weight-file",
-        type=str,
         help="weights of the language model (HDF5), a path or an address, if they are not beside "
         "the options",
     )
+    add_device_argument(subparser)
+
+
+def add_device_argument(subparser: argparse.ArgumentParser) -> None:
+    """Add `--cuda-device`."""
     subparser.add_argument(
         "--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU"
     )

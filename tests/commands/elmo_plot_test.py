@@ -14,7 +14,7 @@ from allennlp.models import archive_model
 
 from allennlp_elmo_plugin.commands import elmo_plot
 from tests.models.bidirectional_lm_predictor_test import OPTIONS, make
-from tests.plots.contextual_map_test import TEXT
+from tests.plots.word_map_test import TEXT
 from tests.support.testing import refused, write_random_elmo
 
 
@@ -51,7 +51,7 @@ def test_map(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     printed = run(monkeypatch, capsys, *given, "--method", "tsne", "-q")
     assert printed == "bank: 10 occurrences; 2 groups. Written to map.html\n"
     page = Path("map.html").read_text(encoding="utf-8")
-    assert '"name": "sense 0"' in page and "placed by their vectors in elmo (t-SNE)" in page
+    assert '"sense 0 (5)"' in page and "vectors in elmo are near each other (t-SNE)" in page
 
 
 def test_curves(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -63,7 +63,7 @@ def test_curves(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         shutil.copytree("run", folder)
     run(monkeypatch, capsys, "curves", "a/small/run", "b/small/run", "-o", "curves.svg", "-q")
     text = Path("curves.svg").read_text(encoding="utf-8")
-    assert "a/small/run validation 40.0" in text and "b/small/run validation 40.0" in text
+    assert "a/small/run validation 40" in text and "b/small/run validation 40" in text
 
 
 def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -97,11 +97,11 @@ def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for given, message in [
         ([], "the following arguments are required: PLOT"),
         (["pie"], "invalid choice: 'pie'"),
-        (["curves", "run", "-o", "a.gif"], "it must end with .svg, .png, .pdf"),
-        (["curves", "elmo", "-o", "a.svg"], "elmo: is not the folder of a language model's"),
+        (["curves", "run", "-o", "a.gif"], "must end with .svg, .png, .pdf"),
+        (["curves", "elmo", "-o", "a.svg"], "elmo: not the folder of a language model's"),
         (["curves", "run", "-o", "missing/a.svg"], "missing: there is no such folder"),
         (["curves", "run", "-o", "a.svg", "--log"], "unrecognized arguments: --log"),
-        (["map", "bank", "text.txt", "-o", "a.png"], "give a name that ends with .html"),
+        (["map", "bank", "text.txt", "-o", "a.png"], "the name must end with .html"),
         (["map", "shore", "text.txt", "-o", "a.html"], "'shore' is not in the text of"),
         (
             ["map", "bank", "text.txt", "--labels", "-o", "a.html"],

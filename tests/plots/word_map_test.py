@@ -1,18 +1,10 @@
-from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, Tuple
 
 import numpy as np
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.plots.contextual_map import (
-    _group,
-    _project,
-    make_map,
-    write_map,
-)
-from tests.plots.conftest import Open
+from allennlp_elmo_plugin.plots.word_map import _group, draw_map, make_map, write_map
 from tests.support.testing import write_random_elmo
 
 TEXT = [
@@ -28,39 +20,29 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> ElmoEmbedder:
     return ElmoEmbedder(*write_random_elmo(tmp_path_factory.mktemp("elmo")))
 
 
-@pytest.fixture(scope="module")
-def path(embedder: ElmoEmbedder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("plotly")
-    path = tmp_path_factory.mktemp("map") / "map.html"
-    write_map(make_map(embedder, "bank", TEXT), str(path), "a <text>", "a model")
-    return path
-
-
-def points_of(page: Any) -> List[Any]:
-    """The middles of the points as they are on the page."""
-    found = page.locator(".point").evaluate_all(
-        "points => points.map((each) => { const box = each.getBoundingClientRect();"
-        " return [box.x + box.width / 2, box.y + box.height / 2]; })"
-    )
-    return [tuple(each) for each in found]
-
-
 def test_layers_differ_and_the_first_has_one_place(embedder: ElmoEmbedder) -> None:
     found = make_map(embedder, "bank", TEXT)
-    assert [name for name, _, _ in found.layers] == ["token layer", "LSTM layer 1", "LSTM layer 2"]
-    assert found.n_found == len(found.places) == 10
-    token, *lstms = (points for _, points, _ in found.layers)
+    assert list(found.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
+    assert found.how_many == "10 occurrences" and len(found.places) == 10
+    token, *lstms = found.layers.values()
     assert not token.any()
     for points in lstms:
         assert (points**2).sum() / 10 == pytest.approx(1)
+        assert points.sum(0) == pytest.approx(0, abs=1e-6)
         assert len(np.unique(points.round(6), axis=0)) == 10
 
 
 def test_a_frequent_word_has_one_place_in_the_first_layer() -> None:
     """Whose mean in float32 is not quite its vector."""
     vector = np.random.RandomState(0).randn(256).astype("float32")
-    points, share = _project(np.tile(vector, (2000, 1)), "pca")
-    assert not points.any() and share is None
+
+    class OneVector:
+        def embed_batch(self, sentences: Any, output_format: str) -> Any:
+            return [np.tile(vector, (1, len(words), 1)) for words in sentences]
+
+    text = [["bank", str(i)] for i in range(2000)]
+    found = make_map(OneVector(), "bank", text)  # type: ignore
+    assert not found.layers["token layer"].any() and found.names == ["all"]
 
 
 def test_distances_are_those_of_pca(embedder: ElmoEmbedder) -> None:
@@ -73,14 +55,14 @@ def test_distances_are_those_of_pca(embedder: ElmoEmbedder) -> None:
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
     expected = left[:, :2] * values[:2]
     expected *= (10 / (expected**2).sum()) ** 0.5
-    points = found.layers[1][1]
+    points = found.layers["LSTM layer 1"]
     for each in (points, expected):
         each[:] = np.linalg.norm(each[:, None] - each[None], axis=2)[:, :2]
     assert points == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_layer_is_turned_to_the_one_above(embedder: ElmoEmbedder) -> None:
-    _, (_, lower, _), (_, upper, _) = make_map(embedder, "bank", TEXT).layers
+    _, lower, upper = make_map(embedder, "bank", TEXT).layers.values()
     # No other turn brings them nearer.
     most = np.linalg.svd(lower.T @ upper, compute_uv=False).sum()
     assert (lower * upper).sum() == pytest.approx(most)
@@ -132,48 +114,49 @@ def test_a_sample_is_the_same_each_time(embedder: ElmoEmbedder) -> None:
 
 
 def test_tsne(embedder: ElmoEmbedder) -> None:
-    points = make_map(embedder, "bank", TEXT, "tsne").layers[2][1]
+    points = make_map(embedder, "bank", TEXT, "tsne").layers["LSTM layer 2"]
     assert np.isfinite(points).all() and len(np.unique(points.round(4), axis=0)) == 10
-    with pytest.raises(ConfigurationError, match="10 times|9 times .* t-SNE needs at least 10"):
+    with pytest.raises(ValueError, match="10 times|9 .* t-SNE needs at least 10"):
         make_map(embedder, "bank", TEXT[:9], "tsne")
 
 
-def test_a_word_that_occurs_once_or_never(embedder: ElmoEmbedder) -> None:
-    with pytest.raises(ConfigurationError, match="'bank' occurs once .* at least 2 occurrences"):
-        make_map(embedder, "bank", TEXT[:1] * 2)
-    with pytest.raises(ConfigurationError, match="'shore' is not in the text of"):
-        make_map(embedder, "shore", TEXT)
-    with pytest.raises(ConfigurationError, match="max_occurrences is 1"):
-        make_map(embedder, "bank", TEXT, max_occurrences=1)
-    with pytest.raises(ConfigurationError, match="number of groups is 11; 'bank' has 10 occurr"):
-        make_map(embedder, "bank", TEXT, n_groups=11)
+def test_mistakes(embedder: ElmoEmbedder) -> None:
+    for text, changes, message in (
+        (TEXT[:1] * 2, {}, "'bank' has 1 occurrences .* PCA needs at least 2"),
+        (TEXT[:9], {"method": "tsne"}, "'bank' has 9 occurrences .* t-SNE needs at least 10"),
+        (TEXT, {"max_occurrences": 1}, "max_occurrences is 1; give at least 2"),
+        (TEXT, {"n_groups": 11}, "fewer --groups"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_map(embedder, "bank", text, **changes)  # type: ignore[arg-type]
 
 
-def test_the_page(path: Path, open_page: Open) -> None:
-    """The slider moves the points, and the mouse over a point shows its sentence as text."""
-    page = open_page(path)
-    page.wait_for_selector(".point")
-    assert "a <text>" in page.inner_text("#source")
-    layers = []
-    for number in (2, 1, 0):
-        page.get_by_role("button", name=f"LSTM layer {number}" if number else "token").click()
-        page.wait_for_timeout(200)
-        layers.append(points_of(page))
-        if number:
-            seen = set()
-            for x, y in layers[-1]:
-                page.mouse.move(x, y)
-                page.wait_for_timeout(80)
-                assert page.is_visible("#tip") and page.inner_text("#tip mark") == "bank"
-                seen.add(page.inner_text("#tip").split("\n")[0])
-            assert seen == {" ".join(each) for each in TEXT}
-    assert [len(set(points)) for points in layers] == [10, 10, 1]
-    assert layers[0] != layers[1] and "not its context" in page.inner_text("#note")
-    # All layers have the same scale, and fill the canvas together.
-    box = page.locator("#map").bounding_box()
-    width, height = np.ptp(np.array(layers[0] + layers[1]), axis=0)
-    assert width > 0.8 * box["width"] and height > 0.8 * box["height"]
-    page.focus("#layer")
-    page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(200)
-    assert points_of(page) == [pytest.approx(each, abs=0.5) for each in layers[1]]
+def test_the_figure(embedder: ElmoEmbedder, tmp_path: Any) -> None:
+    """A trace for each group, a frame for each layer; the last one is shown first."""
+    pytest.importorskip("plotly")
+    found = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
+    figure = draw_map(found, "a <text>", "a model")
+    assert [frame.name for frame in figure.frames] == list(found.layers)
+    (slider,) = figure.layout.sliders
+    assert [step.label for step in slider.steps] == list(found.layers) and slider.active == 2
+    assert [step.args[0] for step in slider.steps] == [(name,) for name in found.layers]
+    for frame, points in zip(figure.frames, found.layers.values()):
+        for group, (trace, name) in enumerate(zip(frame.data, found.names)):
+            rows = [row for row in range(9) if found.groups[row] == group]
+            assert trace.name == f"{name} ({len(rows)})".replace("<", "&lt;").replace(">", "&gt;")
+            assert np.stack([trace.x, trace.y], 1) == pytest.approx(points[rows], abs=1e-4)
+            for row, text in zip(rows, trace.text):
+                place = found.places[row]
+                assert "<b>bank</b>" in text and text.endswith(f"sentence {place.number + 1}")
+                assert text.count("<") == text.count("<b>") * 2 + text.count("<br>")
+    last = np.stack([np.concatenate([getattr(t, axis) for t in figure.data]) for axis in "xy"])
+    assert abs(last).max() < figure.layout.xaxis.range[1] == figure.layout.yaxis.range[1] < 5
+    title = "“bank” in its contexts: 9 of 10 occurrences, drawn at random in a &lt;text&gt;"
+    assert figure.layout.title.text == title
+    note = "Similar vectors in a model are near each other (PCA); groups by k-means in the top "
+    note += f"layer, silhouette {found.silhouette:.2f}"
+    assert figure.layout.title.subtitle.text == note
+    write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
+    page = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert len(page) > 1_000_000 and "<script>alert" not in page
+    assert 'src="http' not in page
