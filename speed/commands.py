@@ -15,8 +15,7 @@ from allennlp.commands import main
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
-from speed.report import Row
-from speed.timing import take_turns
+from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
 _START = """
@@ -30,7 +29,7 @@ print(between - start, time.perf_counter() - between)
 
 
 def measure(
-    size: str, options_file: str, weight_file: str, select: Callable[[str], bool]
+    size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
 ) -> Iterator[Row]:
     """Measure the command; the arguments are those of `speed.embedding.measure`."""
     if select("allennlp elmo") and size != "original":

@@ -5,10 +5,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
-from speed.floor import floor
-from speed.originals import elmo as original
-from speed.report import Row
-from speed.timing import take_turns
+from speed import original
+from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 
 # Where words are kept, a model reads this many batches of 64 sentences before the measurement.
@@ -35,8 +33,6 @@ class Workload(NamedTuple):
         The precision of our model; AllenNLP's is float32.
     from_text : `bool`
         Whether the time includes making character ids of the words.
-    share_bars : `Dict[str, float]`
-        The share of the floor to reach, by the size of the model.
     """
 
     name: str
@@ -46,15 +42,10 @@ class Workload(NamedTuple):
     kept: bool = False
     precision: str = "float32"
     from_text: bool = False
-    share_bars: Dict[str, float] = {}
 
 
 WORKLOADS = [
-    Workload(
-        "random batches",
-        {"small": 12, "original": 3.2},
-        share_bars={"small": 0.85, "original": 0.85},
-    ),
+    Workload("random batches", {"small": 12, "original": 3.2}),
     Workload("random batches, words kept", {"small": 17, "original": 3.5}, kept=True),
     Workload("length-sorted batches", {"small": 8, "original": 2.2}, by_length=True),
     Workload(
@@ -71,12 +62,7 @@ WORKLOADS = [
         precision="bfloat16",
         from_text=True,
     ),
-    Workload(
-        "one sentence at a time",
-        {"small": 3, "original": 2},
-        batch_size=1,
-        share_bars={"original": 0.7},
-    ),
+    Workload("one sentence at a time", {"small": 3, "original": 2}, batch_size=1),
     Workload("one sentence at a time, int8", {"original": 4.4}, batch_size=1, precision="int8"),
 ]
 
@@ -109,7 +95,7 @@ def measure(
 def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> Row:
     corpus = Corpus()
     n_of_a_turn = _BATCHES_OF_A_TURN * (10 if workload.batch_size == 1 else 1)
-    n_batches = (2 + rounds) * n_of_a_turn  # to warm up, the turns, and for the floor
+    n_batches = (1 + rounds) * n_of_a_turn
     batches = corpus.batches(n_batches, workload.batch_size, workload.by_length)
     if workload.kept:
         for batch in corpus.batches(_BATCHES_BEFORE):
@@ -130,19 +116,15 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
     if workload.precision == "float32" and largest > 1e-5:
         raise AssertionError(f"{workload.name}: results differ by {largest}")
     turns = [items[start : start + n_of_a_turn] for start in range(0, n_batches, n_of_a_turn)]
-
-    def turn_of_ours(turn: List[Any]) -> List[Any]:
-        return [run_ours(item) for item in turn]
-
+    programs = {"ours": run_ours, "AllenNLP": run_theirs}
     seconds = take_turns(
         {
-            "ours": turn_of_ours,
-            "AllenNLP": lambda turn: [run_theirs(item) for item in turn],
+            name: lambda turn, run=run: [run(item) for item in turn]
+            for name, run in programs.items()
         },
-        turns[:-1],
+        turns,
     )
-    timed, last = batches[n_of_a_turn:-n_of_a_turn], batches[-n_of_a_turn:]
-    n_words = sum(len(sentence) for batch in timed for sentence in batch) / rounds
+    n_words = sum(len(words) for batch in batches[n_of_a_turn:] for words in batch) / rounds
     return Row(
         workload=workload.name,
         size=size,
@@ -150,10 +132,5 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
         bar=workload.bars.get(size),
         words_per_second=n_words / seconds["ours"],
         baseline_words_per_second=n_words / seconds["AllenNLP"],
-        floor_words_per_second=floor(
-            sum(len(sentence) for batch in last for sentence in batch),
-            lambda: turn_of_ours(turns[-1]),
-        ),
-        share_bar=workload.share_bars.get(size),
         note=f"largest difference {largest:.0e}, relative {error:.1e}",
     )

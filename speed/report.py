@@ -1,15 +1,33 @@
-"""The tables and files of speed measurements."""
+"""Times of programs that take turns, and the tables and files of what was measured."""
 
 import json
 import os
 import platform
+import re
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
 from allennlp_elmo_plugin.files.whole import whole_file
+
+
+def take_turns(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> Dict[str, float]:
+    """
+    Run every program on every item, one after the other, so that a slow moment of the machine hits
+    all. The first item is for warming up. Return for each program the median of its seconds an
+    item.
+    """
+    seconds: Dict[str, List[float]] = {name: [] for name in programs}
+    for item in items:
+        for name, program in programs.items():
+            start = time.perf_counter()
+            program(item)
+            seconds[name].append(time.perf_counter() - start)
+    return {name: median(values[1:]) for name, values in seconds.items()}
 
 
 @dataclass
@@ -21,60 +39,49 @@ class Row:
 
     workload, size : `str`
         The measured workload and model.
-    value : `float`, optional
-        The speed relative to the peer's: AllenNLP, unless the note says something else.
+    value : `float`
+        The speed relative to AllenNLP's, unless the note says something else.
     bar : `float`, optional
         The value to reach.
     words_per_second, baseline_words_per_second : `float`, optional
-        Ours and the peer's.
-    floor_words_per_second : `float`, optional
-        If the matrix products were all that takes time; see `speed.floor`.
-    share_bar : `float`, optional
-        The share of the floor to reach.
+        Ours and AllenNLP's.
     note : `str`, optional
     """
 
     workload: str
     size: str
-    value: Optional[float] = None
+    value: float
     bar: Optional[float] = None
     words_per_second: Optional[float] = None
     baseline_words_per_second: Optional[float] = None
-    floor_words_per_second: Optional[float] = None
-    share_bar: Optional[float] = None
     note: str = ""
 
-    @property
-    def share(self) -> Optional[float]:
-        """Our words a second, relative to those of the floor."""
-        if self.words_per_second is None or self.floor_words_per_second is None:
-            return None
-        return self.words_per_second / self.floor_words_per_second
+
+HEADER = (
+    "| workload | model | value | target | words/s | AllenNLP's | |\n|---|---|---|---|---|---|---|"
+)
 
 
-def table(rows: List[Row]) -> str:
-    lines = [
-        "| workload | model | value | bar | words/s | the peer's words/s | of the floor | bar | |",
-        "|---|---|---|---|---|---|---|---|---|",
+def line(row: Row) -> str:
+    """Return a row of the table."""
+    bar = "" if row.bar is None else f"{row.bar:g}"
+    speeds = [
+        "" if speed is None else f"{speed:,.0f}"
+        for speed in (row.words_per_second, row.baseline_words_per_second)
     ]
-    for row in rows:
-        speeds = [
-            "" if speed is None else f"{speed:,.0f}"
-            for speed in (row.words_per_second, row.baseline_words_per_second)
-        ]
-        value = "" if row.value is None else f"{row.value:.2f}"
-        bar = "" if row.bar is None else f"{row.bar:g}"
-        share = "" if row.share is None else f"{row.share:.0%}"
-        share_bar = "" if row.share_bar is None else f"{row.share_bar:.0%}"
-        cells = [row.workload, row.size, value, bar, *speeds, share, share_bar, row.note]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return (
+        "| "
+        + " | ".join([row.workload, row.size, f"{row.value:.2f}", bar, *speeds, row.note])
+        + " |"
+    )
 
 
 def machine() -> Dict[str, Any]:
     """Return what the figures depend on: processor, versions, threads, speed of torch.mm."""
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
     return {
-        "processor": _processor(),
+        "processor": found[1] if found else platform.processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
@@ -84,23 +91,17 @@ def machine() -> Dict[str, Any]:
     }
 
 
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-        return names[0]
-    except (OSError, IndexError):
-        return platform.processor()
-
-
 def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
     matrix = torch.randn(n, n).to(dtype)
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        matrix @ matrix
-        best = min(best, time.perf_counter() - start)
-    return 2 * n**3 / best / 1e9
+    seconds = take_turns({"product": lambda _: matrix @ matrix}, range(9))["product"]
+    return 2 * n**3 / seconds / 1e9
+
+
+def memory(key: str) -> float:
+    """Return the memory of this process in GB: resident now (`VmRSS`) or at most (`VmHWM`)."""
+    found = re.search(rf"{key}:\s*(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024 / 1e9
 
 
 def write_json(path: str, rows: Sequence[Any], about: Dict[str, Any]) -> None:

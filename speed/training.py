@@ -1,6 +1,5 @@
 """A step of training, of our modules and of AllenNLP's put together in the same way."""
 
-import functools
 import itertools
 import logging
 import os
@@ -18,14 +17,12 @@ from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
-from speed.floor import floor
-from speed.originals import elmo as original
-from speed.report import Row
-from speed.timing import take_turns
+from speed import original
+from speed.report import Row, take_turns
 from speed.workload import Corpus
 
 NUM_STEPS = 20
@@ -186,7 +183,7 @@ def measure(
             raise AssertionError(f"the losses of {size} differ by {error} of their value")
         programs = {name: training.step for name, training in ours.items()}
         seconds = take_turns({**programs, "AllenNLP": theirs.step}, batches)
-        for name, training in ours.items():
+        for name in ours:
             yield Row(
                 workload=name,
                 size=size,
@@ -194,17 +191,11 @@ def measure(
                 bar=_BARS[name].get(size),
                 words_per_second=64 * NUM_STEPS / seconds[name],
                 baseline_words_per_second=64 * NUM_STEPS / seconds["AllenNLP"],
-                floor_words_per_second=floor(
-                    64 * NUM_STEPS, functools.partial(training.step, batches[-1])
-                ),
-                share_bar=_SHARE_BAR,
                 note=f"losses differ by {error:.0e}" if name == "training step" else "",
             )
-        del ours, theirs, programs, training
+        del ours, theirs, programs
     if "vocabulary of 800k" in wanted:
         yield _large_vocabulary(size, *files, rounds, 8 * n_words, n_samples)
-    if "full softmax of 800k words" in wanted:
-        yield _full_softmax(size, *files, batches, 8 * n_words)
     if "allennlp train" in wanted and size != "original":
         yield _whole_training(size, options_file, rounds)
     if "peak memory" in wanted and size in _BARS["peak memory"]:
@@ -215,11 +206,9 @@ _BARS: Dict[str, Dict[str, float]] = {
     "training step": {"small": 4, "original": 2.6},
     "training step, bfloat16": {"small": 5.5, "original": 6},
     "vocabulary of 800k": {"small": 0.97, "original": 0.97},
-    "full softmax of 800k words": {},
     "allennlp train": {"small": 0.9},
     "peak memory": {"original": 5.2},
 }
-_SHARE_BAR = 0.75
 
 
 def _large_vocabulary(
@@ -249,54 +238,17 @@ def _large_vocabulary(
     )
 
 
-def _full_softmax(
-    size: str, options_file: str, weight_file: str, batches: List[Batch], n_words: int
-) -> Row:
-    """Compare evaluation, with the full softmax, with the products of its weight alone."""
-    options = BiLmOptions.from_file(options_file)
-    bilm = BiLm(options)
-    read_weights(weight_file, bilm)
-    softmax = Softmax(n_words, options.projection_dim)
-    hidden = torch.randn(64 * NUM_STEPS, options.projection_dim)
-
-    @torch.no_grad()
-    def evaluate(batch: Batch) -> None:
-        for each in _outputs(bilm, batch):
-            softmax.log_probabilities(*each)
-
-    def multiply(_: Batch) -> None:
-        for _ in options.directions:
-            for weight, bias in zip(softmax.weight.detach().split(4096), softmax.bias.split(4096)):
-                matrix_product(hidden, weight.t(), bias.detach())
-
-    seconds = take_turns({"evaluation": evaluate, "products": multiply}, batches)
-    return Row(
-        workload="full softmax of 800k words",
-        size=size,
-        value=seconds["products"] / seconds["evaluation"],
-        words_per_second=64 * NUM_STEPS / seconds["evaluation"],
-        note=f"relative to {64 * NUM_STEPS / seconds['products']:,.0f} words/s of the softmax's "
-        "matrix products alone",
-    )
-
-
 def _whole_training(size: str, options_file: str, rounds: int) -> Row:
     """Compare `allennlp train` of a pretraining config with the bare step of the same model."""
     corpus = Corpus(20_000)
     batch_size, n_batches = 64, 8 * rounds
     with tempfile.TemporaryDirectory() as folder:
         text, vocabulary = os.path.join(folder, "text"), os.path.join(folder, "vocabulary")
+        n_lines = batch_size * NUM_STEPS * n_batches // 15
         with open(text, "w", encoding="utf-8") as file:
-            n_words = 0
-            while n_words < batch_size * NUM_STEPS * n_batches + batch_size:
-                for words in corpus.sentences(1000):
-                    file.write(" ".join(words) + "\n")
-                    n_words += len(words) + 1
-        os.mkdir(vocabulary)
-        with open(os.path.join(vocabulary, "lm_tokens.txt"), "w", encoding="utf-8") as file:
-            file.write("\n".join(["</S>", "<S>", "<UNK>", *dict.fromkeys(corpus.words)]) + "\n")
-        with open(os.path.join(vocabulary, "non_padded_namespaces.txt"), "w") as file:
-            file.write("lm_tokens\n*tags\n*labels\n")
+            file.writelines(" ".join(words) + "\n" for words in corpus.sentences(n_lines))
+        words = ["</S>", "<S>", "<UNK>", *dict.fromkeys(corpus.words)]
+        write_vocabulary_folder(vocabulary, words)
         reader = {"type": "truncated_bptt_lm", "batch_size": batch_size, "num_steps": NUM_STEPS}
         params = Params(
             {
@@ -357,12 +309,11 @@ def _whole_training(size: str, options_file: str, rounds: int) -> Row:
 
 def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
     code = (
-        "import re, speed.training as training\n"
+        "from speed import report, training\n"
         f"step = training.OurTraining(*{files!r}, {n_words}, {n_samples}).step\n"
         f"batch = training.make_batch(training.Corpus(), {n_words}, 64)\n"
         "for _ in range(3): step(batch)\n"
-        # Of this process alone: what getrusage says would be the parent's, if that is more.
-        "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read()).group(1))\n"
+        "print(report.memory('VmHWM'))\n"
     )
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE
@@ -370,7 +321,7 @@ def _peak_memory(size: str, *files: str, n_words: int, n_samples: int) -> Row:
     return Row(
         workload="peak memory",
         size=size,
-        value=int(result.stdout) * 1024 / 1e9,
+        value=float(result.stdout),
         bar=_BARS["peak memory"].get(size),
         note="GB (10^9 bytes) of the process, vocabulary of 800k; less is better",
     )

@@ -1,9 +1,14 @@
-"""The text of the workloads: sentences of random length, words of a Zipf vocabulary."""
+"""What is measured: random text, and models with random weights."""
 
 import functools
-from typing import List
+import os
+from typing import List, Tuple
 
 import numpy
+import torch
+
+from allennlp_elmo_plugin import BiLm, BiLmOptions
+from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 
 Sentence = List[str]
 
@@ -38,12 +43,7 @@ class Corpus:
         return [f"{word}{rank % 10}" for word, rank in zip(words, ranks)]
 
     def word_ids(self, *shape: int) -> "numpy.ndarray":
-        """
-        # Returns
-
-        `numpy.ndarray`
-            Places of random words in the vocabulary, the most frequent one's 0, of the given shape.
-        """
+        """Return places of random words in the vocabulary, the most frequent one's 0."""
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
     def lengths(self, number: int, mean: float = 22.0) -> "numpy.ndarray":
@@ -57,17 +57,43 @@ class Corpus:
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
     def batches(self, number: int, size: int = 64, by_length: bool = False) -> List[List[Sentence]]:
-        """
-        # Parameters
-
-        number, size : `int`
-            How many batches, of how many sentences.
-        by_length : `bool`, optional (default = `False`)
-            Whether sentences are sorted first, so that a batch has sentences of like length.
-        """
+        """Return batches of so many sentences, if asked for of similar length in each."""
         sentences = self.sentences(number * size)
         if by_length:
             sentences.sort(key=len)
         batches = [sentences[start : start + size] for start in range(0, len(sentences), size)]
         self._rng.shuffle(batches)
         return batches
+
+
+_FILTERS = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
+
+SIZES = {"small": (1024, 128, 1, 7), "original": (4096, 512, 2, 7), "tiny": (64, 16, 1, 3)}
+"""Cells, projections, highway layers and widths of filters; `tiny` is for a quick look."""
+
+
+def write_model(size: str, folder: str) -> Tuple[str, str]:
+    """Write the options.json and weights.hdf5 of a random model, and return their paths."""
+    lstm_dim, projection_dim, n_highway, n_filters = SIZES[size]
+    options = BiLmOptions.from_dict(
+        {
+            "lstm": {
+                "dim": lstm_dim,
+                "projection_dim": projection_dim,
+                "n_layers": 2,
+                "cell_clip": 3.0,
+                "proj_clip": 3.0,
+                "use_skip_connections": True,
+            },
+            "char_cnn": {
+                "embedding": {"dim": 16},
+                "filters": _FILTERS[:n_filters],
+                "n_highway": n_highway,
+            },
+        }
+    )
+    torch.manual_seed(0)
+    files = os.path.join(folder, "options.json"), os.path.join(folder, "weights.hdf5")
+    options.write(files[0])
+    write_weights(files[1], BiLm(options))
+    return files

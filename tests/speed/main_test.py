@@ -2,31 +2,36 @@ import json
 import sys
 
 import pytest
+import torch
 
 import speed.__main__ as module
-from speed.report import Row, table
+from speed import distributed, gpu, pipeline
+from speed.report import Row, line, take_turns
+from speed.workload import Corpus
+from tests.support.pretend_gpu import gpu_for_tests
+
+
+@pytest.fixture(autouse=True)
+def _all_threads(monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
 
 
 def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     """That everything runs, and that results are equal, which is checked before times are taken."""
     output = tmp_path / "rows.json"
-    arguments = ["--sizes", "tiny", "--rounds", "1", "--rows-only", "--output", str(output)]
+    arguments = ["--sizes", "tiny", "--rounds", "1", "--output", str(output)]
     monkeypatch.setattr(sys, "argv", ["speed", *arguments])
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda _: None)
     module.main()
     rows = json.loads(output.read_text())["rows"]
     names = {row["workload"] for row in rows}
     assert {"random batches", "from text, words kept", "training step", "allennlp train"} <= names
     assert {"allennlp elmo", "start-up"} <= names
-    assert all(row["workload"] == "start-up" or row["words_per_second"] > 0 for row in rows)
-    with_floor = {row["workload"] for row in rows if row["floor_words_per_second"]}
-    assert {"random batches", "one sentence at a time, int8", "training step"} <= with_floor
-    assert len(capsys.readouterr().out.splitlines()) == len(rows) + 2
+    assert all(row["value"] > 0 for row in rows)
+    assert len(capsys.readouterr().out.splitlines()) == len(rows) + 9
 
 
-def test_different_results_are_noticed(tmp_path, monkeypatch):
+def test_different_results_are_noticed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["speed", "--sizes", "tiny", "--only", "^random batches$"])
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda _: None)
     original = module.embedding.Elmo.forward
 
     def wrong(self, *args):
@@ -39,12 +44,50 @@ def test_different_results_are_noticed(tmp_path, monkeypatch):
         module.main()
 
 
-def test_table():
-    rows = [
-        Row("a", "small", 2.345, 2, 1234.5, 99.9, 2469.0, 0.85, "x"),
-        Row("b", "original"),
+def test_rows():
+    row = Row("a", "small", 2.345, 2, 1234.5, 99.9, "x")
+    assert line(row) == "| a | small | 2.35 | 2 | 1,234 | 100 | x |"
+    assert line(Row("b", "original", 1)) == "| b | original | 1.00 |  |  |  |  |"
+    calls = []
+    programs = {name: lambda item, name=name: calls.append((name, item)) for name in "ab"}
+    assert take_turns(programs, [1, 2]).keys() == {"a", "b"}
+    assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--shuffle"]])
+def test_reading(monkeypatch, capsys, arguments):
+    monkeypatch.setattr(pipeline, "_BLOCK_SENTENCES", 100)
+    pipeline.main(["--words", "40000", "--distinct", "500", *arguments])
+    assert 9 <= len(capsys.readouterr().out.splitlines()) <= 11
+
+
+def test_text():
+    corpus = Corpus(50)
+    assert len(corpus.words) == 50 and 0 <= corpus.word_ids(1000).max() < 50
+    assert abs(corpus.lengths(10_000).mean() - 22) < 1
+    batches = corpus.batches(3, 4, by_length=True)
+    low, middle, high = sorted(sorted(map(len, batch)) for batch in batches)
+    assert low[-1] <= middle[0] and middle[-1] <= high[0] and {len(b) for b in batches} == {4}
+
+
+def test_distributed_training(capsys):
+    sizes = ["--size", "tiny", "--vocabularies", "2000", "--processes", "1,2", "--steps", "1"]
+    distributed.main([*sizes, "--batch-size", "8", "--samples", "64"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[1:3] for row in rows] == [["2,000", "1"], ["2,000", "2"]]
+    assert float(rows[1][4]) > 0
+
+
+def test_on_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["speed.gpu", "--sizes", "tiny", "--rounds", "1"])
+    monkeypatch.setattr(gpu, "_BATCH_SIZES", (1, 3))
+    with gpu_for_tests():
+        gpu.main()
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[3:]]
+    assert [row[:3] for row in rows] == [
+        [f"| {n}", "tiny", precision] for precision in ("float32", "bfloat16") for n in (1, 3)
     ]
-    assert table(rows).splitlines()[2:] == [
-        "| a | small | 2.35 | 2 | 1,234 | 100 | 50% | 85% | x |",
-        "| b | original |  |  |  |  |  |  |  |",
-    ]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        gpu.main()
+    assert "torch finds no GPU" in capsys.readouterr().err
