@@ -8,10 +8,6 @@ writes `train.jsonl`, `validation.jsonl` (every tenth review of the published tr
 `test.jsonl`, with `text` (words separated by spaces) and `label`, positive and negative reviews in
 turn; and `text.txt`, one sentence a line, of the training set and the reviews without a label, to
 pretrain an ELMo on.
-
-The source may also be a folder with `train.tsv`, `val.tsv` and `test.tsv` (or `.tsv.gz`), a review
-a line: `neg` or `pos`, its name and its text, separated by tabs. There are no reviews without a
-label then.
 """
 
 import argparse
@@ -19,10 +15,9 @@ import json
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Iterable, Iterator, List, Tuple
 
 import regex  # AllenNLP needs it, too
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import output_folder
@@ -74,7 +69,7 @@ def reviews(folder: Path) -> Iterator[str]:
             yield "\n".join(line.sentence for line in lines)
 
 
-def splits_of_folder(source: Path) -> Iterator[Tuple[str, str, str]]:
+def splits(source: Path) -> Iterator[Tuple[str, str, str]]:
     """Yield the split, the label and the text of each review of the published folder."""
     for split in ("train", "test"):
         pairs = zip_longest(*(reviews(source / split / label) for label in LABELS))
@@ -84,36 +79,6 @@ def splits_of_folder(source: Path) -> Iterator[Tuple[str, str, str]]:
                     yield "validation" if split == "train" and n % 10 == 9 else split, label, text
     for text in reviews(source / "train" / "unsup"):
         yield "unsup", "", text
-
-
-def find_table(source: Path, name: str) -> Optional[Path]:
-    found = [path for end in ("", ".gz") if (path := source / f"{name}.tsv{end}").exists()]
-    if len(found) > 1:
-        raise SystemExit(f"{source}: has {name}.tsv and {name}.tsv.gz; remove the one not meant")
-    return found[0] if found else None
-
-
-def splits_of_tables(source: Path) -> Iterator[Tuple[str, str, str]]:
-    """Yield the same of a folder of tables."""
-    names = {"train": "train", "validation": "val", "test": "test"}
-    paths = {
-        split: find_table(source, name) or source / f"{name}.tsv" for split, name in names.items()
-    }
-    for split, path in paths.items():
-        texts: Dict[str, List[str]] = {label: [] for label in LABELS}
-        with open_lines(path, SystemExit) as lines:
-            for raw in iter(lines.read_line, b""):
-                label, *others = lines.decode(raw).rstrip("\n").split("\t", 2)
-                if label not in texts or len(others) != 2:
-                    raise SystemExit(
-                        f"{path}, line {lines.number}: neg or pos, a name and a text, separated by "
-                        f"tabs, must be here: {label[:80]!r}"
-                    )
-                texts[label].append(others[1])
-        for pair in zip_longest(*texts.values()):
-            for label, text in zip(LABELS, pair):
-                if text is not None:
-                    yield split, label, text
 
 
 def write(reviews_of_splits: Iterable[Tuple[str, str, str]], folder: Path) -> None:
@@ -133,16 +98,11 @@ def write(reviews_of_splits: Iterable[Tuple[str, str, str]], folder: Path) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", type=Path, help="the folder aclImdb, or one of tables")
+    parser.add_argument("source", type=Path, help="the folder aclImdb")
     parser.add_argument("output", type=Path, help="folder to write to")
     arguments = parser.parse_args()
-    source, output = arguments.source, arguments.output
-    splits = splits_of_tables if find_table(source, "train") else splits_of_folder
-    try:
-        with output_folder(output, NAMES, force=True) as folder:
-            write(splits(source), folder)
-    except (ConfigurationError, OSError, ValueError) as error:
-        raise SystemExit(str(error)) from error
+    with output_folder(arguments.output, NAMES, force=True) as folder:
+        write(splits(arguments.source), folder)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -118,40 +118,24 @@ def take_pictures(demo: Path, output: Path) -> None:
         text = [sentence for file in files for sentence in read_sentences(file)]
         found = make_map(ElmoEmbedder("tiny"), WORD, text, n_groups=4)
         write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
-        heldout = [each for each in read_sentences(demo / "corpus" / "heldout.txt") if each]
+        heldout = [each for each in read_sentences(files[-1]) if each]
         # The numbers are those of any text; the first sentences fit into the picture.
-        surprise = measure_surprise(
-            read_pretrained(str(demo / "model" / "model.tar.gz")), heldout[:N_SENTENCES]
-        )
+        model = read_pretrained(str(demo / "model" / "model.tar.gz"))
+        surprise = measure_surprise(model, heldout[:N_SENTENCES])
         write_surprise(
             surprise, str(pages / "surprise.html"), "held-out text", "the model of the demo", True
         )
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        for name, action in (("word_map", _use_map), ("surprise", _use_surprise)):
-            page = browser.new_page(
-                viewport={"width": 1000, "height": 760}, reduced_motion="reduce"
-            )
+        page = browser.new_page(viewport={"width": 1000, "height": 760})
+        for name in ("word_map", "surprise"):
             page.goto((pages / f"{name}.html").as_uri())
-            action(page)
-            page.wait_for_timeout(500)
-            with whole_file(output / f"{name}.png") as staged:
-                page.screenshot(path=staged, full_page=True)
+            page.wait_for_timeout(1500)
+            if name == "word_map":
+                box = page.locator(".point").last.bounding_box()
+                page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+                page.wait_for_timeout(500)
+            page.screenshot(path=output / f"{name}.png", full_page=True)
         browser.close()
-
-
-def _use_map(page: Any) -> None:
-    page.wait_for_selector(".point")
-    page.wait_for_timeout(500)
-    # The lowest point, whose sentence covers no others
-    x, y = page.locator(".point").evaluate_all(
-        """points => points.map((each) => each.getBoundingClientRect())
-            .sort((a, b) => b.y - a.y).map((box) => [box.x + box.width / 2, box.y + 4])[0]"""
-    )
-    page.mouse.move(x, y)
-
-
-def _use_surprise(page: Any) -> None:
-    page.locator("#text p:nth-child(2) span").nth(2).hover()
 
 
 def main() -> None:

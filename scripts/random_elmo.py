@@ -11,7 +11,6 @@ import argparse
 from pathlib import Path
 
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
@@ -29,15 +28,11 @@ def main() -> None:
         "--force", action="store_true", help="replace options.json and weights.hdf5 there"
     )
     arguments = parser.parse_args()
-    try:
-        options = BiLmOptions.from_file(arguments.options)
-        torch.manual_seed(arguments.seed)
-        names = (OPTIONS_FILE, WEIGHT_FILE)
-        with output_folder(arguments.output, names, arguments.force) as folder:
-            options.write(folder / OPTIONS_FILE)
-            write_weights(folder / WEIGHT_FILE, BiLm(options))
-    except (ConfigurationError, OSError, ValueError) as error:
-        raise SystemExit(str(error)) from error
+    options = BiLmOptions.from_file(arguments.options)
+    torch.manual_seed(arguments.seed)
+    with output_folder(arguments.output, (OPTIONS_FILE, WEIGHT_FILE), arguments.force) as folder:
+        options.write(folder / OPTIONS_FILE)
+        write_weights(folder / WEIGHT_FILE, BiLm(options))
 
 
 if __name__ == "__main__":

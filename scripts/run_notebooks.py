@@ -4,7 +4,6 @@ Run notebooks from top to bottom and store their outputs.
     python scripts/run_notebooks.py notebooks/*.ipynb
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -24,19 +23,17 @@ def run_notebook(path: Path) -> Any:
     """Return a notebook with the outputs of all its cells, which run in its folder."""
     notebook = nbformat.read(path, as_version=4)
     # The commands in cells are those of this Python.
-    folder = os.path.dirname(sys.executable)
-    os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     # tqdm's, where Jupyter has no widgets.
     os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
-    client = NotebookClient(
+    NotebookClient(
         notebook,
         timeout=3600,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
         record_timing=False,
         coalesce_streams=True,
-    )
-    client.execute()
+    ).execute()
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
@@ -48,14 +45,6 @@ def run_notebook(path: Path) -> Any:
     return notebook
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.strip().split("\n\n")[0])
-    parser.add_argument("notebooks", type=Path, nargs="+", metavar="NOTEBOOK")
-    for path in parser.parse_args().notebooks:
-        notebook = run_notebook(path)
-        nbformat.write(notebook, path)
-        print(path)
-
-
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:]:
+        nbformat.write(run_notebook(Path(name)), name)

@@ -15,7 +15,7 @@ from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole import check_whole_file, whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 
 def without_empty(tree: Tree) -> Optional[Tree]:
@@ -33,11 +33,7 @@ def trees(path: Path) -> Iterator[Tree]:
         file = io.StringIO("".join(f"{line.sentence}\n" for line in lines))
     while block := read_sexpr_block(file):
         for text in block:
-            try:
-                yield Tree.fromstring(text, remove_empty_top_bracketing=True)
-            except ValueError as error:
-                reason = str(error).splitlines()[0]
-                raise SystemExit(f"{path}: no tree: {text[:80]!r} ({reason})") from error
+            yield Tree.fromstring(text, remove_empty_top_bracketing=True)
 
 
 def main() -> None:
@@ -49,10 +45,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
         parser.error(f"{arguments.output} exists; the last argument is the file to write")
-    try:
-        check_whole_file(arguments.output)
-    except OSError as error:
-        parser.error(str(error))
     n_trees = n_words = 0
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in arguments.sources:

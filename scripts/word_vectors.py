@@ -12,10 +12,10 @@ version of gensim give the same file.
 import argparse
 import time
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Iterator, List
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.files.whole import check_whole_file, whole_file
+from allennlp_elmo_plugin.files.whole import whole_file
 
 _LONGEST = 10_000
 """The words of a piece of a line; gensim ignores what follows in a longer one."""
@@ -35,33 +35,15 @@ class Sentences:
                     yield words[begin : begin + _LONGEST]
 
 
-def at_least(smallest: int) -> Callable[[str], int]:
-    """Return a type of argument."""
-
-    def integer(text: str) -> int:
-        value = int(text)
-        if value < smallest:
-            raise argparse.ArgumentTypeError(f"{value} is less than {smallest}")
-        return value
-
-    return integer
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("text", type=Path, help="tokenised text, may be compressed (gzip)")
     parser.add_argument("output", type=Path, help="file to write")
-    parser.add_argument("--dim", type=at_least(2), default=100, help="dimensions of a word")
-    parser.add_argument("--epochs", type=at_least(1), default=5, help="passes over the text")
-    parser.add_argument(
-        "--min-count", type=at_least(1), default=5, help="rarer words get no vector"
-    )
-    parser.add_argument("--seed", type=at_least(0), default=1)
+    parser.add_argument("--dim", type=int, default=100, help="dimensions of a word")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the text")
+    parser.add_argument("--min-count", type=int, default=5, help="rarer words get no vector")
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    try:
-        check_whole_file(arguments.output)
-    except OSError as error:
-        parser.error(str(error))
     try:
         from gensim.models import Word2Vec
     except ImportError as error:
@@ -69,23 +51,17 @@ def main() -> None:
             "gensim is missing: pip install 'allennlp_elmo_plugin[vectors]'"
         ) from error
     start = time.monotonic()
-    try:
-        model = Word2Vec(
-            Sentences(arguments.text),
-            sg=1,
-            vector_size=arguments.dim,
-            window=5,
-            negative=5,
-            min_count=arguments.min_count,
-            epochs=arguments.epochs,
-            seed=arguments.seed,
-            workers=1,  # With more, the order of the updates would be left to chance.
-        )
-    except RuntimeError as error:  # No word is left.
-        raise SystemExit(
-            f"{arguments.text}: no word is in it {arguments.min_count} times ({error}); choose a "
-            "smaller --min-count"
-        ) from error
+    model = Word2Vec(
+        Sentences(arguments.text),
+        sg=1,
+        vector_size=arguments.dim,
+        window=5,
+        negative=5,
+        min_count=arguments.min_count,
+        epochs=arguments.epochs,
+        seed=arguments.seed,
+        workers=1,  # With more, the order of the updates would be left to chance.
+    )
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
             file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector)}\n")
