@@ -138,8 +138,9 @@ def make(data: Path, output: Path, reviews: bool) -> None:
             for review, found_here in zip(tested, of_reviews)
             if found_here and len(found_here & found) >= SAME_REVIEW * len(found_here)
         ]
+        (kept,) = without(lines, documents, [0])
         n = N_HELD_OUT_REVIEW_LINES
-        parts["reviews"] = without(lines, documents, [0, len(lines) - 2 * n, len(lines) - n])
+        parts["reviews"] = [kept[: -2 * n], kept[-2 * n : -n], kept[-n:]]
     train = [line for part in parts.values() for line in part[0]]
     random.Random(0).shuffle(train)
     valid = [line for part in parts.values() for line in part[1][:N_VALIDATION_LINES]]

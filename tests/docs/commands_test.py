@@ -47,8 +47,7 @@ PAGES = [
 ]
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
 SMALL_ARGUMENTS = {
-    "speed": "--sizes tiny --rounds 1 --rows-only",
-    "speed.directions": "--sizes tiny --rounds 1",
+    "speed": "--sizes tiny --rounds 1",
     "speed.distributed": "--size tiny --vocabularies 10000 --processes 1,2 --steps 1 "
     "--batch-size 8",
     "speed.pipeline": "--words 40000 --distinct 500",
