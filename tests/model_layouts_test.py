@@ -432,88 +432,15 @@ class TestWhatIsNotClear:
             ElmoEmbedder(str(zipped(folder, path)))
 
 
-def member(name: str, mode: int = 0, method: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
-    made = zipfile.ZipInfo(name)
-    made.external_attr, made.compress_type = mode << 16, method
-    return made
-
-
-class TestZipsFromStrangers:
-    def refuses(self, path: Path, message: str) -> None:
-        with pytest.raises(ValueError, match=message) as error, find_model(str(path)):
-            pass
-        assert str(path) in str(error.value) and str(error.value).isprintable()
-
-    @pytest.mark.parametrize(
-        "made, message",
-        [
-            (member("../outside.hdf5"), "lies or links outside"),
-            (member("/tmp/outside.hdf5"), "lies or links outside"),
-            (member("a/../../options.json"), "lies or links outside"),
-            (member("..\\outside.hdf5"), "lies or links outside"),
-            (member("other.txt/../../x"), "lies or links outside"),
-            (member("model.hdf5", 0o120777), "is a link or a folder"),
-            (member("model.hdf5", 0o010666), "is a link or a folder"),
-            (member("x.hdf5", method=zipfile.ZIP_BZIP2), "compressed in a way that is not read"),
-            (member("x.hdf5", method=zipfile.ZIP_LZMA), "compressed in a way that is not read"),
-            (member("x/./options.json"), "has 'x/options.json' twice"),
-            (member("\x1b[31m/../../x"), "lies or links outside"),
-        ],
-        ids=lambda value: repr(getattr(value, "filename", "")),
-    )
-    def test_members(self, made: zipfile.ZipInfo, message: str, tmp_path: Path) -> None:
-        path = tmp_path / "stranger.zip"
-        with zipfile.ZipFile(path, "w") as packed:
-            packed.writestr("x/options.json", b"{}")
-            packed.writestr(made, b"")
-        before = sorted(tmp_path.parent.rglob("*"))
-        self.refuses(path, message)
-        assert sorted(tmp_path.parent.rglob("*")) == before
-
-    def test_bombs(self, tmp_path: Path) -> None:
-        path = tmp_path / "stranger.zip"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-            packed.writestr("options.json", b"{}")
-            packed.writestr("model.hdf5", bytes(2**26 + 1))
-        self.refuses(path, "unpacks to more than 100 times its size")
-
-    def test_many_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("allennlp_elmo_plugin.files.model_archive._MAX_MEMBERS", 3)
-        path = tmp_path / "stranger.zip"
-        with zipfile.ZipFile(path, "w") as packed:
-            for number in range(4):
-                packed.writestr(f"{number}.txt", b"")
-        self.refuses(path, "has more than 3 files")
-
-    def test_cut_off_and_damaged(self, published: Path, tmp_path: Path) -> None:
-        path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "stranger.zip")
-        sound = path.read_bytes()
-        for size in (0, 1, 30, len(sound) // 2, len(sound) - 30):
-            path.write_bytes(sound[:size])
-            self.refuses(path, "is not a zip archive, or one cut off")
-        middle = len(sound) // 2  # in the weights
-        path.write_bytes(sound[:middle] + bytes(20) + sound[middle + 20 :])
-        self.refuses(path, "is not a zip archive, or one cut off")
-
-    def test_encrypted(self, published: Path, tmp_path: Path) -> None:
-        path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "stranger.zip")
-        data = bytearray(path.read_bytes())
-        # The flags of a member, in its two headers.
-        for start, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-            for found in re.finditer(re.escape(start), bytes(data)):
-                data[found.start() + place] |= 1
-        path.write_bytes(data)
-        self.refuses(path, ": '.*' in it is encrypted; unpack it with its password, and give the")
-
-    def test_nothing_stays(self, published: Path, tmp_path: Path, monkeypatch: Any) -> None:
-        path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "209.zip")
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-        (tmp_path / "temporary").mkdir()
-        with find_model(str(path)) as folder:
-            names = {file.name for file in folder.iterdir()}
-            assert names == {"options.json", "model.hdf5", "vocab.txt"}
-        ElmoEmbedder(str(path))
-        assert not list((tmp_path / "temporary").iterdir())
+def test_nothing_stays(published: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "209.zip")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with find_model(str(path)) as folder:
+        names = {file.name for file in folder.iterdir()}
+        assert names == {"options.json", "model.hdf5", "vocab.txt"}
+    ElmoEmbedder(str(path))
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_counts_in_a_vocabulary(published: Path, tmp_path: Path) -> None:

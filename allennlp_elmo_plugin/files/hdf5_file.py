@@ -34,12 +34,12 @@ def allowance(size: int) -> int:
 @contextmanager
 def open_weight_file(path: Path) -> Iterator[Any]:
     """
-    Open an HDF5 file for reading.
+    Open an HDF5 file for reading. Links to other places and files are not followed.
 
     # Raises
 
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5, cut
-    off, with links or data in other files, or smaller than its data.
+    off, or larger numbers than the file has.
     """
     import h5py
 
@@ -49,13 +49,40 @@ def open_weight_file(path: Path) -> Iterator[Any]:
         kind = "a folder" if os.path.isdir(path) else "a device or pipe"
         raise ValueError(f"{path}: is {kind}, not a weight file")
     try:
-        with h5py.File(os.fspath(path), "r") as weight_file:
-            _check(weight_file, path)
-            yield weight_file
-    except (OSError, RuntimeError, KeyError) as error:
+        weight_file = h5py.File(os.fspath(path), "r")
+        found = float_datasets(weight_file)
+    except Exception as error:  # h5py has no class for the errors of HDF5
         raise ValueError(
             f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
         ) from error
+    with weight_file:
+        _check(found, path)
+        yield weight_file
+
+
+def float_datasets(weight_file: Any) -> List[Tuple[str, Any]]:
+    """
+    Return the datasets of floating-point numbers in a file, with their names.
+    """
+    found: List[Tuple[str, Any]] = []
+
+    def visit(name: Union[str, bytes], item: Any) -> None:
+        if is_float(item):
+            # Bytes that are not UTF-8 are the name of nothing here.
+            found.append((name if isinstance(name, str) else name.decode("utf-8", "replace"), item))
+
+    weight_file.visititems(visit)
+    return found
+
+
+def is_float(item: Any) -> bool:
+    """
+    Return whether this is a dataset of floating-point numbers.
+    """
+    try:
+        return item.shape is not None and item.dtype.kind == "f"
+    except (AttributeError, TypeError, ValueError):  # a group, a type that NumPy lacks
+        return False
 
 
 def float_blocks(
@@ -81,7 +108,7 @@ def float_blocks(
         try:
             if block.size:
                 dataset.read_direct(block, rows)
-        except Exception as error:  # h5py has no class for the errors of HDF5
+        except Exception as error:
             raise ValueError(
                 f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is "
                 f"damaged ({shown(error, 200)})"
@@ -89,100 +116,34 @@ def float_blocks(
         yield start, block
 
 
-def is_float(item: Any) -> bool:
+def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:
     """
-    Return whether this is a dataset of floating-point numbers.
+    Check that the file at `path` has the numbers of its datasets, and what memory they need.
     """
-    try:
-        return item.shape is not None and item.dtype.kind == "f"
-    except (AttributeError, TypeError, ValueError):  # a group, a type that NumPy lacks
-        return False
-
-
-def type_name(dataset: Any) -> str:
-    """
-    Return the type of a dataset's values for errors, such as int32.
-    """
-    import h5py
-
-    if dataset.shape is None:
-        return "empty"
-    try:
-        dtype = dataset.dtype
-    except (TypeError, ValueError):  # that NumPy lacks
-        return "unknown"
-    return shown(dtype) if h5py.check_string_dtype(dtype) is None else "string"
-
-
-def _check(weight_file: Any, path: Path) -> None:
-    import h5py
-
-    links: List[Tuple[bytes, int]] = []
     file_size = os.path.getsize(path)
     total = 0
-    try:
-        # Links are only listed here: none is followed.
-        weight_file.id.links.visit(lambda name, info: links.append((name, info.type)), info=True)
-        for stored_name, kind in links:
-            name = f"'{shown(stored_name.decode('utf-8', 'replace'), 200)}'"
-            if kind != h5py.h5l.TYPE_HARD:
-                raise _Refused(
-                    f"{path}: {name} is a link to another place or file, which is not followed; "
-                    "write the file with the datasets themselves"
-                )
-            item = h5py.h5o.open(weight_file.id, stored_name)
-            if isinstance(item, h5py.h5d.DatasetID):
-                total += _n_bytes(item, name, file_size, path)
-    except _Refused:
-        raise
-    except Exception as error:  # as in `float_blocks`
-        raise ValueError(
-            f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
-        ) from error
+    for name, dataset in datasets:
+        if dataset.is_virtual or dataset.external:
+            raise ValueError(f"{path}: '{shown(name, 200)}' has its data in other files")
+        properties = dataset.id.get_create_plist()
+        filters = {properties.get_filter(i)[0] for i in range(properties.get_nfilters())}
+        if not filters <= _FILTERS:
+            raise ValueError(
+                f"{path}: '{shown(name, 200)}' has filters {sorted(filters)} of HDF5, of which "
+                f"only {sorted(_FILTERS)} are read; write the file without compression"
+            )
+        n_bytes = dataset.nbytes
+        # Without compression, everything must be there; with it, something.
+        stored = dataset.id.get_storage_size()
+        if stored < (min(n_bytes, 1) if filters else n_bytes):
+            raise ValueError(
+                f"{path}: '{shown(name, 200)}' takes {n_bytes:,} bytes, of which {stored:,} are "
+                f"stored in the file of {file_size:,}; get the file again, or export the model "
+                "again"
+            )
+        total += max(n_bytes, math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize)
     if total > allowance(file_size):
         raise ValueError(
             f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
             f"file's {file_size:,}; write the file without compression"
         )
-
-
-class _Refused(ValueError):
-    """
-    An error that already names the file and the dataset.
-    """
-
-
-def _n_bytes(dataset: Any, name: str, file_size: int, path: Path) -> int:
-    """
-    Return how many bytes of memory it needs to read a dataset.
-    """
-    import h5py
-
-    shape = dataset.shape
-    if shape is None:
-        return 0
-    properties = dataset.get_create_plist()
-    layout = properties.get_layout()
-    if layout == h5py.h5d.VIRTUAL or properties.get_external_count():
-        raise _Refused(
-            f"{path}: the dataset {name} has its data in other files, which are not read; write "
-            "the file with the data in it"
-        )
-    filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-    if not _FILTERS.issuperset(filters):
-        raise _Refused(
-            f"{path}: the dataset {name} has filters {filters} of HDF5, of which only "
-            f"{sorted(_FILTERS)} are read; write the file without compression"
-        )
-    item_size = dataset.get_type().get_size()
-    n_bytes = math.prod(shape) * item_size
-    # Without compression, everything must be there; with it, something.
-    stored = dataset.get_storage_size()
-    if stored > file_size or stored < (1 if filters and n_bytes else n_bytes):
-        raise _Refused(
-            f"{path}: the dataset {name} takes {n_bytes:,} bytes, of which {stored:,} are stored "
-            f"in the file of {file_size:,}; get the file again, or export the model again"
-        )
-    if layout == h5py.h5d.CHUNKED:
-        return max(n_bytes, math.prod(properties.get_chunk()) * item_size)
-    return n_bytes

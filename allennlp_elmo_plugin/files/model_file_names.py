@@ -57,11 +57,12 @@ _PATTERNS = (
 def is_model_file(path: str) -> bool:
     """
     Return whether a file of an archive, by its path there, may be part of a language model. Hidden
-    files are not, such as those that macOS adds to zip archives (`__MACOSX/._options.json`).
+    files are not, such as those that macOS adds to zip archives (`__MACOSX/._options.json`), nor
+    those that lie outside of the archive's own folder.
     """
-    *folders, name = path.split("/")
-    is_hidden = name.startswith(".") or "__MACOSX" in folders
-    return not is_hidden and any(fnmatchcase(name, pattern) for pattern in _PATTERNS)
+    parts = path.split("/")
+    is_inside = all(part and not part.startswith(".") for part in parts)
+    return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in _PATTERNS)
 
 
 def find_options_file(folder: Path) -> Optional[Path]:

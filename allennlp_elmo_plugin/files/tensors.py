@@ -3,7 +3,6 @@ Read tensors that `torch.save` wrote, as data: nothing that the file names is im
 """
 
 import os
-import pickle
 import re
 import zipfile
 from typing import Any, Dict, Union
@@ -32,38 +31,26 @@ def read_tensors(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict
     source = source or os.fspath(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            is_compressed = any(entry.compress_type for entry in archive.infolist())
-        if is_compressed:  # Mapped, the numbers would be those of the compressed bytes.
-            raise ValueError("compressed, which torch.save never does")
+            if any(entry.compress_type for entry in archive.infolist()):
+                # Mapped, the numbers would be those of the compressed bytes.
+                raise ValueError("compressed, which torch.save never does")
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except pickle.UnpicklingError as error:
+    except Exception as error:  # torch documents none of those that damaged files cause
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
-            f"{source}: has something else in it than tensors"
-            f"{f' ({shown(found[1])})' if found else ''}, and is not read, as that could run code; "
-            "use weights that torch.save wrote from a state dict"
+            f"{source}: damaged, or has something else in it than tensors, which is not read, as "
+            "that could run code; use weights that torch.save wrote from a state dict "
+            f"({shown(found[1] if found else error, 200)})"
         ) from None
-    except Exception as error:  # torch documents none of those that damaged files cause
+    if not isinstance(values, dict) or not all(map(_is_plain, values.values())):
         raise ValueError(
-            f"{source}: not a file of weights that torch.save wrote, or a damaged one "
-            f"({shown(str(error).split('. ')[0], 200)})"
-        ) from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{source}: is not a dictionary of tensors")
-    storages: Dict[int, int] = {}
-    for name, tensor in values.items():
-        if not isinstance(name, str) or not _is_plain(tensor):
-            raise ValueError(
-                f"{source}: '{shown(name)}' in it is not a tensor of floating-point numbers; use "
-                "weights that torch.save wrote from a state dict"
-            )
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-        if tensor.numel() * tensor.element_size() > storage.nbytes():
-            raise ValueError(f"{source}: '{shown(name)}' has more numbers than are in the file")
-    if sum(storages.values()) > os.path.getsize(path):
+            f"{source}: not a dictionary of tensors of floating-point numbers; use weights that "
+            "torch.save wrote from a state dict"
+        )
+    # Twice, since the softmax may share the token embedding's numbers.
+    if sum(tensor.nbytes for tensor in values.values()) > 2 * os.path.getsize(path):
         raise ValueError(f"{source}: has fewer numbers than its tensors")
-    return {name: tensor.detach() for name, tensor in values.items()}
+    return {str(name): tensor.detach() for name, tensor in values.items()}
 
 
 def _is_plain(value: Any) -> bool:

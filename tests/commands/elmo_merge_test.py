@@ -138,24 +138,13 @@ class TestPartsThatDoNotFit:
         self.check(tmp_path, [part, str(tmp_path / "part1")], "part1 is not complete; .*--resume")
         self.check(tmp_path, [part, str(tmp_path / "part2")], "there is no file .*part2")
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda file, other: file.__setitem__("17", h5py.ExternalLink(other, "17")),
-            lambda file, other: file.__setitem__("17", h5py.SoftLink("/1")),
-            lambda file, other: file.create_dataset(
-                "17", (9, 16), "f4", external=[(other, 0, 576)]
-            ),
-        ],
-        ids=["external link", "soft link", "external data"],
-    )
-    def test_nothing_is_read_of_other_files(self, embed, tmp_path, change):
+    def test_nothing_is_read_of_other_files(self, embed, tmp_path):
         parts = [embed(f"part{i}", self.text, 2, i) for i in range(2)]
         other = embed("other", self.text)
         with h5py.File(parts[1], "r+") as file:
             del file["17"]
-            change(file, other)
-        with pytest.raises(ValueError, match="part1: .*'17' (is a link|has its data in other)"):
+            file.create_dataset("17", (9, 16), "f4", external=[(other, 0, 576)])
+        with pytest.raises(ValueError, match="part1: .*'17' has its data in other"):
             merge(str(tmp_path / "merged"), parts)
         assert not any(name.startswith("merged") for name in os.listdir(tmp_path))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.files import hdf5_file
-from allennlp_elmo_plugin.files.hdf5_file import float_blocks, is_float, open_weight_file
+from allennlp_elmo_plugin.files.hdf5_file import float_blocks, float_datasets, open_weight_file
 
 HUGE = (10**6, 10**6)
 
@@ -42,27 +42,19 @@ def virtual(file, folder):
 
 
 def linked_many_times(file, folder):
-    file["group/x"] = np.ones(2**20, "float32")
+    file["x"] = np.ones(2**20, "float32")
     for i in range(200):
-        file[f"group/{i}"] = file["group/x"]
+        file[f"group/{i}"] = file["x"]
+
+
+def scaled(file, folder):
+    """By a filter that is compiled into HDF5, not one of the usual ones."""
+    file.create_dataset("x", data=np.ones(99, "float32"), scaleoffset=3)
 
 
 REFUSED = {
-    "a link to another file": (external_link, "'group/x' is a link"),
-    "a link to nowhere": (
-        lambda file, _: file.__setitem__("x", h5py.SoftLink("/nowhere")),
-        "'x' is a link",
-    ),
-    "links in a circle": (
-        lambda file, _: [file.__setitem__(a, h5py.SoftLink(b)) for a, b in ("xy", "yx")],
-        "'x' is a link",
-    ),
     "data in another file": (external_storage, "'group/x' has its data in other files"),
     "a virtual dataset": (virtual, "'group/x' has its data in other files"),
-    "chunks that were never written": (
-        lambda file, _: file.create_dataset("x", HUGE, "float32", chunks=(100, 100)),
-        "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
-    ),
     "compressed chunks that were never written": (
         lambda file, _: file.create_dataset("x", HUGE, "float32", compression="gzip"),
         "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
@@ -77,7 +69,6 @@ REFUSED = {
         ),
         "take 134,.* bytes, more than 100 times the file's",
     ),
-    "a dataset linked many times": (linked_many_times, "more than 100 times the file's"),
     "a chunk larger than the data": (
         lambda file, _: file.create_dataset(
             "x",
@@ -88,10 +79,7 @@ REFUSED = {
         ),
         "more than 100 times the file's",
     ),
-    "another filter": (
-        lambda file, _: file.create_dataset("x", data=np.arange(99), scaleoffset=0),
-        r"'x' has filters \[6\] of HDF5",
-    ),
+    "another filter": (scaled, r"'x' has filters \[6\] of HDF5"),
 }
 
 
@@ -109,7 +97,7 @@ def read(dataset, path):
 
 
 def test_read(path):
-    """Compression is no reason to refuse a file, nor is a loop of groups."""
+    """Compression is no reason to refuse a file."""
     values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
 
     def change(file, _):
@@ -117,7 +105,6 @@ def test_read(path):
             file.create_dataset(name, data=values, compression=name, shuffle=True, fletcher32=True)
         file["double"] = values.astype(">f8")
         file["empty"] = np.zeros((0, 3), "float32")
-        file["group/loop"] = file["/"]
 
     write(path, change)
     with open_weight_file(path) as file:
@@ -144,19 +131,25 @@ def test_blocks(path, monkeypatch):
             assert np.array_equal(read(file[name], path).reshape(30, 20), values)
 
 
-def test_types(path):
-    def change(file, _):
+def test_only_numbers_of_the_file_itself(path):
+    """Once each: links are not followed."""
+
+    def change(file, folder):
         file["text"] = "text"
         file["numbers"] = np.arange(3)
         file["records"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
-        file.create_dataset("references", data=[file["text"].ref], dtype=h5py.ref_dtype)
         file.create_dataset("nothing", data=h5py.Empty("f4"))
         file["type"] = np.dtype("f4")
-        file.create_group("group")
+        file["group/loop"] = file["/"]
+        file["soft"], file["nowhere"] = h5py.SoftLink("/sound"), h5py.SoftLink("/nowhere")
+        file[b"\xff"] = np.ones(1, "float32")
+        external_link(file, folder)
+        linked_many_times(file, folder)
 
     write(path, change)
     with open_weight_file(path) as file:
-        assert [name for name in file if is_float(file[name])] == ["sound"]
+        names = [name for name, _ in float_datasets(file)]
+    assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\ufffd"]
 
 
 def test_damaged_data(path):

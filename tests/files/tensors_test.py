@@ -1,7 +1,6 @@
 import io
 import os
 import pickle
-import subprocess
 import zipfile
 from collections import OrderedDict
 
@@ -45,21 +44,18 @@ def test_is_what_was_saved(path):
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_nothing_is_run(legacy, protocol, path, tmp_path):
+def test_nothing_is_run(legacy, path, tmp_path):
     for program in (
         Program(os.system, f"touch {tmp_path}/ran"),
-        Program(subprocess.Popen, ["touch", f"{tmp_path}/ran"]),
         Program(eval, f"open('{tmp_path}/ran', 'w')"),
-        Program(torch.load, "other"),
         Program(torch._utils._rebuild_tensor_v2, Program(os.system, f"touch {tmp_path}/ran")),
     ):
         state = OrderedDict(weight=torch.ones(3), program=program)
-        torch.save(state, path, pickle_protocol=protocol, _use_new_zipfile_serialization=not legacy)
-        with pytest.raises(ValueError, match="weights.th: (has something else|not a file of wei)"):
+        torch.save(state, path, _use_new_zipfile_serialization=not legacy)
+        with pytest.raises(ValueError, match="weights.th: damaged, or has something else"):
             read_tensors(path)
         path.write_bytes(pickle.dumps(program))
-        with pytest.raises(ValueError, match="weights.th: not a file of weights"):
+        with pytest.raises(ValueError, match="weights.th: damaged, or has something else"):
             read_tensors(path)
         assert not (tmp_path / "ran").exists()
 
@@ -67,16 +63,14 @@ def test_nothing_is_run(legacy, protocol, path, tmp_path):
 @pytest.mark.parametrize(
     "state, message",
     [
-        ([1], "is not a dictionary"),
-        (torch.ones(3), "is not a dictionary"),
-        ({"a": 1}, "'a' in it is not a tensor"),
-        ({"a\x1b": 1}, r"'a\\u001b' in it is not a tensor"),
-        ({"a": {"b": torch.ones(3)}}, "'a' in it is not a tensor"),
-        ({1: torch.ones(3)}, "'1' in it is not a tensor"),
-        ({"a": torch.arange(3)}, "'a' in it is not a tensor of floating-point numbers"),
-        ({"a": torch.ones(3).to_sparse()}, "'a' in it is not a tensor"),
-        ({"a": torch.ones(3, device="meta")}, "'a' in it is not a tensor"),
-        ({"a": torch.ones(1).expand(2**40)}, "'a' has more numbers than are in the file"),
+        ([1], "not a dictionary of tensors"),
+        (torch.ones(3), "not a dictionary of tensors"),
+        ({"a": {"b": torch.ones(3)}}, "not a dictionary of tensors"),
+        ({"a": torch.arange(3)}, "not a dictionary of tensors of floating-point numbers"),
+        ({"a": torch.ones(3).to_sparse()}, "not a dictionary of tensors"),
+        ({"a": torch.ones(3, device="meta")}, "not a dictionary of tensors"),
+        ({"a": torch.ones(1).expand(2**40)}, "has fewer numbers than its tensors"),
+        ({str(i): torch.ones(999).expand(3, 999) for i in range(9)}, "has fewer numbers than"),
         ({"a": Program(torch.Tensor, 2**20)}, "has fewer numbers than its tensors"),
         (torch.nn.Linear(2, 3), "something else .*torch.nn.modules.linear.Linear"),
     ],
@@ -124,7 +118,7 @@ SHAPE = b"K\x03K\x04\x86"
 )
 def test_damaged_archives(change, path):
     rewrite(path, change)
-    with pytest.raises(ValueError, match="weights.th: (not a file of weights|has something else)"):
+    with pytest.raises(ValueError, match="weights.th: damaged, or has something else"):
         read_tensors(path)
 
 
@@ -142,7 +136,7 @@ def test_cut_off(path):
     sound = path.read_bytes()
     for size in (0, 1, 100, len(sound) // 2, len(sound) - 1):
         path.write_bytes(sound[:size])
-        with pytest.raises(ValueError, match="name: not a file of weights .* a damaged one"):
+        with pytest.raises(ValueError, match="name: damaged"):
             read_tensors(path, "name")
-    with pytest.raises(ValueError, match="not a file of weights"):
+    with pytest.raises(ValueError, match="damaged"):
         read_tensors(path.parent)

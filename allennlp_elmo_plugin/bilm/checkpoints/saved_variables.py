@@ -31,9 +31,8 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.hdf5_file import (
     float_blocks,
-    is_float,
+    float_datasets,
     open_weight_file,
-    type_name,
 )
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
@@ -134,7 +133,10 @@ class SavedVariables(ExitStack, ABC):
         for name, shape, _ in table:
             expected.add(name)
             if name not in self.shapes:
-                raise ValueError(self._missing(name))
+                raise ValueError(
+                    f"{self.source}: the variable {name!r} is missing, or has no floating-point "
+                    "numbers; are these the weights that belong to the options?"
+                )
             if self.shapes[name] != shape:
                 raise ValueError(
                     f"{self.file_of(name)}: the variable {name!r} has shape {self.shapes[name]}, "
@@ -161,12 +163,6 @@ class SavedVariables(ExitStack, ABC):
         Check that a variable has floating-point numbers and that they exist, without reading them.
         """
         return
-
-    def _missing(self, name: str) -> str:
-        return (
-            f"{self.source}: the variable {name!r} is missing; are these the weights that belong "
-            "to the options?"
-        )
 
     def adagrad_state(self) -> Optional[Tuple["SavedVariables", int]]:
         """
@@ -234,8 +230,6 @@ class Hdf5Variables(SavedVariables):
         super().__init__(os.fspath(weight_file), {})
         # For each variable the path of its file and the dataset.
         self._places: Dict[str, Tuple[str, Any]] = {}
-        # The other datasets: the path of the file and the type.
-        self._not_numbers: Dict[str, Tuple[str, str]] = {}
         with ExitStack() as files:
             for path in (weight_file, softmax_file):
                 if path is not None:
@@ -243,20 +237,12 @@ class Hdf5Variables(SavedVariables):
             self.callback(files.pop_all().close)
 
     def _list(self, file: Any, path: str) -> None:
-        def visit(stored: Union[str, bytes], item: Any) -> None:
-            if isinstance(stored, bytes):  # not UTF-8
-                stored = stored.decode("utf-8", "replace")
+        for stored, dataset in float_datasets(file):
             name = published_name(stored)
-            if not is_float(item):
-                if hasattr(item, "shape"):
-                    self._not_numbers[name] = path, type_name(item)
-            elif name in self._places:
+            if name in self._places:
                 raise ValueError(_twice(path, self._places[name][1].name[1:], stored))
-            else:
-                self.shapes[name] = item.shape
-                self._places[name] = path, item
-
-        file.visititems(visit)
+            self.shapes[name] = dataset.shape
+            self._places[name] = path, dataset
 
     def blocks(
         self, name: str, out: Optional[numpy.ndarray] = None
@@ -266,15 +252,6 @@ class Hdf5Variables(SavedVariables):
 
     def file_of(self, name: str) -> str:
         return self._places[name][0]
-
-    def _missing(self, name: str) -> str:
-        if name not in self._not_numbers:
-            return super()._missing(name)
-        path, kind = self._not_numbers[name]
-        return (
-            f"{path}: the variable {name!r} has type {kind}, not floating-point numbers; "
-            "export the model again"
-        )
 
 
 class TensorVariables(SavedVariables):

@@ -191,13 +191,6 @@ def test_tied_tables_that_differ(place, tmp_path):
         make_language_model(options, find_variables(tmp_path))
 
 
-def test_names_that_are_not_utf8(tmp_path):
-    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
-        file[b"CNN/\xff"] = np.zeros(3, "float32")
-        file[b"\xff"] = np.zeros(3, "int32")
-    assert list(find_variables(tmp_path).shapes) == ["CNN/\ufffd"]
-
-
 def test_two_names_of_one_variable(tmp_path):
     names = ["rnn/lstm_cell/bias", "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"]
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:

@@ -165,21 +165,13 @@ BROKEN = {
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.full(4, 1e300)),
         "'CNN/b_cnn_0' contains NaN or infinity",
     ),
-    "records": (
-        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, [("a", "f4")])),
-        r"'CNN/b_cnn_0' has type \[\('a', '<f4'\)\], not floating",
-    ),
-    "strings": (
-        lambda file: replace_dataset(file, "CNN/b_cnn_0", np.array([b"1"] * 4)),
-        "'CNN/b_cnn_0' has type string, not floating-point numbers",
-    ),
     "whole numbers": (
         lambda file: replace_dataset(file, "CNN/b_cnn_0", np.zeros(4, "int32")),
-        "'CNN/b_cnn_0' has type int32, not floating-point numbers",
+        "'CNN/b_cnn_0' is missing, or has no floating-point numbers",
     ),
     "link": (
         lambda file: replace_dataset(file, "RNN_1", h5py.ExternalLink("/other.hdf5", "/")),
-        "'RNN_1' is a link",
+        "'RNN_1.*' is missing",
     ),
     "layers": (
         lambda file: file.create_dataset(KERNEL.replace("Cell0", "Cell2"), data=np.zeros(3)),
