@@ -138,7 +138,6 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
         carried: Optional[CarriedState] = None,
-        n_layers: Optional[int] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         # Parameters
@@ -150,16 +149,12 @@ class BiLstm(torch.nn.Module):
             For each direction the index of its batch.
         carried : `CarriedState`, optional (default = `start()`)
             Where to start, and where to leave the state in the end.
-        n_layers : `int`, optional (default = all)
-            How many layers to run, from the first. The state of the others stays as it is.
 
         # Returns
 
         `Dict[str, List[torch.Tensor]]`
-            For each direction the output of each layer that was run, shape `(n_tokens,
-            projection_dim)`.
+            For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
-        indices = range(self.n_layers if n_layers is None else n_layers)
         with (self.start() if carried is None else carried).update() as states:
             first = packings[self.directions[0]]
             if (
@@ -168,10 +163,9 @@ class BiLstm(torch.nn.Module):
                 and all(packing is first for packing in packings.values())
                 and not (self.dropout.training and self.dropout.p)
             ):
-                return self._run_without_grad(inputs, first, states, indices)
+                return self._run_without_grad(inputs, first, states)
             return {
-                key: self._run(key, inputs[key], packings[key], states, indices)
-                for key in self.directions
+                key: self._run(key, inputs[key], packings[key], states) for key in self.directions
             }
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
@@ -190,15 +184,14 @@ class BiLstm(torch.nn.Module):
         vectors: torch.Tensor,
         packing: PackedBatch,
         carried: CarriedState,
-        indices: range,
     ) -> List[torch.Tensor]:
         """
         Run the layers of one direction.
         """
         if packing.n_tokens == 0:
-            return [vectors for _ in indices]
+            return [vectors] * self.n_layers
         outputs = []
-        for index in indices:
+        for index in range(self.n_layers):
             vectors = self.drop(vectors, packing)  # (n_tokens, projection_dim)
             state = self._read(carried, (direction, index), vectors, packing)
             layer = self.layer(direction, index)
@@ -222,20 +215,17 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packing: PackedBatch,
         carried: CarriedState,
-        indices: range,
     ) -> Dict[str, List[torch.Tensor]]:
         """
         Run both directions at the same time, where they read the same sentences and no gradient is
         needed.
         """
-        keys = [(direction, index) for index in indices for direction in inputs]
+        keys = [(direction, index) for index in range(self.n_layers) for direction in inputs]
         states = {key: self._read(carried, key, inputs[key[0]], packing) for key in keys}
         groups = [inputs]
         if self._are_worth_threads(packing):
             groups = [{direction: vectors} for direction, vectors in inputs.items()]
-        calls = [
-            functools.partial(self._run_in_step, each, packing, states, indices) for each in groups
-        ]
+        calls = [functools.partial(self._run_in_step, each, packing, states) for each in groups]
         results = run_side_by_side(calls) if len(calls) > 1 else [calls[0]()]
         outputs: Dict[str, List[torch.Tensor]] = {}
         finals: Dict[Tuple[str, int], LstmState] = {}
@@ -267,7 +257,6 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packing: PackedBatch,
         states: Dict[Tuple[str, int], LstmState],
-        indices: range,
     ) -> Tuple[Dict[str, List[torch.Tensor]], Dict[Tuple[str, int], LstmState]]:
         """
         Run these directions step by step together, from the states of (direction, layer). Return
@@ -276,12 +265,11 @@ class BiLstm(torch.nn.Module):
         vectors = list(inputs.values())
         outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
         finals: Dict[Tuple[str, int], LstmState] = {}
-        for index in indices:
+        for index in range(self.n_layers):
             keys = [(direction, index) for direction in inputs]
             lstms = [self.layer(*key) for key in keys]
             befores = [states[key] for key in keys]
-            # The first layer reads the vectors of words, which are often the same.
-            results = run_in_step(lstms, vectors, packing.batch_sizes, befores, index == 0)
+            results = run_in_step(lstms, vectors, packing.batch_sizes, befores)
             for i, (key, (output, memory)) in enumerate(zip(keys, results)):
                 finals[key] = output[packing.last], memory
                 vectors[i] = self._connect(index, vectors[i], output)

@@ -9,7 +9,7 @@ import torch
 
 from allennlp_elmo_plugin.bilm.bfloat16_recurrence import Bfloat16Recurrence
 from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.input_gates import input_gates, repeated_input_gates
+from allennlp_elmo_plugin.bilm.input_gates import input_gates
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
     clamp_backward_,
@@ -21,6 +21,7 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import (
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
+    product_type,
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
@@ -54,14 +55,13 @@ def run_in_step(
     inputs: Sequence[torch.Tensor],
     batch_sizes: List[int],
     states: Sequence[LstmState],
-    are_repeated: bool = False,
 ) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """
     Run layers of one shape step by step together (see `Steps`), without a gradient.
 
     For each layer the inputs are packed, shape `(n_tokens, input_dim)`, and the states are output
     and memory before the first token, shapes `(n_sequences, projection_dim)` and `(n_sequences,
-    dim)`. `are_repeated` says that many inputs are equal to others.
+    dim)`.
 
     # Returns
 
@@ -72,11 +72,8 @@ def run_in_step(
     memories = torch.stack([memory for _, memory in states])  # (n_layers, n_sequences, dim)
     n_tokens, projection_dim = inputs[0].size(0), states[0][0].size(1)
     outputs = empty_apart(memories, dtype, len(lstms), n_tokens, projection_dim)
-    # From a GPU, the number of distinct inputs would have to be copied.
-    finds_repeated = are_repeated and memories.device.type == "cpu"
-    gates_of = repeated_input_gates if finds_repeated else input_gates
     from_inputs = [
-        gates_of(rows.to(dtype), layer.input_gates, lstms[0].dim, batch_sizes)
+        input_gates(rows.to(dtype), layer.input_gates, lstms[0].dim, batch_sizes)
         for rows, layer in zip(inputs, weights)
     ]
     before = [output.to(dtype) for output, _ in states]  # (n_sequences, projection_dim) each
@@ -353,7 +350,9 @@ class ProjectedLstm(CachingModule):
             if recurrent_dropout and self.training:
                 weight_state = torch.nn.functional.dropout(weight_state, recurrent_dropout)
             projection = self.state_projection
-            recurrence = Bfloat16Recurrence if self.precision == "bfloat16" else _Recurrence
+            recurrence: Any = _Recurrence
+            if product_type(weight_state, self.precision) == torch.bfloat16:
+                recurrence = Bfloat16Recurrence
             outputs, memory = recurrence.apply(
                 inputs,
                 self.input_linearity.weight,

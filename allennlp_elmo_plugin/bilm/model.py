@@ -151,7 +151,6 @@ class BiLmNetwork(torch.nn.Module):
         sentences: Sequence[Sequence[str]],
         sentences_reverse: Optional[Sequence[Sequence[str]]] = None,
         carried: Optional[CarriedState] = None,
-        n_layers: Optional[int] = None,
     ) -> BiLmOutput:
         """
         Run a model of characters over words. No character ids are made for words whose vectors are
@@ -159,9 +158,9 @@ class BiLmNetwork(torch.nn.Module):
         """
         vectors, packing = self._embed_words(sentences)
         if sentences_reverse is None:
-            return self.run_vectors(vectors, packing, carried=carried, n_layers=n_layers)
+            return self.run_vectors(vectors, packing, carried=carried)
         reverse = self._embed_words(sentences_reverse)
-        return self.run_vectors(vectors, packing, *reverse, carried, n_layers)
+        return self.run_vectors(vectors, packing, *reverse, carried)
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
         assert isinstance(self.token_layer, CharacterEncoder)
@@ -185,11 +184,9 @@ class BiLmNetwork(torch.nn.Module):
         vectors_reverse: Optional[torch.Tensor] = None,
         packing_reverse: Optional[PackedBatch] = None,
         carried: Optional[CarriedState] = None,
-        n_layers: Optional[int] = None,
     ) -> BiLmOutput:
         """
-        Run the LSTM layers, or the first `n_layers` of them, over packed vectors of tokens, shape
-        `(n_tokens, projection_dim)`.
+        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`.
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:
@@ -198,8 +195,7 @@ class BiLmNetwork(torch.nn.Module):
                 packing_reverse = packing
             inputs["backward"], packings["backward"] = vectors_reverse, packing_reverse
         carried = self.start() if carried is None else carried
-        some = {} if n_layers is None else {"n_layers": n_layers}
-        outputs = self.lstm(inputs, packings, carried, **some)
+        outputs = self.lstm(inputs, packings, carried)
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
 
 

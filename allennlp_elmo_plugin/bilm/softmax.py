@@ -8,7 +8,11 @@ from typing import Any, List, Optional, Sequence
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import matrix_product, padded_rows
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
+    matrix_product,
+    padded_rows,
+    product_type,
+)
 from allennlp_elmo_plugin.bilm.kernels.model_call import (
     may_overwrite_saved,
     model_call,
@@ -251,7 +255,7 @@ class Softmax(torch.nn.Module):
             ids,
             sample_offsets,
             remove_accidental_hits,
-            torch.bfloat16 if self.precision == "bfloat16" else hidden.dtype,
+            product_type(hidden, self.precision),
         )
 
     @torch.no_grad()

@@ -11,9 +11,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
 from allennlp_elmo_plugin.modules.elmo_bilm import (
     MAX_CACHED_WORDS,
@@ -189,9 +188,7 @@ class Elmo(torch.nn.Module, FromParams):
         # Packed layers unless someone else is to see the padded ones.
         bilm = self._elmo_lstm
         if isinstance(bilm, ElmoBiLm) and is_plain(bilm, ElmoBiLm):
-            representations, mask = self._mix(
-                bilm.run_ids(inputs, word_inputs, n_layers=self._n_mixed_layers(bilm))
-            )
+            representations, mask = self._mix(bilm.run_ids(inputs, word_inputs))
         else:
             representations, mask = self._mix_padded(bilm(inputs, word_inputs))
         return {
@@ -215,9 +212,7 @@ class Elmo(torch.nn.Module, FromParams):
         sentences = check_sentences(sentences)
         if not is_plain(bilm, ElmoBiLm):
             return self.forward(bilm.character_ids(sentences))
-        representations, mask = self._mix(
-            bilm.run_sentences(sentences, n_layers=self._n_mixed_layers(bilm))
-        )
+        representations, mask = self._mix(bilm.run_sentences(sentences))
         return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
 
     @property
@@ -234,42 +229,14 @@ class Elmo(torch.nn.Module, FromParams):
             is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in self._current_mixes
         )
 
-    def _n_mixed_layers(self, bilm: ElmoBiLm) -> Optional[int]:
-        """
-        Return how many LSTM layers are needed, where the fixed weights of those above are zero in
-        every mix; `None` for all. Where states are carried, no layer may miss a sentence. In
-        training, every layer gets a gradient, also one of zeros: without it,
-        `DistributedDataParallel` stops, and optimizers leave the layer out.
-        """
-        lstm = bilm.lstm
-        weights = [weight for mix in self._current_mixes for weight in mix.parameters()]
-        if (
-            not is_plain(lstm, BiLstm)
-            or (lstm.stateful and bilm.initial_state != "settled")
-            or needs_grad(*lstm.weights)
-            or not self._mixes_tokens
-            or any(each.requires_grad or each.device.type != "cpu" for each in weights)
-        ):
-            return None
-        n_layers = 0
-        for mix in self._current_mixes:
-            shares = torch.cat(list(mix.scalar_parameters)).softmax(0)  # (num_layers,)
-            n_layers = max(n_layers, int(shares.nonzero().max()))
-        # A mix of more layers than there are raises its own error.
-        return min(n_layers, bilm.num_layers - 1)
-
     def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
         if not self._mixes_tokens:
             return self._mix_padded(padded_layers(output))
         strip = 0 if self._keep_sentence_boundaries else 1
-        n_layers: Any = self.bilm.num_layers
         representations = []
         for scalar_mix in self._current_mixes:
-            mixed = []  # (n_tokens, projection_dim) of each direction
-            for layers in output.layers.values():
-                # In the place of layers whose weights are zero, which were not run.
-                others = [layers[-1]] * (n_layers - len(layers))
-                mixed.append(scalar_mix([*layers, *others]))
+            # (n_tokens, projection_dim) of each direction
+            mixed = [scalar_mix(layers) for layers in output.layers.values()]
             representations.append(output.packing.unpack(mixed, strip))
         return representations, output.packing.mask(strip)
 

@@ -187,15 +187,13 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
         inputs: torch.Tensor,
         word_inputs: Optional[torch.Tensor] = None,
         carried: Optional[CarriedState] = None,
-        n_layers: Optional[int] = None,
     ) -> BiLmOutput:
         """
-        Run the layers as `forward` does, or the first `n_layers` LSTM layers, and return them
-        packed.
+        Run the layers as `forward` does, and return them packed.
         """
         cached = self._cached_vectors(inputs, word_inputs)
         if cached is not None:
-            return self.run_vectors(*cached, carried=carried, n_layers=n_layers)
+            return self.run_vectors(*cached, carried=carried)
         inputs = fit_width(inputs, self._max_characters)
         if self.has_plain_encoder:
             bounded, lengths = add_boundary_characters(inputs)
@@ -205,7 +203,7 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
             output = self._token_embedder(inputs)
             packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
             vectors = packing.pack(output["token_embedding"])
-        return self.run_vectors(vectors, packing, carried=carried, n_layers=n_layers)
+        return self.run_vectors(vectors, packing, carried=carried)
 
     def _cached_vectors(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
@@ -241,21 +239,16 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
 
     @model_call
     def run_sentences(
-        self,
-        sentences: Sequence[Sequence[str]],
-        carried: Optional[CarriedState] = None,
-        n_layers: Optional[int] = None,
+        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
     ) -> BiLmOutput:
         """
         Run the layers as `run_ids` does, from words.
         """
         if not self.has_plain_encoder:
-            ids = self.character_ids(sentences)
-            return self.run_ids(ids, carried=carried, n_layers=n_layers)
+            return self.run_ids(self.character_ids(sentences), carried=carried)
         return self.run_words(
             [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences],
             carried=carried,
-            n_layers=n_layers,
         )
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:

@@ -5,9 +5,7 @@ import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
 from allennlp_elmo_plugin.bilm import input_gates as input_gates_module
-from allennlp_elmo_plugin.bilm import lstm as lstm_module
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_in_step
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 LENGTHS, TIMESTEPS = [4, 7, 1, 7, 2], 7
@@ -101,50 +99,6 @@ def test_with_and_without_gradient_are_the_same(monkeypatch):
         for part, expected_part in zip(final, expected_state):
             torch.testing.assert_close(part, expected_part)
         assert all(torch.equal(*parts) for parts in zip(kept, state))
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("n_words", [3, 10_000])
-@pytest.mark.parametrize("n_rows_at_once", [1, 80, 10_000])
-def test_gates_of_repeated_inputs_are_computed_once(
-    precision, n_words, n_rows_at_once, monkeypatch
-):
-    torch.manual_seed(0)
-    lstms = [ProjectedLstm(20, 40, 10, 3.0, 3.0) for _ in range(2)]
-    for lstm in lstms:
-        lstm.precision = precision
-    size = 2 if precision == "bfloat16" else 4
-    monkeypatch.setattr(input_gates_module, "_REPEATED_ROWS", 30)
-    monkeypatch.setattr(input_gates_module, "_REPEATED_BYTES", n_rows_at_once * 4 * 40 * size)
-    packing = PackedBatch([30, 8, 1, 30, 22] * 4, 30)
-    words = torch.randn(n_words, 20)
-    inputs = [words[torch.randint(n_words, (packing.n_tokens,))] for _ in lstms]
-    states = [lstm.zero_state(20, words) for lstm in lstms]
-    n_rows = []
-    input_gates = lstm_module._InferenceWeights.input_gates
-
-    def count(weights, rows):
-        n_rows.append(rows.size(0))
-        return input_gates(weights, rows)
-
-    monkeypatch.setattr(lstm_module._InferenceWeights, "input_gates", count)
-    results, n_rows_of = [], []
-    for are_repeated in (False, True):
-        with torch.no_grad():
-            results.append(run_in_step(lstms, inputs, packing.batch_sizes, states, are_repeated))
-        n_rows_of.append(sum(n_rows))
-        n_rows.clear()
-    # Where oneDNN computes a row, it doesn't depend on the other rows.
-    dtype, rtol = (torch.bfloat16, 2**-6) if precision == "bfloat16" else (torch.float32, 1e-5)
-    tolerances = {"rtol": 0, "atol": 0} if has_onednn(dtype) else {"rtol": rtol, "atol": rtol}
-    for expected, actual in zip(*results):
-        torch.testing.assert_close(actual, expected, **tolerances)
-    if n_words == 3 and n_rows_at_once == 10_000:
-        assert n_rows_of[1] == 2 * 8  # 3, with padding
-    elif n_words == 3 and n_rows_at_once == 80:  # four steps at a time at the start
-        assert n_rows_of[1] < n_rows_of[0] / 2
-    else:
-        assert n_rows_of[1] >= n_rows_of[0]
 
 
 def test_forget_bias_is_added_at_use():

@@ -9,17 +9,9 @@ import torch
 
 def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    Return the distinct rows `(n_distinct, width)` of `(n, width)`, and for each row its place among
-    them `(n,)`, as `torch.unique(rows, dim=0, return_inverse=True)` does. Numbers that are not
-    integers are equal if their bits are. Rows with the same hash are then compared.
+    Return the distinct rows `(n_distinct, width)` of integers `(n, width)`, and for each row its
+    place among them `(n,)`, as `torch.unique(rows, dim=0, return_inverse=True)` does.
     """
-    if rows.is_floating_point():
-        n_bytes = rows.size(1) * rows.element_size()
-        bits = next(dtype for dtype, size in _INTEGERS.items() if n_bytes % size == 0)
-        # A view needs rows that begin at a multiple of its size.
-        aligned = rows.clone(memory_format=torch.contiguous_format)
-        distinct, index = distinct_rows(aligned.view(bits))
-        return distinct.view(rows.dtype), index
     hashes = (rows * _hash_factors(rows.size(1), rows.device)).sum(1)  # (n,)
     distinct, index = hashes.unique(return_inverse=True)
     representative = torch.empty_like(distinct)
@@ -30,8 +22,6 @@ def distinct_rows(rows: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     return found, index
 
 
-# With their bytes. The largest is the fastest.
-_INTEGERS = {torch.long: 8, torch.int32: 4, torch.int16: 2}
 # The golden ratio in 64 bits, whose multiples are well spread.
 _HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 

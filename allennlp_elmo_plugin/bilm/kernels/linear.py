@@ -11,6 +11,7 @@ from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
+    product_type,
     weight_gradient,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call, needs_grad, without_autocast
@@ -64,7 +65,7 @@ class Linear(CachingModule, torch.nn.Linear):
         Return shape `(n, out_features)` from shape `(n, in_features)`.
         """
         if needs_grad(rows, self.weight, self.bias):
-            dtype = torch.bfloat16 if self.precision == "bfloat16" else rows.dtype
+            dtype = product_type(rows, self.precision)
             return _LinearFunction.apply(rows, self.weight, self.bias, dtype)
         if self.weight.device.type == "cpu":
             parameters = [self.weight, self.bias]

@@ -5,15 +5,12 @@ glibc takes large blocks from the system and gives them back, so that every 4 Ki
 cost a page fault. Rule: from the import of the model on, the process keeps blocks of up to 32 MiB,
 and twice as much in all; from the start of a language model's training on, blocks of up to 1 GiB,
 and 2 GiB in all; from the first worker of `side_by_side` on, new threads share the memory that is
-kept, unless some thread had its own before. Whoever sets MALLOC_MMAP_THRESHOLD_ or the like decides
-instead.
+kept. Whoever sets MALLOC_MMAP_THRESHOLD_ or the like decides instead.
 """
 
 import ctypes
-import functools
 import os
 import sys
-from typing import Optional
 
 import torch
 
@@ -37,29 +34,24 @@ def keep_memory_of_training() -> None:
     """
     Let malloc keep what a step of training frees, gradients and copies of weights among it.
     """
-    libc = _libc()
     # A glibc that refuses so much keeps its own rule, which ends with whatever is set.
-    if libc is not None and libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_IN_TRAINING):
-        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _LARGEST_IN_TRAINING - 1)
+    if _set_option(_M_MMAP_THRESHOLD, _LARGEST_IN_TRAINING):
+        _set_option(_M_TRIM_THRESHOLD, 2 * _LARGEST_IN_TRAINING - 1)
 
 
-@functools.cache
 def share_memory_of_threads() -> None:
     """
     Let new threads allocate from the same memory as all others. glibc would give each its own, of
     64 MiB, which doesn't keep large blocks.
     """
-    libc = _libc()
-    if libc is not None:
-        libc.mallopt(_M_ARENA_MAX, 1)
+    _set_option(_M_ARENA_MAX, 1)
 
 
-def _libc() -> Optional[ctypes.CDLL]:
+def _set_option(option: int, value: int) -> bool:
     """
-    Return glibc, unless there is another malloc, or the user has set something about it.
+    Set an option of glibc's malloc, if it is there and the user has set none.
     """
-    given = [*os.environ, os.environ.get("GLIBC_TUNABLES", "")]
-    if sys.platform != "linux" or any("MALLOC_" in n or "glibc.malloc" in n for n in given):
-        return None
+    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
     libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "gnu_get_libc_version") else None
+    return hasattr(libc, "mallopt") and bool(libc.mallopt(option, value))

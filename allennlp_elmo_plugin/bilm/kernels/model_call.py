@@ -39,19 +39,6 @@ def model_call(function: Function) -> Function:
     return cast(Function, call)
 
 
-def is_observed() -> bool:
-    """
-    Return whether modes of this thread change or record each operator: `torch.autocast`, a
-    profiler, and what `torch.overrides` and `torch.utils._python_dispatch` have.
-    """
-    return (
-        any(_autocast_devices())
-        or torch.autograd._profiler_enabled()
-        or torch._C._len_torch_function_stack() > 0
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
-
-
 @contextmanager
 def without_autocast() -> Iterator[None]:
     """
