@@ -345,7 +345,7 @@ def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: A
         with pretend_gpu.count() as counts:
             elmo(ids)
         assert counts.syncs <= 4, counts.report()
-        assert counts.host_to_device == 1, counts.report()
+        assert counts.host_to_device <= 3, counts.report()
         reports.append(counts.events)
     assert reports[0] == reports[1]
 
@@ -358,7 +358,7 @@ def test_syncs_of_fine_tuning(initial_state: str, files: Files, pretend_gpu: Any
     with pretend_gpu.count() as counts:
         sum(each.sum() for each in elmo(ids)["elmo_representations"]).backward()
     assert counts.syncs <= 4, counts.report()
-    assert counts.host_to_device == 1, counts.report()
+    assert counts.host_to_device == 3, counts.report()
 
 
 def test_syncs_of_embedding_words(files: Files, pretend_gpu: Any) -> None:

@@ -28,8 +28,7 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import (
     ElmoCharacterEncoder,
     add_boundaries,
-    add_boundary_characters,
-    fit_width,
+    bounded_mask,
 )
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
@@ -190,26 +189,20 @@ class ElmoBiLm(CachingModule, BiLm):
         Run the layers as `forward` does, or the first `n_layers` LSTM layers, and return them
         packed.
         """
-        cached = self._cached_vectors(inputs, word_inputs)
-        if cached is not None:
-            return self.run_vectors(*cached, carried=carried, n_layers=n_layers)
-        inputs = fit_width(inputs, self._max_characters)
-        if self.has_plain_encoder:
-            bounded, lengths = add_boundary_characters(inputs)
-            packing = PackedBatch(lengths, bounded.size(1), inputs.device)
-            vectors = self.token_layer.embed_tokens(packing.pack(bounded))
-        else:
-            output = self._token_embedder(inputs)
-            packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
-            vectors = packing.pack(output["token_embedding"])
+        embedded = self._cached_vectors(inputs, word_inputs)
+        if embedded is None:
+            embedded = self._token_embedder(inputs)
+        mask = embedded["mask"]
+        packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
+        vectors = packing.pack(embedded["token_embedding"])  # (n_tokens, projection_dim)
         return self.run_vectors(vectors, packing, carried=carried, n_layers=n_layers)
 
     def _cached_vectors(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
-    ) -> Optional[Tuple[torch.Tensor, PackedBatch]]:
+    ) -> Optional[Dict[str, torch.Tensor]]:
         """
-        Return the vectors of words that are all in `vocab_to_cache`. As in AllenNLP, another word
-        sends the batch to the characters.
+        Return what the character encoder does, for words that are all in `vocab_to_cache`. As in
+        AllenNLP, another word sends the batch to the characters.
         """
         if self._word_embedding is None or word_inputs is None:
             return None
@@ -224,9 +217,10 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
             assert self._bos_embedding is not None and self._eos_embedding is not None
             boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            vectors = add_boundaries(vectors, lengths, *boundaries)
-            packing = PackedBatch((lengths + 2).tolist(), vectors.size(1), vectors.device)
-            return packing.pack(vectors), packing
+            return {
+                "token_embedding": add_boundaries(vectors, lengths, *boundaries),
+                "mask": bounded_mask(lengths, vectors.size(1)),
+            }
         if inputs.shape[:-1] != word_inputs.shape:
             raise ConfigurationError(
                 f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "

@@ -7,7 +7,7 @@ may use it.
 
 import itertools
 import threading
-from typing import Callable, Dict, Hashable, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 import torch
 
@@ -24,7 +24,7 @@ class _Table:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.places: Dict[Hashable, int] = {}
+        self.places: Dict[bytes, int] = {}
         self.n_staying = 0
         # In the order of the words, with space for more: (at least len(places), dim)
         self.vectors: Optional[torch.Tensor] = None
@@ -40,7 +40,7 @@ class _Table:
             table.vectors = self.vectors[:n_staying].clone()
         return table
 
-    def add(self, words: Sequence[Hashable], vectors: torch.Tensor) -> None:
+    def add(self, words: Sequence[bytes], vectors: torch.Tensor) -> None:
         """
         Add words with their vectors, shape `(len(words), dim)`, except words that another thread
         has added by now.
@@ -88,26 +88,25 @@ class WordCache:
             self._table = self._table.staying()
 
     def look_up(
-        self, words: Sequence[Hashable], encode: Callable[[List[int]], torch.Tensor]
+        self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
     ) -> torch.Tensor:
         """
-        Return the vectors of words, or of their character ids, in any order, shape `(len(words),
-        dim)`. `encode` makes those of new words, shape `(n_new, dim)`, from their places in
-        `words`.
+        Return the vectors of words in any order, shape `(len(words), dim)`. `encode` makes those of
+        new words, shape `(n_new, dim)`.
         """
         if not words:
             return encode([])
         table = self._table
         places = list(map(table.places.get, words))
         if None in places:
-            first_use = {word: i for i, word in reversed(list(enumerate(words)))}
-            new = {word: i for word, i in first_use.items() if word not in table.places}
+            distinct = dict.fromkeys(words)
+            new = [word for word in distinct if word not in table.places]
             if len(table.places) + len(new) > self.max_words:
                 self._table = table = table.staying()
-                new = {word: i for word, i in first_use.items() if word not in table.places}
-            table.add(list(new), encode(list(new.values())))
+                new = [word for word in distinct if word not in table.places]
+            table.add(new, encode(new))
             places = list(map(table.places.get, words))
         vectors = table.vectors
         assert vectors is not None
-        index = torch.tensor(places, device=vectors.device)
+        index = torch.tensor(places, device="cpu").to(vectors.device)
         return vectors.index_select(0, index)  # (len(words), dim)
