@@ -124,12 +124,6 @@ class BiLm(torch.nn.Module):
 
     @property
     def lstm(self) -> BiLstm:
-        if not isinstance(self._elmo_lstm, BiLstm):
-            kind = type(self._elmo_lstm).__name__
-            raise ValueError(
-                f"the LSTM layers of the language model were replaced by a module {kind}. To "
-                "change what they read or compute, put a hook on them instead"
-            )
         return self._elmo_lstm
 
     def get_output_dim(self) -> int:

@@ -204,11 +204,6 @@ class TestElmo:
         assert_close(hooked(TEXT)["elmo_representations"][0], expected)
         assert len(seen[0]["forward"]) == 2
 
-        adapted = make()
-        adapted.bilm._elmo_lstm = torch.nn.Sequential(adapted.bilm.lstm)
-        with pytest.raises(ValueError, match="were replaced by a module Sequential"):
-            adapted(TEXT)
-
         stateful = make()
         stateful.bilm.lstm.stateful = True
         assert stateful._n_mixed_layers(stateful.bilm) is None
