@@ -275,12 +275,12 @@ def test_adagrad_state(tmp_path: Path, pretend_gpu: Any) -> None:
 @pytest.mark.parametrize(
     "model, n_syncs, n_copies",
     [
-        # The lengths, the search for equal words (2) and the losses (2); two indices and samples.
-        (CHARACTERS, 5, 4),
+        # The lengths, the words and the losses (2); two indices, two of words, and samples.
+        (CHARACTERS, 4, 6),
         (TIED, 3, 4),
-        ({**CHARACTERS, "num_samples": 0}, 5, 2),
+        ({**CHARACTERS, "num_samples": 0}, 4, 4),
         # The rows that start from zero.
-        ({**CHARACTERS, **SMALL_CORPUS}, 5, 5),
+        ({**CHARACTERS, **SMALL_CORPUS}, 4, 7),
     ],
     ids=["characters", "tied", "full softmax", "small corpus"],
 )

@@ -25,7 +25,7 @@ class BiLstm(torch.nn.Module):
     The LSTM layers of both directions of a biLM. The directions share nothing: each has its own
     layers, inputs and state. Layers are named `forward_layer_k` and `backward_layer_k`, and sizes
     `input_size`, `hidden_size`, `cell_size` and `num_layers`, as in AllenNLP's `ElmoLstm`. See
-    `BiLmNetwork` for the parameters.
+    `BiLm` for the parameters.
     """
 
     def __init__(

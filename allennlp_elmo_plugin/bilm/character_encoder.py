@@ -5,11 +5,11 @@ Character encoder of the language model: a word's vector from its characters, wi
 import math
 from typing import Any, List, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
-from allennlp_elmo_plugin.bilm.kernels.distinct_rows import distinct_rows
 from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
@@ -260,45 +260,41 @@ class CharacterEncoder(CachingModule):
                 weights += [module.weight, module.bias]  # type: ignore[list-item]
         return weights
 
-    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
-        return self.embed_tokens(character_ids)
-
     @model_call
-    def embed_tokens(self, character_ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
         Return the vectors of words, shape `(n_words, output_dim)`, in any order, repeated or not,
         from their character ids, shape `(n_words, max_characters_per_token)`.
         """
-        is_cached = not needs_grad(*self.weights) and self.max_cached_words
-        if is_cached and character_ids.device.type == "cpu":
-            # (n_words, max_characters_per_token)
-            rows = character_ids.to(torch.int16).contiguous().numpy()
-            # Each row as one string of bytes.
-            words = rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist()
-            return self._cache().look_up(words, lambda new: self.encode(character_ids[new]))
-        distinct, index = distinct_rows(character_ids)
-        return self.encode(distinct).index_select(0, index)
+        # (n_words, max_characters_per_token)
+        rows = character_ids.to("cpu", torch.int16).contiguous().numpy()
+        # Each row as one string of bytes.
+        return self._embed(rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist())
 
     @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
         """
-        Return the vectors of words as they are written, shape `(len(words), output_dim)`. No
-        character ids are made for words that are in the cache.
+        Return the vectors of words as they are written, shape `(len(words), output_dim)`.
         """
-        device = self._char_embedding_weights.device
+        return self._embed(self._table.spell(words))
 
-        def spell(some: Sequence[str]) -> torch.Tensor:
-            # (len(some), max_characters_per_token)
-            return torch.from_numpy(self._table.lookup(some)).to(device, torch.long)
+    def _embed(self, spellings: List[bytes]) -> torch.Tensor:
+        """
+        Return the vectors of words by their character ids as bytes, shape `(len(spellings),
+        output_dim)`. Words that are in the cache, or repeated, are not encoded again.
+        """
+        weights = self.weights
+        if self.max_cached_words and not needs_grad(*weights):
+            return self._cache(weights).look_up(spellings, self._encode)
+        places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
+        vectors = self._encode(list(places))  # (n_distinct, output_dim)
+        index = torch.tensor([places[each] for each in spellings], dtype=torch.long, device="cpu")
+        return vectors.index_select(0, index.to(vectors.device))
 
-        if not needs_grad(*self.weights) and self.max_cached_words:
-            return self._cache().look_up(
-                words, lambda new: self.encode(spell([words[i] for i in new]))
-            )
-        distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-        places = list(map(distinct.__getitem__, words))
-        index = torch.tensor(places, dtype=torch.long, device=device)
-        return self.encode(spell(list(distinct))).index_select(0, index)
+    def _encode(self, spellings: List[bytes]) -> torch.Tensor:
+        ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
+        ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
+        return self.encode(torch.from_numpy(ids).to(self._char_embedding_weights.device))
 
     def keep_words(self, words: Sequence[str]) -> None:
         """
@@ -308,7 +304,7 @@ class CharacterEncoder(CachingModule):
         with torch.no_grad():
             for start in range(0, len(words), _KEPT_AT_ONCE):
                 self.embed_words(words[start : start + _KEPT_AT_ONCE])
-            self._cache().stay()
+            self._cache(self.weights).stay()
 
     def forget_words(self) -> None:
         """
@@ -316,11 +312,11 @@ class CharacterEncoder(CachingModule):
         vector depends on the words that it was computed with. After this call, no number depends on
         earlier ones.
         """
-        self._cache().forget()
+        self._cache(self.weights).forget()
 
-    def _cache(self) -> WordCache:
+    def _cache(self, weights: List[torch.Tensor]) -> WordCache:
         return self._cached_words.get(
-            self.weights,
+            weights,
             lambda: WordCache(self.max_cached_words),
             (self.max_cached_words, self.precision),
         )
@@ -328,7 +324,7 @@ class CharacterEncoder(CachingModule):
     @model_call
     def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
         """
-        `embed_tokens` without the search for equal words.
+        Do what `forward` does, without a search for equal words.
         """
         n_words = character_ids.size(0)
         if n_words == 0:

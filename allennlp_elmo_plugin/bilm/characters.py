@@ -6,7 +6,7 @@ ids in training; for prediction it adds 1 to each, and 0 stands for positions af
 sentence. This package always uses the second form, so that one model does both.
 """
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -95,14 +95,14 @@ class CharacterTable:
                 )
         self._rows: Dict[str, bytes] = {}
 
-    def lookup(self, words: Sequence[str]) -> np.ndarray:
+    def spell(self, words: Sequence[str]) -> List[bytes]:
         """
-        Return a new array of ids from 1 to 261, int16, shape `(len(words), max_characters)`.
+        Return the rows of words as bytes.
         """
         # Rows are only added to a dictionary, so that no other thread can remove one.
         rows = self._rows
         try:
-            spelled = [rows[word] for word in words]
+            return [rows[word] for word in words]
         except KeyError:
             if len(rows) + len(words) > self.max_words:
                 self._rows = rows = {}
@@ -110,8 +110,13 @@ class CharacterTable:
             special = {**_SPECIAL_CHARACTERS, **self._tokens_to_add}
             spelled_anew = words_to_character_ids(new, self.max_characters, special)
             rows.update(zip(new, map(bytes, spelled_anew)))
-            spelled = [rows[word] for word in words]
-        ids = np.frombuffer(bytearray().join(spelled), dtype=np.int16)
+            return [rows[word] for word in words]
+
+    def lookup(self, words: Sequence[str]) -> np.ndarray:
+        """
+        Return a new array of ids from 1 to 261, int16, shape `(len(words), max_characters)`.
+        """
+        ids = np.frombuffer(bytearray().join(self.spell(words)), dtype=np.int16)
         return ids.reshape(len(words), self.max_characters)
 
     def __reduce__(self) -> Tuple[Any, ...]:

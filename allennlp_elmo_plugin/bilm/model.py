@@ -52,15 +52,24 @@ class BiLmOutput(NamedTuple):
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
-class BiLmNetwork(torch.nn.Module):
+class BiLm(torch.nn.Module):
     """
-    The layers of a biLM, without a `forward`, which differs between `BiLm` and `ElmoBiLm`.
+    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
+    encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
+    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
 
-    `BiLm.forward`, `run_words` and `run_vectors` run the layers from the tokens' ids, words or
-    vectors. Sentence boundaries are tokens like others. The backward direction reads the sentences
-    from their ends, unless it gets a text of its own (`*_reverse`), in the order in which it reads
-    it: training has a stream for each direction. Sentences start from the state `carried`, by
-    default that of `start()`, and leave it updated.
+    ```python
+    bilm = BiLm(BiLmOptions.from_file("options.json"))
+    read_weights("weights.hdf5", bilm)
+    output = bilm(character_ids)         # with the sentence boundaries in place
+    top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
+    ```
+
+    `forward`, `run_words` and `run_vectors` run the layers from the tokens' ids, words or vectors.
+    Sentence boundaries are tokens like others. The backward direction reads the sentences from
+    their ends, unless it gets a text of its own (`*_reverse`), in the order in which it reads it:
+    training has a stream for each direction. Sentences start from the state `carried`, by default
+    that of `start()`, and leave it updated.
 
     Submodules and parameters have the names and shapes of AllenNLP's `_ElmoBiLm`.
 
@@ -115,12 +124,6 @@ class BiLmNetwork(torch.nn.Module):
 
     @property
     def lstm(self) -> BiLstm:
-        if not isinstance(self._elmo_lstm, BiLstm):
-            kind = type(self._elmo_lstm).__name__
-            raise ValueError(
-                f"the LSTM layers of the language model were replaced by a module {kind}. To "
-                "change what they read or compute, put a hook on them instead"
-            )
         return self._elmo_lstm
 
     def get_output_dim(self) -> int:
@@ -144,6 +147,36 @@ class BiLmNetwork(torch.nn.Module):
         Return `BiLstm.start()`, the state that sentences start from unless a call is given another.
         """
         return self.lstm.start()
+
+    @model_call
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        lengths: Optional[Lengths] = None,
+        tokens_reverse: Optional[torch.Tensor] = None,
+        lengths_reverse: Optional[Lengths] = None,
+        carried: Optional[CarriedState] = None,
+    ) -> BiLmOutput:
+        """
+        # Parameters
+
+        tokens, tokens_reverse : `torch.Tensor`
+            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
+            embedding vocabulary ids, shape `(batch_size, timesteps)`.
+        lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
+            Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
+            padding. From a tensor on a GPU they have to be copied.
+        carried : `CarriedState`, optional (default = `start()`)
+        """
+        packing = _packing(tokens, lengths)
+        packed = packing.pack(tokens)  # (n_tokens, ...)
+        if tokens_reverse is None or not self.options.bidirectional:
+            return self.run_vectors(self.token_layer(packed), packing, carried=carried)
+        packing_reverse = _packing(tokens_reverse, lengths_reverse)
+        # One call, so that a word that both directions read is computed once.
+        vectors = self.token_layer(torch.cat([packed, packing_reverse.pack(tokens_reverse)]))
+        forward, backward = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
+        return self.run_vectors(forward, packing, backward, packing_reverse, carried)
 
     @model_call
     def run_words(
@@ -197,53 +230,6 @@ class BiLmNetwork(torch.nn.Module):
         carried = self.start() if carried is None else carried
         outputs = self.lstm(inputs, packings, carried)
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
-
-
-class BiLm(BiLmNetwork):
-    """
-    The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
-    encoder or a token embedding, and LSTM layers in both directions. The same module is trained,
-    fine-tuned and used for embedding; the softmax, which training alone needs, is a `Softmax`.
-
-    ```python
-    bilm = BiLm(BiLmOptions.from_file("options.json"))
-    read_weights("weights.hdf5", bilm)
-    output = bilm(character_ids)         # with the sentence boundaries in place
-    top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
-    ```
-
-    See `BiLmNetwork` for the parameters.
-    """
-
-    @model_call
-    def forward(
-        self,
-        tokens: torch.Tensor,
-        lengths: Optional[Lengths] = None,
-        tokens_reverse: Optional[torch.Tensor] = None,
-        lengths_reverse: Optional[Lengths] = None,
-        carried: Optional[CarriedState] = None,
-    ) -> BiLmOutput:
-        """
-        # Parameters
-
-        tokens, tokens_reverse : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
-            embedding vocabulary ids, shape `(batch_size, timesteps)`.
-        lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
-            Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
-            padding. From a tensor on a GPU they have to be copied.
-        carried : `CarriedState`, optional (default = `start()`)
-        """
-        packing = _packing(tokens, lengths)
-        packed = packing.pack(tokens)  # (n_tokens, ...)
-        if tokens_reverse is None or not self.options.bidirectional:
-            return self.run_vectors(self.token_layer(packed), packing, carried=carried)
-        packing_reverse = _packing(tokens_reverse, lengths_reverse)
-        # One call, so that a word that both directions read is computed once.
-        vectors = self.token_layer(torch.cat([packed, packing_reverse.pack(tokens_reverse)]))
-        forward, backward = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
-        return self.run_vectors(forward, packing, backward, packing_reverse, carried)
 
 
 def _packing(tokens: torch.Tensor, lengths: Optional[Lengths]) -> PackedBatch:

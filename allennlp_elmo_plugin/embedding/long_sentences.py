@@ -9,11 +9,11 @@ import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
-from allennlp_elmo_plugin.bilm.model import BiLmNetwork
+from allennlp_elmo_plugin.bilm.model import BiLm
 
 
 def embed_in_segments(
-    bilm: BiLmNetwork,
+    bilm: BiLm,
     batch: Sequence[Sequence[str]],
     carried: CarriedState,
     width: int,

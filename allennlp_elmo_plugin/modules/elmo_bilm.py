@@ -2,9 +2,9 @@
 AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
 """
 
-import copy
 import hashlib
 import logging
+import math
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -12,7 +12,6 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.token_embedders import Embedding
 
-from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
@@ -23,14 +22,13 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call, needs_grad
-from allennlp_elmo_plugin.bilm.model import BiLmNetwork, BiLmOutput
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
+from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import (
     ElmoCharacterEncoder,
     add_boundaries,
-    add_boundary_characters,
-    fit_width,
+    bounded_mask,
 )
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
@@ -52,12 +50,12 @@ _CACHE_CHUNK = 4096
 INITIAL_STATES = ("carried", "settled", "zero")
 """What a sentence can start from; see `Elmo`."""
 
-# The warm-up for "settled" ends when a pass changes no state by more, or after so many passes.
+# The warm-up for "settled" ends when ten passes change no state by more, or after 100 of them.
 _SETTLED_TOLERANCE = 1e-6
-_SETTLED_PASSES = 100
+_SETTLED_RUNS = 10
 
 
-class ElmoBiLm(CachingModule, BiLmNetwork):
+class ElmoBiLm(CachingModule, BiLm):
     """
     AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
     and `run_sentences` return the layers of `forward` packed, as a `BiLmOutput`. All three add the
@@ -108,8 +106,6 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
-        # Where the search for it starts in training.
-        self._last_settled: Optional[CarriedState] = None
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[Embedding] = None
@@ -172,7 +168,7 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
         ids = sentences_to_character_ids(sentences, CharacterTable(self._max_characters))
         return torch.from_numpy(ids).to(next(self.parameters()).device)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> PaddedLayers:
         """
@@ -191,26 +187,20 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
         """
         Run the layers as `forward` does, and return them packed.
         """
-        cached = self._cached_vectors(inputs, word_inputs)
-        if cached is not None:
-            return self.run_vectors(*cached, carried=carried)
-        inputs = fit_width(inputs, self._max_characters)
-        if self.has_plain_encoder:
-            bounded, lengths = add_boundary_characters(inputs)
-            packing = PackedBatch(lengths, bounded.size(1), inputs.device)
-            vectors = self.token_layer.embed_tokens(packing.pack(bounded))
-        else:
-            output = self._token_embedder(inputs)
-            packing = PackedBatch(output["mask"].sum(1).tolist(), inputs.size(1) + 2, inputs.device)
-            vectors = packing.pack(output["token_embedding"])
+        embedded = self._cached_vectors(inputs, word_inputs)
+        if embedded is None:
+            embedded = self._token_embedder(inputs)
+        mask = embedded["mask"]
+        packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
+        vectors = packing.pack(embedded["token_embedding"])  # (n_tokens, projection_dim)
         return self.run_vectors(vectors, packing, carried=carried)
 
     def _cached_vectors(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
-    ) -> Optional[Tuple[torch.Tensor, PackedBatch]]:
+    ) -> Optional[Dict[str, torch.Tensor]]:
         """
-        Return the vectors of words that are all in `vocab_to_cache`. As in AllenNLP, another word
-        sends the batch to the characters.
+        Return what the character encoder does, for words that are all in `vocab_to_cache`. As in
+        AllenNLP, another word sends the batch to the characters.
         """
         if self._word_embedding is None or word_inputs is None:
             return None
@@ -225,9 +215,10 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
             vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
             assert self._bos_embedding is not None and self._eos_embedding is not None
             boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            vectors = add_boundaries(vectors, lengths, *boundaries)
-            packing = PackedBatch((lengths + 2).tolist(), vectors.size(1), vectors.device)
-            return packing.pack(vectors), packing
+            return {
+                "token_embedding": add_boundaries(vectors, lengths, *boundaries),
+                "mask": bounded_mask(lengths, vectors.size(1)),
+            }
         if inputs.shape[:-1] != word_inputs.shape:
             raise ConfigurationError(
                 f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
@@ -272,40 +263,27 @@ class ElmoBiLm(CachingModule, BiLmNetwork):
     def settled_state(self) -> FixedState:
         """
         Return the state for `initial_state` `"settled"`: what is left, in either direction, when
-        the sentence without a word, `<S> </S>`, is read again and again from zero until no state
-        changes by more than 1e-6, at most 100 times. It is found once, and again when a parameter
-        has changed. In training, where that is at each step, the search starts from the last such
-        state in place of zero: it ends after a few times, at the same numbers but for rounding.
+        the sentence without a word, `<S> </S>`, is read again and again from zero until ten times
+        change no state by more than 1e-6, at most 100 times. It is found once, and again when a
+        parameter has changed.
         """
-        lstm = self.lstm
-        if not (self.has_plain_encoder and is_plain(lstm, BiLstm)):
-            return self._settle(is_training=False)
-        weights = [*self.token_layer.weights, *lstm.weights]
-        is_training = self.training and needs_grad(*weights)
-        if not is_training:
-            self._last_settled = None
-        key = self.precision, is_training
-        return self._settled.get(weights, lambda: self._settle(is_training), key)
+        if not self.has_plain_encoder:
+            return self._settle()
+        weights = [*self.token_layer.weights, *self.lstm.weights]
+        return self._settled.get(weights, self._settle, self.precision)
 
-    def _settle(self, is_training: bool) -> FixedState:
-        if self.has_plain_encoder:
-            vectors = self.token_layer.embed_words([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD])
-        else:
-            vectors = self._token_embedder(self.character_ids([[]]))["token_embedding"][0]
-        # Shape of vectors: (2, projection_dim)
-        packing = PackedBatch([2], 2, vectors.device)
-        state = CarriedState()
-        if is_training and self._last_settled is not None:
-            state = copy.copy(self._last_settled)
-        previous = None
-        for _ in range(_SETTLED_PASSES):
+    def _settle(self) -> FixedState:
+        with torch.enable_grad():  # in training nothing is prepared for two words
+            vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
+        vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
+        packing = PackedBatch([20], 20, vectors.device)
+        state, before = CarriedState(), vectors.new_full((), math.inf)
+        for _ in range(_SETTLED_RUNS):
             self.run_vectors(vectors, packing, carried=state)
             values = state.row(0)
-            if previous is not None and (values - previous).abs().max() <= _SETTLED_TOLERANCE:
+            if (values - before).abs().max() <= _SETTLED_TOLERANCE:
                 break
-            previous = values
-        if is_training:
-            self._last_settled = state
+            before = values
         return FixedState(state)
 
     def fingerprint(self) -> Dict[str, str]:

@@ -3,7 +3,7 @@ AllenNLP's `_ElmoCharacterEncoder`, and what checks and completes the character 
 """
 
 from dataclasses import replace
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -21,7 +21,6 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
 
@@ -70,7 +69,8 @@ class ElmoCharacterEncoder(CharacterEncoder):
         self._options = options.to_dict()
         self._weight_file = files.weight_file
         no_words = torch.zeros(1, 0, options.char_cnn.max_characters_per_token, dtype=torch.long)
-        boundaries = add_boundary_characters(no_words)[0][0]  # (2, max_characters)
+        no_lengths = no_words.new_zeros(1)
+        boundaries = add_boundary_characters(no_words, no_lengths)[0]  # (2, max_characters)
         self._beginning_of_sentence_characters, self._end_of_sentence_characters = boundaries
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
@@ -79,12 +79,12 @@ class ElmoCharacterEncoder(CharacterEncoder):
         `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
         """
         inputs = fit_width(inputs, self.options.max_characters_per_token)
-        bounded, lengths = add_boundary_characters(inputs)
-        batch_size, timesteps = bounded.shape[:2]
-        vectors = self.embed_tokens(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
+        lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
+        bounded = add_boundary_characters(inputs, lengths)
+        vectors = super().forward(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
         return {
-            "token_embedding": vectors.view(batch_size, timesteps, -1),
-            "mask": PackedBatch(lengths, timesteps, inputs.device).mask(),
+            "token_embedding": vectors.view(*bounded.shape[:2], self.output_dim),
+            "mask": bounded_mask(lengths, inputs.size(1)),
         }
 
 
@@ -122,28 +122,26 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     return cut
 
 
-def add_boundary_characters(inputs: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:
+def add_boundary_characters(inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """
     Check the values of character ids, shape `(batch_size, timesteps, max_characters)`. Return them
-    with sentence boundaries, shape `(batch_size, timesteps + 2, max_characters)`, and the lengths
-    of the sentences, boundaries counted.
+    with sentence boundaries, shape `(batch_size, timesteps + 2, max_characters)`. `lengths` are
+    those of the sentences, shape `(batch_size,)`.
     """
-    lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
-    extremes = torch.stack(torch.aminmax(inputs)) if inputs.numel() else lengths.new_zeros(2)
-    # All that the host has to know, in one transfer.
-    *counts, low, high = torch.cat([lengths, extremes]).tolist()
-    if low < 0 or high >= N_CHARACTERS:
-        raise ConfigurationError(
-            f"got character ids from {low} to {high}, but they go from 0 (no word) to "
-            f"{N_CHARACTERS - 1}: are these word ids?"
-        )
+    if inputs.numel():
+        low, high = torch.stack(torch.aminmax(inputs)).tolist()
+        if low < 0 or high >= N_CHARACTERS:
+            raise ConfigurationError(
+                f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+                f"{N_CHARACTERS - 1}: are these word ids?"
+            )
     boundaries = []  # (max_characters,) each
     for character in (BEGIN_SENTENCE, END_SENTENCE):
         ids = inputs.new_full((inputs.size(-1),), PADDING + 1)
         for place, value in enumerate((BEGIN_WORD, character, END_WORD)):
             ids[place : place + 1] = value + 1  # of a slice, this fills without a copy
         boundaries.append(ids)
-    return add_boundaries(inputs, lengths, *boundaries), [count + 2 for count in counts]
+    return add_boundaries(inputs, lengths, *boundaries)
 
 
 def add_boundaries(
@@ -158,3 +156,11 @@ def add_boundaries(
     bounded[:, 0] = begin
     place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
     return bounded.scatter(1, place, end.expand_as(place))
+
+
+def bounded_mask(lengths: torch.Tensor, timesteps: int) -> torch.Tensor:
+    """
+    Return where sentences of these lengths, shape `(batch_size,)`, have a token or a boundary,
+    shape `(batch_size, timesteps + 2)`.
+    """
+    return torch.arange(timesteps + 2, device=lengths.device) < (lengths + 2).unsqueeze(1)

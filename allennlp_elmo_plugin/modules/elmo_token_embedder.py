@@ -1,7 +1,6 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
-import functools
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -28,37 +27,20 @@ class ElmoTokenEmbedder(TokenEmbedder):
     # Parameters
 
     options_file, weight_file : `str`, optional
-        Options (JSON) and weights (HDF5) of the language model: paths or addresses; or
-        `options_file` alone is a whole model: a folder, an archive or a short name; see
-        `ElmoFiles.find`. Both default to the published original model, as in AllenNLP.
-    do_layer_norm : `bool`, optional (default = `False`)
-        Normalise each layer before the layers are mixed.
-    dropout : `float`, optional (default = `0.5`)
-        Dropout of the representations.
-    requires_grad : `bool`, optional (default = `False`)
-        Train the language model with the task instead of freezing it.
+        See `Elmo`. Both default to the published original model, as in AllenNLP.
     projection_dim : `int`, optional (default = `None`)
         Project the output linearly to this size: all representations of a token together.
-    vocab_to_cache : `List[str]`, optional (default = `None`)
-        Words whose character representations are computed once, in advance. `word_inputs` are then
-        positions in this list; position 0 means padding.
-    scalar_mix_parameters : `List[float]`, optional (default = `None`)
-        Weights of the layers before the softmax; they are then fixed. By default they are trained.
-    initial_state : `str`, optional (default = `"carried"`)
-        What every sentence starts from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`.
     namespace_to_cache : `str`, optional (default = `None`)
         A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
         indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
     vocab : `Vocabulary`, optional (default = `None`)
         The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
         config.
-    precision : `str`, optional (default = `"float32"`)
-        Of the language model's matrix products: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
-    max_cached_words : `int`, optional (default = `50000`)
-        Words whose vectors are kept from batch to batch where no gradient is needed; see `Elmo`.
     num_output_representations : `int`, optional (default = `1`)
         How many representations to compute, each with separate scalar weights. The output has them
         side by side. The language model runs once. See `ElmoOutputEncoder` for a use of two.
+    others : optional
+        See `Elmo`.
     """
 
     def __init__(
@@ -130,16 +112,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
         if self._projection is not None:
             output = self._projection(output)  # (batch_size, ..., timesteps, output_dim)
         return output
-
-
-@TokenEmbedder.register("elmo_multi_token_embedder")
-class _ElmoMultiTokenEmbedder(ElmoTokenEmbedder):
-    """Two representations, by the name that they have in earlier configurations and archives."""
-
-    # AllenNLP sees the signature of the other class, and so refuses unknown keys in a config.
-    @functools.wraps(ElmoTokenEmbedder.__init__)  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"num_output_representations": 2, **kwargs})
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:

@@ -218,33 +218,3 @@ class TestSeveralRepresentations:
         )
         assert not torch.equal(two(IDS), exact(IDS))
         assert two._elmo._elmo_lstm._token_embedder.max_cached_words == 1
-
-    def test_configurations_and_weights_by_the_earlier_name(self, files):
-        settings = {
-            "do_layer_norm": True,
-            "dropout": 0.0,
-            "requires_grad": False,
-            "initial_state": "zero",
-            "precision": "float32",
-            "max_cached_words": 10,
-        }
-        two = self.embedder(files, "elmo_multi_token_embedder", **settings)
-        state = two.state_dict()
-        mixes = [name for name in state if "_lstm" not in name]
-        assert mixes == [
-            f"_elmo.scalar_mix_{number}.{name}"
-            for number in (0, 1)
-            for name in ("gamma", *(f"scalar_parameters.{layer}" for layer in range(3)))
-        ]
-        for number, name in enumerate(mixes):
-            state[name] += number
-        two.load_state_dict(state)
-        new = self.embedder(files, **settings, num_output_representations=2)
-        new.load_state_dict(state)
-        assert torch.equal(two(IDS), new(IDS))
-        three = self.embedder(files, "elmo_multi_token_embedder", num_output_representations=3)
-        assert 2 * three.get_output_dim() == 3 * two.get_output_dim()
-
-    def test_an_unknown_setting_by_the_earlier_name(self, files):
-        with pytest.raises(ConfigurationError, match="Extra parameters.*bogus"):
-            self.embedder(files, "elmo_multi_token_embedder", bogus=1)

@@ -7,7 +7,19 @@ edits in place, and new values through `.data`; after an edit of a few numbers t
 `train()` or `eval()`. Any thread may use it.
 """
 
-from typing import Any, Callable, Dict, Generic, Hashable, Optional, Self, Sequence, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Hashable,
+    List,
+    NamedTuple,
+    Optional,
+    Self,
+    Sequence,
+    TypeVar,
+)
 
 import torch
 
@@ -19,14 +31,25 @@ T = TypeVar("T")
 _SAMPLE_SIZE = 16
 
 
+class _Kept(NamedTuple):
+    """
+    A value with what identifies its parameters: addresses and versions, and some of their numbers.
+    """
+
+    value: Any
+    key: Hashable
+    # They keep the storages, so that no other parameter can be at an address.
+    views: List[torch.Tensor]
+    sample: torch.Tensor  # (n_sampled,)
+
+
 class CachedValue(Generic[T]):
     """
     A value that is made again when its parameters change. Copies and pickles are empty.
     """
 
     def __init__(self) -> None:
-        # One attribute, so that a thread sees a value and what it was made from together.
-        self._kept: Optional[_Kept[T]] = None
+        self._kept: Optional[_Kept] = None
 
     def get(
         self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Hashable = None
@@ -34,13 +57,13 @@ class CachedValue(Generic[T]):
         """
         Return the value that `make` makes from the parameters. `key` is what else it depends on.
         """
-        kept = self._kept
-        if kept is None or not kept.belongs_to(parameters, key):
+        key = (key, *map(_version, parameters))
+        kept = self._kept  # once: another thread may replace it
+        if kept is None or kept.key != key or not torch.equal(kept.sample, torch.cat(kept.views)):
             kept = self._kept = None  # before the new one is made: both may not fit
             with lasting_tensors():
-                kept = _Kept(parameters, key)
-                kept.value = make()
-            self._kept = kept
+                views = list(map(_some_numbers, parameters))
+                kept = self._kept = _Kept(make(), key, views, torch.cat(views))
         return kept.value
 
     def drop(self) -> None:
@@ -64,35 +87,20 @@ class CachingModule(torch.nn.Module):
                 each.drop()
         return super().train(mode)
 
-
-class _Kept(Generic[T]):
-    """
-    A cached value with what identifies its parameters.
-    """
-
-    value: T
-
-    def __init__(self, parameters: Sequence[torch.Tensor], key: Hashable) -> None:
-        self.key = key
-        self.states = list(map(_state, parameters))
-        # They keep the storages, so that no other parameter can be at an address.
-        self.views = list(map(_sample, parameters))
-        self.sample = torch.cat(self.views)  # (n_sampled,)
-
-    def belongs_to(self, parameters: Sequence[torch.Tensor], key: Hashable) -> bool:
-        return (
-            self.key == key
-            and self.states == list(map(_state, parameters))
-            and torch.equal(self.sample, torch.cat(self.views))
-        )
+    def _replicate_for_data_parallel(self) -> Self:
+        replica = super()._replicate_for_data_parallel()
+        for name, value in vars(replica).copy().items():
+            if isinstance(value, CachedValue):
+                setattr(replica, name, CachedValue())
+        return replica
 
 
-def _state(parameter: torch.Tensor) -> Hashable:
+def _version(parameter: torch.Tensor) -> Hashable:
     # Inference tensors have no versions.
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
 
-def _sample(parameter: torch.Tensor) -> torch.Tensor:
+def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
     """
     Return a view of some numbers of a parameter, the last among them.
     """

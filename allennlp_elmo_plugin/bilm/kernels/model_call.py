@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator, Type, TypeVar, cast
 
 import torch
-from torch.nn.modules import module as torch_module
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -77,15 +76,9 @@ def may_overwrite_saved() -> bool:
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     """
-    Return whether a call of this module runs `kind.forward` and nothing else, such as hooks, so
-    that it may be bypassed.
+    Return whether a module is of this class and has no hooks, so that a call of it may be bypassed.
     """
-    return (
-        getattr(type(module), "forward", None) is kind.forward
-        and "forward" not in vars(module)
-        and not _has_hooks(module)
-        and not any(getattr(torch_module, "_global" + name) for name in _HOOKS)
-    )
+    return type(module) is kind and not _has_hooks(module)
 
 
 def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None:
@@ -98,9 +91,7 @@ def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None
     ValueError
     """
     for name, layer in module._modules.items():
-        if layer is not None and (
-            type(layer) not in kinds or "forward" in layer.__dict__ or _has_hooks(layer)
-        ):
+        if layer is not None and (type(layer) not in kinds or _has_hooks(layer)):
             raise ValueError(
                 f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
                 "the language model would ignore. Put hooks on Elmo, its language model or the "

@@ -7,57 +7,13 @@ may use it.
 
 import itertools
 import threading
-from typing import Callable, Dict, Hashable, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
 _FEW_ROWS = 1024
-
-
-class _Table:
-    """
-    Words with their vectors. Words are only added, so that a thread that has found a word in a
-    table finds its vector there, whatever other threads do.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.places: Dict[Hashable, int] = {}
-        self.n_staying = 0
-        # In the order of the words, with space for more: (at least len(places), dim)
-        self.vectors: Optional[torch.Tensor] = None
-
-    def staying(self) -> "_Table":
-        """
-        Return a new table of the words that stay.
-        """
-        table = _Table()
-        n_staying = table.n_staying = self.n_staying
-        table.places = dict(itertools.islice(self.places.items(), n_staying))
-        if n_staying and self.vectors is not None:
-            table.vectors = self.vectors[:n_staying].clone()
-        return table
-
-    def add(self, words: Sequence[Hashable], vectors: torch.Tensor) -> None:
-        """
-        Add words with their vectors, shape `(len(words), dim)`, except words that another thread
-        has added by now.
-        """
-        with self._lock, lasting_tensors():
-            new = [i for i, word in enumerate(words) if word not in self.places]
-            if len(new) < len(words):
-                vectors = vectors[torch.tensor(new, dtype=torch.long, device=vectors.device)]
-            start, end = len(self.places), len(self.places) + len(new)
-            if self.vectors is None or end > self.vectors.size(0):
-                larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
-                if self.vectors is not None:
-                    larger[:start] = self.vectors[:start]
-                self.vectors = larger
-            self.vectors[start:end] = vectors
-            # Last, when the vectors are there.
-            self.places.update(zip((words[i] for i in new), range(start, end)))
 
 
 class WordCache:
@@ -69,45 +25,57 @@ class WordCache:
 
     def __init__(self, max_words: int) -> None:
         self.max_words = max_words
-        self._table = _Table()
+        self._lock = threading.Lock()
+        self._places: Dict[bytes, int] = {}
+        self._n_staying = 0
+        # In the order of the words, with space for more: (at least len(self), dim)
+        self._vectors: Optional[torch.Tensor] = None
 
     def __len__(self) -> int:
-        return len(self._table.places)
+        return len(self._places)
 
     def stay(self) -> None:
         """
         Let the words that are here now stay for good.
         """
-        self._table.n_staying = len(self)
+        with self._lock:
+            self._n_staying = len(self)
 
     def forget(self) -> None:
         """
         Forget all words but those that stay.
         """
-        if len(self) > self._table.n_staying:
-            self._table = self._table.staying()
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._places = dict(itertools.islice(self._places.items(), self._n_staying))
 
     def look_up(
-        self, words: Sequence[Hashable], encode: Callable[[List[int]], torch.Tensor]
+        self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
     ) -> torch.Tensor:
         """
-        Return the vectors of words, or of their character ids, in any order, shape `(len(words),
-        dim)`. `encode` makes those of new words, shape `(n_new, dim)`, from their places in
-        `words`.
+        Return the vectors of words in any order, shape `(len(words), dim)`. `encode` makes those of
+        new words, shape `(n_new, dim)`.
         """
-        if not words:
-            return encode([])
-        table = self._table
-        places = list(map(table.places.get, words))
-        if None in places:
-            first_use = {word: i for i, word in reversed(list(enumerate(words)))}
-            new = {word: i for word, i in first_use.items() if word not in table.places}
-            if len(table.places) + len(new) > self.max_words:
-                self._table = table = table.staying()
-                new = {word: i for word, i in first_use.items() if word not in table.places}
-            table.add(list(new), encode(list(new.values())))
-            places = list(map(table.places.get, words))
-        vectors = table.vectors
-        assert vectors is not None
-        index = torch.tensor(places, device=vectors.device)
-        return vectors.index_select(0, index)  # (len(words), dim)
+        with self._lock, lasting_tensors():
+            new = [word for word in dict.fromkeys(words) if word not in self._places]
+            if len(self) + len(new) > self.max_words:
+                self._forget()
+                new = [word for word in dict.fromkeys(words) if word not in self._places]
+            if new or self._vectors is None:
+                self._add(new, encode(new))
+            assert self._vectors is not None
+            places = [self._places[word] for word in words]
+            index = torch.tensor(places, dtype=torch.long, device="cpu").to(self._vectors.device)
+            return self._vectors.index_select(0, index)
+
+    def _add(self, words: List[bytes], vectors: torch.Tensor) -> None:
+        start, end = len(self), len(self) + len(words)
+        if self._vectors is None or end > self._vectors.size(0):
+            larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
+            if self._vectors is not None:
+                larger[:start] = self._vectors[:start]
+            self._vectors = larger
+        self._vectors[start:end] = vectors
+        self._places.update(zip(words, range(start, end)))

@@ -15,8 +15,8 @@ class Encoder:
 
     def look_up(self, cache, words):
         def encode(new):
-            self.words.append(sorted(words[i] for i in new))
-            return self.vectors([words[i] for i in new])
+            self.words.append(sorted(new))
+            return self.vectors(new)
 
         result = cache.look_up(words, encode)
         assert torch.equal(result, self.vectors(words))
