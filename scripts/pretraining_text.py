@@ -31,7 +31,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.data.lexicon import Lexicon
+from allennlp_elmo_plugin.data.lexicon import LINE_END, Lexicon
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.files.output_folder import output_folder
 from allennlp_elmo_plugin.files.text_lines import open_lines
@@ -75,17 +75,17 @@ def ngrams(
     Return the runs of `N` words as hashes of 64 bits, and the line in which each begins; with
     `across_lines`, also those that end in a later line. Texts to compare share a lexicon.
     """
-    words, n_words = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+    parts = [np.zeros(0, dtype=np.int32)]
     for first in range(0, len(lines), _LINES_AT_ONCE):
         text = "\n".join(lines[first : first + _LINES_AT_ONCE]) + "\n"
         # The tokenisers of the corpora: "don't", "don 't" (WikiText) and "do n't".
         text = text.lower().replace("n 't", "n't").replace(" n't", "n't").replace("n't", " n't")
-        found = lexicon.number_text(text.encode().translate(_NORMALIZED))
-        words.append(found[0])
-        n_words.append(found[1])
-    mixed = (np.concatenate(words).astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
+        parts.append(lexicon.number(text.encode().translate(_NORMALIZED)))
+    numbers = np.concatenate(parts)
+    is_word = numbers != LINE_END
+    mixed = numbers[is_word].astype(np.uint64) * _MULTIPLIER
     mixed ^= mixed >> _SHIFT
-    line_of_word = np.repeat(np.arange(len(lines)), np.concatenate(n_words))
+    line_of_word = np.cumsum(~is_word)[is_word]
     n_runs = max(0, len(mixed) - N + 1)
     hashes = np.zeros(n_runs, dtype=np.uint64)
     for i in range(N):
