@@ -85,7 +85,7 @@ def test_memory_does_not_grow_with_a_file(shuffle: bool, tmp_path: Path, monkeyp
         path.write_text((" ".join(["word" * 25] * 9) + "\n") * n_lines, "utf-8")
         reader = TruncatedBpttLmReader(16, 80, None, shuffle_sentences=shuffle)
         tracemalloc.start()
-        n_rows = sum(1 for _ in reader.read(str(path)))
+        n_rows = 16 * sum(1 for _ in reader.batches(str(path)))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert n_rows > 0.9 * n_lines * 10 / 80

@@ -5,7 +5,7 @@ its character ids and its vocabulary id, is made once for each distinct word.
 
 import itertools
 from collections import defaultdict
-from typing import DefaultDict, Iterable, List, Optional, Sequence, Tuple
+from typing import DefaultDict, List, Optional
 
 import numpy as np
 import torch
@@ -17,30 +17,27 @@ from allennlp_elmo_plugin.bilm.characters import (
     words_to_character_ids,
 )
 from allennlp_elmo_plugin.data.vocabulary import lookup_ids
-from allennlp_elmo_plugin.files.text_lines import find_words
 
-PADDING_NUMBER, BEGIN_SENTENCE_NUMBER, END_SENTENCE_NUMBER = range(3)
+LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)
+"""The first is also the padding, which isn't a word."""
 
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
 
-MAX_WORDS = 2**19
-MAX_BYTES = 2**25
+MAX_WORDS = 2**18
 
-_N_SLOTS_LOG2 = 20
+_LINE_END = b"\xff"  # not UTF-8, so that no word is like it
+
+_SHORT = 15
+_N_SLOTS_LOG2 = 19
 # By the number of bytes of a word: the bits that they have in an integer of 64 bits.
 _MASKS = np.array([2 ** (8 * n) - 1 for n in range(9)], dtype=np.uint64)
-_SHORT = 15
 _MULTIPLIERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Lexicon:
     """
-    The distinct words of a text, numbered as they are seen. 0 is the padding, which isn't a word.
-
-    Rule: everything here depends on the arguments and on the words seen so far. The streams of one
-    pass over a text use it, and `forget` words together when it `is_full`: numbers from before are
-    then void.
+    The distinct words of a text, numbered as they are seen.
 
     # Parameters
 
@@ -55,90 +52,62 @@ class Lexicon:
     ) -> None:
         self._max_characters = max_characters
         self._vocab = vocab
-        self._words = [b""]  # by number
-        self._n_bytes = 0
-        self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count(1).__next__)
-        self.number_words([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD])
-        # Most words have up to 15 bytes. These and the length are two integers, `_keys`, which
-        # choose a slot; it has the number of one such word. All other words are in `_numbers` only.
-        self._keys = np.zeros((2, 2**_N_SLOTS_LOG2), dtype=np.uint64)
-        self._slots = np.zeros(2**_N_SLOTS_LOG2, dtype=np.int32)
+        self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count().__next__)
+        for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
+            self._numbers[word]
+        # A short word for each slot, as two integers, and its number.
+        self._slots = np.zeros((2**_N_SLOTS_LOG2, 3), dtype=np.uint64)
         # Of the first `_n_learnt` words, by number.
         self._n_learnt = 1
         self._characters = np.zeros((1, max_characters or 0), dtype=np.int16)
         self._ids = np.full(1, IGNORED_TARGET)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more than 2**19 words, which need 160 MB, or 32 MB of their bytes."""
-        return len(self._words) > MAX_WORDS or self._n_bytes > MAX_BYTES
-
-    def forget(self) -> None:
-        """Forget the second half of the words: the frequent ones come first in most texts."""
-        n_kept = max(END_SENTENCE_NUMBER + 1, len(self._words) // 2)
-        for word in self._words[n_kept:]:
-            del self._numbers[word]
-        del self._words[n_kept:]
-        self._n_bytes = sum(map(len, self._words))
-        self._numbers.default_factory = itertools.count(n_kept).__next__
-        self._slots[self._slots >= n_kept] = 0
-        self._n_learnt = min(self._n_learnt, n_kept)
-
-    def words(self, numbers: np.ndarray) -> List[str]:
-        """Return the words of numbers, shape (words,)."""
-        words = self._words
-        return [words[number].decode() for number in numbers.tolist()]
-
-    def number_words(self, words: Sequence[str]) -> np.ndarray:
-        """Return the numbers of words, int32, shape (words,)."""
-        return self._number([word.encode() for word in words], len(words))
-
-    def _number(self, words: Iterable[bytes], n_words: int) -> np.ndarray:
-        found = map(self._numbers.__getitem__, words)  # a new word gets the next number
-        numbers = np.fromiter(found, dtype=np.int32, count=n_words)
-        n_new = len(self._numbers) + 1 - len(self._words)
-        new = list(itertools.islice(reversed(self._numbers), n_new))
-        self._words += reversed(new)
-        self._n_bytes += sum(map(len, new))
-        return numbers
-
-    def number_text(self, text: bytes) -> Tuple[np.ndarray, np.ndarray]:
+    def number(self, text: bytes) -> np.ndarray:
         """
-        # Parameters
-
-        text : `bytes`
-            Whole lines in UTF-8, as `join_lines` returns them.
-
-        # Returns
-
-        `Tuple[np.ndarray, np.ndarray]`
-            The numbers of the words, int32, shape (words,), and how many words each line has, shape
-            (lines,).
+        Return the numbers of the words of a text, as `join_lines` returns it, and 0 at the end of
+        each line: int32, shape (words + lines,).
         """
-        starts, ends, n_words = find_words(text)
-        n_bytes = ends - starts
-        # The 8 bytes that start at each byte of the text.
+        text = text.replace(b"\n", b" " + _LINE_END + b" ")
+        characters = np.frombuffer(text, dtype=np.uint8)
+        is_space = np.ones(len(characters) + 1, dtype=bool)  # as if the text began with one
+        # Unsigned numbers below 9 wrap around, so that this is 9 (\t) to 13 (\r).
+        is_space[1:] = (characters == ord(" ")) | (characters - np.uint8(ord("\t")) <= 4)
+        bounds = np.flatnonzero(is_space[1:] != is_space[:-1])
+        starts, ends = bounds[::2], bounds[1::2]
+        lengths = ends - starts
+        # A word of up to 15 bytes is two integers: its first 8 bytes, and the others with the
+        # length. They choose a slot.
         eights = np.ndarray(len(text) + 8, "<u8", text + bytes(16), strides=(1,))
-        low = eights[starts] & _MASKS[np.minimum(n_bytes, 8)]
-        high = n_bytes.astype(np.uint64) << np.uint64(56)
-        longer = np.flatnonzero(n_bytes > 8)
-        high[longer] |= eights[starts[longer] + 8] & _MASKS[np.minimum(n_bytes[longer] - 8, 7)]
-
+        low = eights[starts] & _MASKS[np.minimum(lengths, 8)]
+        high = eights[starts + 8] & _MASKS[np.clip(lengths - 8, 0, 7)]
+        high |= np.minimum(lengths, _SHORT + 1).astype(np.uint64) << np.uint64(56)
         mixed = low * _MULTIPLIERS[0] ^ high * _MULTIPLIERS[1]
         mixed = (mixed ^ mixed >> np.uint64(32)) * _MULTIPLIERS[0]
         slots = (mixed >> np.uint64(64 - _N_SLOTS_LOG2)).astype(np.intp)
-        numbers = self._slots.take(slots)
-        is_short = n_bytes <= _SHORT
-        is_key = (self._keys[0].take(slots) == low) & (self._keys[1].take(slots) == high)
+        found = self._slots.take(slots, axis=0)
+        numbers = found[:, 2].astype(np.int32)
+        others = np.flatnonzero((found[:, 0] != low) | (found[:, 1] != high))
+        words = map(text.__getitem__, map(slice, starts[others].tolist(), ends[others].tolist()))
+        # A new word gets the next number.
+        numbers[others] = list(map(self._numbers.__getitem__, words))
+        # The first word of a slot, mostly the most frequent one, keeps it.
+        new = others[(lengths[others] <= _SHORT) & (found[others, 1] == 0)]
+        self._slots[slots[new]] = np.stack(
+            [low[new], high[new], numbers[new].astype(np.uint64)], axis=1
+        )
+        return numbers
 
-        others = np.flatnonzero(~(is_key & is_short & (numbers > 0)))
-        spans = map(slice, starts[others].tolist(), ends[others].tolist())
-        numbers[others] = self._number(map(text.__getitem__, spans), len(others))
-        new = others[is_short[others] & (self._slots[slots[others]] == 0)]
-        free, first = np.unique(slots[new], return_index=True)
-        self._keys[0, free], self._keys[1, free] = low[new[first]], high[new[first]]
-        self._slots[free] = numbers[new[first]]
-        return numbers, n_words
+    def forget(self, numbers: np.ndarray) -> np.ndarray:
+        """
+        Forget all words but those of `numbers` if there are more than 2**18, which need 80 MB.
+        Return the new numbers of these.
+        """
+        if len(self._numbers) <= MAX_WORDS:
+            return numbers
+        words = list(self._numbers)
+        Lexicon.__init__(self, self._max_characters, self._vocab)
+        kept = [self._numbers[words[number]] for number in numbers.tolist()]
+        return np.array(kept, dtype=np.int32)
 
     def character_ids(self, numbers: np.ndarray) -> torch.Tensor:
         """
@@ -156,19 +125,21 @@ class Lexicon:
 
     def _learn(self) -> None:
         """Make the ids of the words that came after the first `_n_learnt`."""
-        new = slice(self._n_learnt, len(self._words))
-        if new.start == new.stop:
+        n_words = len(self._numbers)
+        if n_words == self._n_learnt:
             return
-        if new.stop > len(self._ids):
+        if n_words > len(self._ids):
             for name in ("_characters", "_ids"):
                 known = getattr(self, name)
                 # The memory of rows without a word yet is not used.
-                larger = np.zeros((2 * new.stop, *known.shape[1:]), dtype=known.dtype)
-                larger[: new.start] = known[: new.start]
+                larger = np.zeros((2 * n_words, *known.shape[1:]), dtype=known.dtype)
+                larger[: len(known)] = known
                 setattr(self, name, larger)
-        words = [word.decode() for word in self._words[new]]
+        new = itertools.islice(reversed(self._numbers), n_words - self._n_learnt)
+        words: List[str] = [word.decode() for word in new][::-1]
+        rows = slice(self._n_learnt, n_words)
         if self._max_characters is not None:
-            self._characters[new] = words_to_character_ids(words, self._max_characters)
+            self._characters[rows] = words_to_character_ids(words, self._max_characters)
         if self._vocab is not None:
-            self._ids[new] = lookup_ids(words, self._vocab)
-        self._n_learnt = new.stop
+            self._ids[rows] = lookup_ids(words, self._vocab)
+        self._n_learnt = n_words

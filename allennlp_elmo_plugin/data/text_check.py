@@ -1,6 +1,7 @@
 """Warnings about a text that a language model can read, but that was not meant for it as it is."""
 
 import logging
+from typing import Iterable, Iterator
 
 import numpy as np
 
@@ -41,6 +42,13 @@ class TextCheck:
         self._n_zero = self._n_returns = 0
         self._example = ""
         self._is_done = False
+
+    def watch(self, texts: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield texts, as `join_lines` returns them, and `add` each."""
+        for text in texts:
+            self.add(text)
+            yield text
+        self.finish()
 
     def add(self, text: bytes) -> None:
         """Count whole lines, as `join_lines` returns them."""

@@ -5,43 +5,30 @@ import os
 import signal
 import sys
 import threading
-from collections import Counter, deque
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import (
-    Any,
-    Deque,
-    Dict,
-    Generator,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Union,
-)
+from typing import Any, Generator, Iterable, Iterator, NamedTuple, Optional
 
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.data.text import undecodable
+from allennlp_elmo_plugin.data.text import raise_undecodable
 from allennlp_elmo_plugin.files.text_lines import join_lines, open_lines
 
 _BLOCK_BYTES = 2**20
 _RANGE_BYTES = 16 * 2**20
 """One process counts less than two of these faster than several."""
 
-# Of the process that counts: shared, and without a lock, which a killed process might hold.
-_stop: Any
-
 
 class Counts(NamedTuple):
     """The words of a part of a corpus, for `Counter.update`, and how much was read for them."""
 
-    words: Union[List[bytes], Dict[bytes, int]]
-    n_lines: int = 0
-    n_bytes: int = 0
+    words: Any
+    n_lines: int
+    n_bytes: int
 
 
 class _Range(NamedTuple):
@@ -51,8 +38,8 @@ class _Range(NamedTuple):
     """
 
     file: Path
-    start: int
-    end: Optional[int]
+    start: int = 0
+    end: float = float("inf")
 
 
 def count_in_files(
@@ -82,88 +69,53 @@ def count_in_files(
     ranges = list(_ranges(files))
     if n_processes is None:
         n_bytes = sum(file.stat().st_size for file in files)
-        n_processes = min(_n_cores(), n_bytes // _RANGE_BYTES, len(ranges))
+        n_processes = min(os.cpu_count() or 1, n_bytes // _RANGE_BYTES, len(ranges))
     if n_processes < 2 or not sys.platform.startswith("linux"):
         for file in files:
-            yield from _count(_Range(file, 0, None), encoding_errors)
+            yield from _count(_Range(file), encoding_errors)
         return
     context = multiprocessing.get_context("fork")
-    stop = context.RawValue("b", 0)
-    pool = ProcessPoolExecutor(n_processes, context, initializer=_start, initargs=(stop,))
-    pending: Deque[Future] = deque()
+    pool = ProcessPoolExecutor(n_processes, context, initializer=_start)
     try:
-        for part in ranges:
-            if len(pending) == 2 * n_processes:
-                yield pending.popleft().result()
-            pending.append(pool.submit(_count_range, part, encoding_errors))
-        while pending:
-            yield pending.popleft().result()
+        yield from pool.map(partial(_count_range, encoding_errors=encoding_errors), ranges)
     except BrokenProcessPool as error:
         raise ChildProcessError(
             "a process that counted words was killed, perhaps for lack of memory; run the command "
             "again"
         ) from error
     finally:
-        stop.value = 1
         pool.shutdown(cancel_futures=True)
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _ranges(files: Iterable[Path]) -> Iterator[_Range]:
     for file in files:
-        starts = [0]
+        n_bytes = 0
         with suppress(OSError, ConfigurationError):  # The reader of the range raises it again.
             with open_lines(file, ConfigurationError) as text:
-                if not text.is_gzip:
-                    starts = list(range(0, text.size or 1, _RANGE_BYTES))
-        for start, end in zip(starts, [*starts[1:], None]):
-            yield _Range(file, start, end)
+                n_bytes = 0 if text.is_gzip else text.size or 0
+        for start in range(0, max(1, n_bytes), _RANGE_BYTES):
+            end = start + _RANGE_BYTES
+            yield _Range(file, start, end if end < n_bytes else float("inf"))
 
 
-def _count(part: _Range, encoding_errors: str, number: int = 0) -> Iterator[Counts]:
-    """Count the words of a range; `number` line feeds are before it."""
+def _count(part: _Range, encoding_errors: str) -> Iterator[Counts]:
     with open_lines(part.file, ConfigurationError) as text:
         if part.start:
-            text.seek(part.start, number)
+            text.seek(part.start, 0)
             text.read_block(0)  # The rest of the line belongs to the range before.
         n_lines, n_bytes = text.number, text.position
-        while part.end is None or text.offset <= part.end:
-            size = _BLOCK_BYTES
-            if part.end is not None:
-                size = min(size, part.end - text.offset)
-            lines = text.read_block(size)
+        while text.offset <= part.end:
+            lines = text.read_block(int(min(_BLOCK_BYTES, part.end - text.offset)))
             if not lines:
                 break
             block = join_lines(lines)
-            try:
-                if not block.isascii():
-                    block.decode("utf-8", encoding_errors)
-            except UnicodeDecodeError as error:
-                n_before = text.number - len(lines) + block.count(b"\n", 0, error.start)
-                raise undecodable(part.file, n_before + 1, error) from None
+            if encoding_errors == "strict" and not block.isascii():
+                try:
+                    block.decode()
+                except UnicodeDecodeError:
+                    raise_undecodable(part.file)
             yield Counts(block.split(), text.number - n_lines, text.position - n_bytes)
             n_lines, n_bytes = text.number, text.position
-
-
-def _start(stop: Any) -> None:
-    """Prepare a process for counting, until the value of `stop` isn't 0."""
-    global _stop
-    _stop = stop
-    # The parent ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Let this process end when its parent does, even if that is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _count_range(part: _Range, encoding_errors: str) -> Counts:
@@ -171,20 +123,19 @@ def _count_range(part: _Range, encoding_errors: str) -> Counts:
     n_lines = n_bytes = 0
     try:
         for counts in _count(part, encoding_errors):
-            if _stop.value:
-                break
             words.update(counts.words)
             n_lines += counts.n_lines
             n_bytes += counts.n_bytes
     except ConfigurationError:
-        if part.start == 0:
-            raise
-        # Once more, with the right number of the line.
-        number = 0
-        with open(part.file, "rb") as file:
-            while block := file.read(min(_BLOCK_BYTES, part.start - file.tell())):
-                number += block.count(b"\n")
-        for _ in _count(part, encoding_errors, number):
-            pass
+        if part.start:  # Its line has another number, and one before may be worse.
+            raise_undecodable(part.file)
         raise
     return Counts(dict(words), n_lines, n_bytes)
+
+
+def _start() -> None:
+    """Prepare a process for counting. It ends with its parent, even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent: Any = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

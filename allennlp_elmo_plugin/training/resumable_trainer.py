@@ -252,10 +252,10 @@ class ResumableTrainer(GradientDescentTrainer):
         of the checkpoint.
         """
         files = [
-            (os.path.basename(name), size, checksum)
+            (os.path.basename(name), digest)
             for loader in self._data_loaders
             if hasattr(loader, "state_dict")
-            for name, [size, *_, checksum] in loader.state_dict().get("files", {}).items()
+            for name, digest in loader.state_dict()["digest"].items()
         ]
         check_same(
             files,

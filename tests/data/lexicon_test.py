@@ -31,29 +31,27 @@ def random_text(seed, n_lines=300):
     return lines, "".join(" ".join(line) + "\n" for line in lines).encode()
 
 
-def assert_numbered(lexicon, lines, text):
-    numbers, n_words = lexicon.number_text(text)
+def assert_numbered(lexicon, number_of, lines, text):
+    """Each word has a number of its own, and line ends have 0."""
+    numbers = lexicon.number(text)
     assert numbers.dtype == np.int32
-    assert n_words.tolist() == [len(line) for line in lines]
-    assert lexicon.words(numbers) == [word for line in lines for word in line]
+    words = [word for line in lines for word in [*line, "\n"]]
+    assert len(numbers) == len(words)
+    for word, number in zip(words, numbers.tolist()):
+        assert number_of.setdefault(word, number) == number
+    assert len(set(number_of.values())) == len(number_of)
     return numbers
 
 
-@pytest.mark.parametrize("n_slots_log2", [1, 6, 20])
+MARKS = {"\n": 0, "<S>": 1, "</S>": 2}
+
+
+@pytest.mark.parametrize("n_slots_log2", [1, 6, 19])
 def test_every_word_has_one_number(monkeypatch, n_slots_log2):
     monkeypatch.setattr(lexicon_module, "_N_SLOTS_LOG2", n_slots_log2)
-    lexicon = Lexicon()
-    number_of = {}
+    lexicon, number_of = Lexicon(), dict(MARKS)
     for seed in (0, 1, 0):
-        lines, text = random_text(seed)
-        numbers = assert_numbered(lexicon, lines, text).tolist()
-        words = [word for line in lines for word in line]
-        for word, number in zip(words, numbers):
-            assert number_of.setdefault(word, number) == number
-    assert len(set(number_of.values())) == len(number_of)
-    assert (number_of["<S>"], number_of["</S>"]) == (1, 2)
-    words = list(number_of)
-    assert lexicon.number_words(words).tolist() == list(number_of.values())
+        assert_numbered(lexicon, number_of, *random_text(seed))
 
 
 def test_the_same_words_as_of_each_line():
@@ -64,7 +62,8 @@ def test_the_same_words_as_of_each_line():
             for _ in range(5)
         ]
         lines = [line.decode("latin-1").encode() for line in lines]
-        assert_numbered(Lexicon(), list(map(split_words, lines)), b"\n".join(lines) + b"\n")
+        text = b"\n".join(lines) + b"\n"
+        assert_numbered(Lexicon(), dict(MARKS), list(map(split_words, lines)), text)
 
 
 def test_ids():
@@ -73,8 +72,8 @@ def test_ids():
         tokens_to_add={"lm_tokens": ["</S>", "<S>", "<UNK>", "東京", "b"]},
     )
     lexicon = Lexicon(20, vocab)
-    for words in (["a"], ["b", "東京", "<S>"], ["new"] * 3):
-        numbers = np.append(lexicon.number_words(words), np.int32(0)).reshape(-1, 2)
+    for words in (["a"], ["b", "東京", "<S>"], ["new"] * 3, ["</S>", *map(str, range(100))]):
+        numbers = lexicon.number(f"{' '.join(words)}\n".encode()).reshape(-1, 2)
         ids = lexicon.character_ids(numbers)
         assert ids.dtype == torch.long and ids.shape == (*numbers.shape, 20)
         expected = [*words_to_character_ids(words, 20).tolist(), [0] * 20]
@@ -91,23 +90,19 @@ def test_vocabulary_without_the_unknown_word():
         lexicon.vocabulary_ids(np.zeros(1, dtype=np.int32))
 
 
-@pytest.mark.parametrize("limit", ["MAX_WORDS", "MAX_BYTES"])
-def test_forgets_when_full(monkeypatch, limit):
-    monkeypatch.setattr(lexicon_module, limit, 100)
-    monkeypatch.setattr(lexicon_module, "_N_SLOTS_LOG2", 8)
+def test_forgets_when_full(monkeypatch):
+    monkeypatch.setattr(lexicon_module, "MAX_WORDS", 100)
     lexicon = Lexicon(20)
-    first = lexicon.number_words([f"first{i}" for i in range(10)])
-    assert not lexicon.is_full
+    kept = lexicon.number(b"first second first\n")
     for start in range(0, 2000, 40):
-        lines = [[f"{start + i}" for i in range(40)], ["first3", "x" * 20]]
-        numbers = assert_numbered(
-            lexicon, lines, "".join(" ".join(x) + "\n" for x in lines).encode()
-        )
-        words = [word for line in lines for word in line]
-        assert np.array_equal(lexicon.character_ids(numbers), words_to_character_ids(words, 20))
-        if lexicon.is_full:
-            lexicon.forget()
-        assert len(lexicon._words) == len(lexicon._numbers) + 1 <= 150
-        assert lexicon._n_bytes == sum(map(len, lexicon._numbers)) < 400
-    if limit == "MAX_WORDS":
-        assert lexicon.words(first) == [f"first{i}" for i in range(10)]
+        n_words = len(lexicon._numbers)
+        numbers = lexicon.forget(kept)
+        assert (numbers is kept) == (n_words <= 100)
+        kept = numbers
+        assert kept[-1] == 0 and kept[0] == kept[2] != kept[1]
+        words = [f"{start + i}" for i in range(40)]
+        numbers = lexicon.number(f"{' '.join(words)}\n".encode())
+        for some, of in ((kept, ["first", "second", "first"]), (numbers, words)):
+            ids = lexicon.character_ids(some[:-1]).tolist()
+            assert ids == words_to_character_ids(of, 20).tolist()
+        assert len(lexicon._numbers) <= 150

@@ -104,12 +104,12 @@ def test_vocabularies(path: Path, caplog: Any) -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_training(path: Path, caplog: Any, shuffle: bool) -> None:
     reader = TruncatedBpttLmReader(2, 5, shuffle_sentences=shuffle, drop_last=False)
-    for _ in range(2):  # Two passes, of two directions each.
-        assert list(reader.read_batches(str(path)))
+    for epoch in range(2):  # of two directions each
+        assert list(reader.batches(str(path), epoch))
     assert len(warnings_of(caplog)) == 2 and "30 of 30 words" in caplog.text
     caplog.clear()
     words_alone = TruncatedBpttLmReader(2, 5, max_characters_per_token=None)
-    assert list(words_alone.read_batches(str(path)))
+    assert list(words_alone.batches(str(path)))
     assert not warnings_of(caplog)
 
 

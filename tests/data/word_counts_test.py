@@ -123,10 +123,10 @@ def test_processes_end_with_their_parent(tmp_path, monkeypatch):
     pids = tmp_path / "pids"
     start = word_counts._start
 
-    def note(*arguments):
+    def note():
         with open(pids, "a") as file:
             file.write(f"{os.getpid()}\n")
-        start(*arguments)
+        start()
 
     def killed():
         for _ in count_in_files([file], n_processes=3):
@@ -153,6 +153,6 @@ def is_running(pid):
 
 def test_little_text_needs_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr(word_counts, "ProcessPoolExecutor", None)
-    monkeypatch.setattr(word_counts, "_n_cores", lambda: 8)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     (tmp_path / "text").write_bytes(b"a b\n" * 9)
     assert count([tmp_path / "text"], None) == ({b"a": 9, b"b": 9}, 9, 36)

@@ -64,7 +64,7 @@ def options_with(name: str, section: str, key: str, value: int) -> Elmo:
 def read_text() -> None:
     make_vocabulary("my_text.txt", "my_vocab")
     vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": "my_vocab"}))
-    list(TruncatedBpttLmReader(128).read_batches("my_text.txt", vocab))
+    list(TruncatedBpttLmReader(128).batches("my_text.txt", 0, 0, vocab))
 
 
 def train(n_epochs: int, recover: bool) -> None:

@@ -1,22 +1,24 @@
-"""A corpus of several files, one of them compressed, and sentences one at a time."""
+"""Small corpora, and what a language model reads of them, made in the plainest way."""
 
 import gzip
+import random
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple
+from typing import Any, Dict, List, Sequence, Tuple
 
-from allennlp_elmo_plugin.data.text import SentenceStream
-from allennlp_elmo_plugin.data.windows import WindowStream
-from allennlp_elmo_plugin.files.text_lines import split_words
+import torch
+from allennlp.data import Vocabulary
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
 
+Rows = List[List[str]]
 
-def write_corpus(folder: Path) -> Path:
-    """Write `LINES` to three files, and an empty one beside them."""
+
+def write_corpus(folder: Path, lines: Sequence[str] = LINES) -> Path:
+    """Write lines to three files, the second compressed, and an empty one beside them."""
     folder.mkdir()
+    size = -(-len(lines) // 3)
     for number in range(3):
-        lines = LINES[100 * number : 100 * number + 100]
-        content = "".join(f"{line}\n" for line in lines).encode()
+        content = "".join(f"{line}\n" for line in lines[size * number :][:size]).encode()
         if number == 1:
             (folder / f"{number}.gz").write_bytes(gzip.compress(content))
         else:
@@ -25,63 +27,76 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
-class Sentences(Iterator[List[str]]):
-    """The sentences of a `SentenceStream` as lists of words, one after another."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._stream = SentenceStream(*args, **kwargs)
-        self._lines: List[bytes] = []
-
-    def __next__(self) -> List[str]:
-        if not self._lines:
-            self._lines = self._stream.read().split(b"\n")[:-1]
-        if not self._lines:
-            raise StopIteration
-        return split_words(self._lines.pop(0))
-
-    def state_dict(self) -> Dict[str, int]:
-        return self._stream.state_dict(len(self._lines))
-
-    def load_state_dict(self, state: Dict[str, int]) -> None:
-        self._lines = []
-        self._stream.load_state_dict(state)
+def random_lines(random_: random.Random) -> List[str]:
+    """Some without words, and some with words that look like marks."""
+    words = ["</S>", "<S>", "<UNK>", "東京", "x" * 70, *(str(i) for i in range(40))]
+    return [
+        " ".join(random_.choices(words, k=random_.choice([0, 1, 3, 20])))
+        for _ in range(random_.randint(1, 60))
+    ]
 
 
-class WordWindow(NamedTuple):
-    """A window of one direction: the words of each row, and for each of these that to predict."""
-
-    inputs: List[List[str]]
-    targets: List[List[str]]
-
-
-def window_stream(
-    sentences: Iterable[List[str]],
-    batch_size: int,
-    num_steps: int,
-    *,
-    reverse: bool = False,
-    **kwargs: Any,
-) -> WindowStream:
-    """Return the stream of one direction, which reads one sentence at a time."""
-    directions = ["backward" if reverse else "forward"]
-    return WindowStream(
-        ListedSentences(sentences), batch_size, num_steps, directions=directions, **kwargs
+def vocabulary_of(lines: Sequence[str]) -> Vocabulary:
+    words = ["<S>", "</S>", "<UNK>", *(word for line in lines for word in line.split())]
+    return Vocabulary(
+        non_padded_namespaces=["lm_tokens"],
+        tokens_to_add={"lm_tokens": list(dict.fromkeys(words))},
     )
 
 
-def word_windows(*args: Any, **kwargs: Any) -> Iterator[WordWindow]:
-    """Yield the windows of `window_stream`."""
-    for (window,) in window_stream(*args, **kwargs):
-        yield WordWindow(*window.words())
+def plain_windows(
+    lines: Sequence[str],
+    n_rows: int,
+    num_steps: int,
+    reverse: bool = False,
+    drop_last: bool = True,
+    contiguous: bool = False,
+) -> List[Tuple[Rows, Rows]]:
+    """The words of each row, and for each of them the one to predict, window by window."""
+    marked = [["<S>", *line.split(), "</S>"] for line in lines]
+    if reverse:
+        marked = [words[::-1] for words in marked]
+    pairs_of_lines = [list(zip(words, words[1:])) for words in marked]
+    rows: List[List[Tuple[str, str]]] = [[] for _ in range(n_rows)]
+    if contiguous:
+        pairs = sum(reversed(pairs_of_lines) if reverse else pairs_of_lines, [])
+        pairs_of_lines = []
+        rows = [
+            pairs[row * len(pairs) // n_rows : (row + 1) * len(pairs) // n_rows]
+            for row in range(n_rows)
+        ]
+    windows = []
+    while True:
+        window: Tuple[Rows, Rows] = [], []
+        for row in rows:
+            while len(row) < num_steps and pairs_of_lines:
+                row += pairs_of_lines.pop(0)
+            taken, row[:] = row[:num_steps], row[num_steps:]
+            for words_of, side in zip(zip(*taken) if taken else ((), ()), window):
+                side.append(list(words_of))
+        lengths = [len(words) for words in window[0]]
+        if not any(lengths) or (drop_last and min(lengths) < num_steps):
+            return windows
+        windows.append(window)
 
 
-class ListedSentences:
-    """Sentences in place of a `SentenceStream`, some of them at each `read`."""
+def words_of_batches(batches: Any, vocab: Vocabulary, suffix: str = "") -> List[Tuple[Rows, Rows]]:
+    """The same of batches of vocabulary ids."""
+    words = vocab.get_index_to_token_vocabulary("lm_tokens")
+    windows = []
+    for batch in batches:
+        ids = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
+        is_word = ids[1] != -100
+        sides = [
+            [[words[i] for i in row[mask].tolist()] for row, mask in zip(side, is_word)]
+            for side in ids
+        ]
+        windows.append((sides[0], sides[1]))
+    return windows
 
-    def __init__(self, sentences: Iterable[List[str]], n_at_once: int = 1) -> None:
-        self._sentences = iter(sentences)
-        self._n_at_once = n_at_once
 
-    def read(self) -> bytes:
-        some = [words for _, words in zip(range(self._n_at_once), self._sentences)]
-        return "".join(f"{' '.join(words)}\n" for words in some).encode()
+def equal(batches: List[Dict[str, torch.Tensor]], others: List[Dict[str, torch.Tensor]]) -> bool:
+    return len(batches) == len(others) and all(
+        set(batch) == set(other) and all(torch.equal(batch[key], other[key]) for key in batch)
+        for batch, other in zip(batches, others)
+    )
