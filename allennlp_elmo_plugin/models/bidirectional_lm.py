@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import is_distributed
+from allennlp.common.util import is_distributed, is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
@@ -30,7 +30,6 @@ from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
 from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
-from allennlp_elmo_plugin.training.machines import is_local_primary
 from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
 from allennlp_elmo_plugin.training.token_perplexity import AgreeingMetrics, TokenPerplexity
 
@@ -176,7 +175,7 @@ class BidirectionalLanguageModel(Model):
         if pretrained is not None:
             indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
-            if self.serialization_dir is not None and is_local_primary():
+            if self.serialization_dir is not None and is_global_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
             if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:

@@ -9,7 +9,6 @@ from typing import Any
 
 from allennlp import commands
 from allennlp.commands import train
-from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
@@ -21,11 +20,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.replaced_names import replace
-from allennlp_elmo_plugin.training import (
-    console,
-    run_folder,
-    train_command,
-)
+from allennlp_elmo_plugin.training import run_folder, train_command
 
 
 def apply() -> None:
@@ -59,9 +54,6 @@ def apply() -> None:
     )
     why = "language models: results as a table; one line, with the command to continue, at the end"
     replace(train.train_model_from_file, train_command.train_model_from_file, why)
-    why = "language models: the config is in the log, not on the console"
-    replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging, why)
-    console.make_worker_quiet()
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:

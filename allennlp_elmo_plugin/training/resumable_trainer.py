@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import time
-import uuid
 from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -15,11 +14,9 @@ import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import dump_metrics
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, Trainer
-from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
-from allennlp.training.learning_rate_schedulers import PolynomialDecay
+from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
@@ -27,13 +24,12 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer, save_whole
-from allennlp_elmo_plugin.training.machines import check_same
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
-from allennlp_elmo_plugin.training.run_folder import is_trained
 from allennlp_elmo_plugin.training.saving import SavingCallback
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
+    check_same,
 )
 
 logger = logging.getLogger(__name__)
@@ -79,6 +75,9 @@ class ResumableTrainer(GradientDescentTrainer):
                 'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
                 "the model"
             )
+        if hasattr(model, "training_state"):
+            # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
+            kwargs["run_confidence_checks"] = False
         super().__init__(model, *args, **kwargs)
         self.model: Any
         self.data_loader: Any
@@ -128,8 +127,7 @@ class ResumableTrainer(GradientDescentTrainer):
             words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             check_same(
                 hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
-                "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
-                "machine to the others",
+                "The vocabulary",
             )
             if arguments.get("ddp_accelerator") is None:
                 device = arguments["cuda_device"]
@@ -177,7 +175,6 @@ class ResumableTrainer(GradientDescentTrainer):
                     for loader in self._data_loaders
                 ],
                 "random": get_random_state(self.cuda_device),
-                "id": uuid.uuid4().hex,  # the same on all machines, unlike that of another run
             }
             self._progress.states = [state]
             if self._distributed:
@@ -213,16 +210,7 @@ class ResumableTrainer(GradientDescentTrainer):
                     'position in the text; for runs that recover exactly use "truncated_bptt"'
                 )
             return
-        scheduler: Any = self._learning_rate_scheduler
-        end = scheduler.total_steps if isinstance(scheduler, PolynomialDecay) else None
         super()._maybe_restore_checkpoint()
-        if end is not None:
-            scheduler.total_steps = end  # The run may have got more epochs.
-        check_same(
-            [state.get("id") for state in self._progress.states],
-            f"{self._serialization_dir}: the last checkpoint of rank {{ranks}} is not that of rank "
-            "0. Copy the folder of the run from one machine to the others",
-        )
         if not self._progress.recovered:
             if self._distributed:
                 self._check_text()
@@ -238,8 +226,6 @@ class ResumableTrainer(GradientDescentTrainer):
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
                 loader.load_state_dict(loader_state)
-        # AllenNLP's tracker counts validations, not epochs.
-        self._metric_tracker.best_epoch = self._progress.metrics.get("best_epoch")
         # The next checkpoint is saved when the run would have saved it without the kill.
         self._set_last_save(
             self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
@@ -247,10 +233,7 @@ class ResumableTrainer(GradientDescentTrainer):
         self._restore_best_model()
 
     def _check_text(self) -> None:
-        """
-        Compare the text of all machines. When a run is recovered, each compares its own with that
-        of the checkpoint.
-        """
+        """Check that all processes read the same text."""
         files = [
             (os.path.basename(name), size, checksum)
             for loader in self._data_loaders
@@ -259,8 +242,7 @@ class ResumableTrainer(GradientDescentTrainer):
         ]
         check_same(
             files,
-            "The text for training or validation differs between rank {ranks} and rank 0: copy the "
-            "files of one machine to the others",
+            "The text for training or validation",
         )
 
     def _restore_best_model(self) -> None:
@@ -269,32 +251,14 @@ class ResumableTrainer(GradientDescentTrainer):
         end of an epoch, and a kill in between would lose them; and its path to them is that of the
         folder before it was moved.
         """
-        is_sharded = self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded
-        if (
-            is_sharded
-            or self._start_after_batches_in_epoch_completed > 0
-            or self._metric_tracker.best_epoch != self._start_after_epochs_completed - 1
-        ):
-            if self._best_model_filename is not None:
-                name = os.path.basename(self._best_model_filename)
-                self._best_model_filename = os.path.join(self._serialization_dir, name)
-                if not os.path.exists(self._best_model_filename):
-                    raise ConfigurationError(
-                        f"{self._best_model_filename} is missing: the weights of epoch "
-                        f"{self._metric_tracker.best_epoch}, the best so far. Put the file back; "
-                        "or, to continue without them, copy any other weights of the run there"
-                    )
-            return
-        self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
-        if not self._primary:
-            return
-        if self._moving_average is not None:
-            self._moving_average.assign_average_value()
-        try:
-            self._save_model_state(self._best_model_filename)
-        finally:
-            if self._moving_average is not None:
-                self._moving_average.restore()
+        path = os.path.join(self._serialization_dir, "best.th")
+        is_after_epoch = self._start_after_batches_in_epoch_completed == 0
+        if is_after_epoch and self._metric_tracker.is_best_so_far():
+            self._best_model_filename = path
+            if self._primary:
+                self._save_model_state(path)
+        elif self._best_model_filename is not None:
+            self._best_model_filename = path
 
     def _train_epoch(self, epoch: int) -> Dict[str, float]:
         if self._progress is None:
@@ -345,10 +309,6 @@ class ResumableTrainer(GradientDescentTrainer):
         self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
         # AllenNLP skips nothing: the data loader starts from there.
         self._start_after_batches_in_epoch_completed = 0
-        for callback in self._callbacks:
-            if isinstance(callback, ConfidenceChecksCallback) and self._primary:
-                # AllenNLP removes their hooks at the first batch, which is past; they cost memory.
-                callback._verification.destroy_hooks()
         set_random_state(state["random"], self.cuda_device)
 
 
@@ -409,26 +369,12 @@ class _Progress(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        # What callbacks added in an earlier epoch, and the last validation, stay, with or without a
-        # kill in between.
-        lacking = {name: value for name, value in self.metrics.items() if name not in metrics}
-        if lacking:
-            metrics.update(lacking)
-            if is_primary:  # AllenNLP has written the file.
-                path = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
-                dump_metrics(path, metrics)
         self.metrics = metrics  # other callbacks may add to them
 
     def state_dict(self) -> Dict[str, Any]:
         return {"processes": self.states, "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        if not {"processes", "metrics"} <= state_dict.keys():
-            raise ConfigurationError(
-                f"The checkpoint in {self.serialization_dir} lacks what an exact continuation "
-                "needs: it was not saved with this version of allennlp_elmo_plugin. Recover it "
-                "with the version that it was started with, or start a new run from its model"
-            )
         self.states = state_dict["processes"]
         self.metrics = state_dict["metrics"]
         self.recovered = True
@@ -437,25 +383,15 @@ class _Progress(TrainerCallback):
 def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
     """
     Check those settings of the trainer of a language model that AllenNLP ignores if they are wrong,
-    or fails with in the end of an epoch.
+    or fails with at the end of an epoch.
     """
     unknown = sorted(set(arguments.get("kwargs", {})) - {"run_sanity_checks"})
-    # A user's subclass may have more, and a run of an earlier version must keep its config.
-    is_exempt = trainer_class is not ResumableTrainer
-    if unknown and not (is_exempt or is_trained(arguments["serialization_dir"])):
+    if unknown and trainer_class is ResumableTrainer:  # A user's subclass may have more.
         known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
         raise ConfigurationError(
             f"trainer: there is no setting {', '.join(unknown)}{did_you_mean(unknown[0], known)}"
         )
-    n_epochs = arguments.get("num_epochs", 1)
-    if n_epochs is None or n_epochs < 1:
-        raise ConfigurationError(f"trainer: num_epochs is {n_epochs}, but must be at least 1")
     names = arguments.get("validation_metric", "-loss")
-    if names is None:
-        raise ConfigurationError(
-            "trainer: validation_metric is None, but must be a metric, such as -perplexity; leave "
-            "the key out for -loss"
-        )
     model = arguments["model"]
     # Those of a user's own model may be known only in validation, and without that nobody asks.
     is_known = model.get_metrics.__module__.split(".")[0] == __name__.split(".")[0]

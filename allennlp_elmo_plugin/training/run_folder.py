@@ -7,9 +7,9 @@ import functools
 import os
 import re
 import shutil
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Iterable, List, NoReturn, Optional, Set, Union
+from typing import Any, Iterable, List, Mapping, Optional, Set, Union
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -20,7 +20,6 @@ from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder
-from allennlp_elmo_plugin.training.console import is_language_model, quiet_console
 from allennlp_elmo_plugin.training.workers import workers_ended
 
 # AllenNLP's own, which the plugin replaces under their names.
@@ -43,16 +42,15 @@ def train_model(
 ) -> Any:
     """
     AllenNLP's function of this name, which also locks the folder. Before a run is recovered, it
-    checks that the run has the configuration `params` and the vocabulary that they name: AllenNLP
-    would replace the vocabulary, so that the rows of embeddings and softmax silently belong to
-    other words. If it refuses, it has written nothing to the folder except its lock; if a language
-    model fails before it has saved any weights, nothing else is left either.
+    checks that the run has the vocabulary that `params` name: AllenNLP would replace it, so that
+    the rows of embeddings and softmax silently belong to other words. If it refuses, it has written
+    nothing to the folder except its lock; if a language model fails before it has saved any
+    weights, nothing else is left either.
 
     # Raises
 
     `ConfigurationError`
-        Another process is training in the folder, or the run has another configuration or
-        vocabulary.
+        Another process is training in the folder, or the run has another vocabulary.
     """
     # The processes of distributed training import plugins anew, and may not find this one.
     packages = [*(include_package or []), "allennlp_elmo_plugin.registration"]
@@ -73,26 +71,20 @@ def train_model(
         # AllenNLP would advise to recover a run that goes on.
         has_lock = (folder / LOCK_NAME).exists()
         with locked_folder(folder, refusal) if has_lock else nullcontext():
-            if names and not recover and not force:
-                _refuse_names(folder, names)
             return _train_model(
                 params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
             )
     is_ours = is_language_model(params.params)
-    with ExitStack() as stack:
-        if is_ours:
-            stack.enter_context(quiet_console())
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(
-                f"The folder {folder} can't be made ({error.strerror}); choose another one"
-            ) from error
-        stack.enter_context(locked_folder(folder, refusal))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The folder {folder} can't be made ({error.strerror}); choose another one"
+        ) from error
+    with locked_folder(folder, refusal):
         if force:
             _remove_contents(folder)
         if recover:
-            _check_config(params, folder)
             _check_vocabulary(params, folder)
         try:
             with workers_ended():  # before the lock is released
@@ -105,17 +97,15 @@ def train_model(
             raise
 
 
-def _refuse_names(folder: Path, names: Set[str]) -> NoReturn:
-    """Say how to train in a folder that is not empty."""
-    if CONFIG_NAME not in names:
-        advice = "It is not the folder of a training run: choose another one"
-    elif _has_weights(names):
-        advice = "Specify --recover to continue its training, or --force to start anew"
-    else:
-        advice = "Its run has saved no checkpoint: specify --force to start anew"
-    raise ConfigurationError(
-        f"Serialization directory ({folder}) already exists and is not empty. {advice}"
-    )
+def is_language_model(config: Mapping[str, Any]) -> bool:
+    """Return whether a config trains a language model with this package."""
+
+    def type_of(section: str) -> Any:
+        value = config.get(section)
+        return value.get("type") if isinstance(value, Mapping) else value
+
+    is_model = type_of("model") == "bidirectional_lm"
+    return is_model or type_of("dataset_reader") == "truncated_bptt_lm"
 
 
 def create_serialization_dir(
@@ -166,26 +156,6 @@ def _remove_contents(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK_NAME:
             path.unlink()
-
-
-def _check_config(params: Params, folder: Path) -> None:
-    """Compare like AllenNLP, but name the keys that differ, also if they are new."""
-    path = folder / CONFIG_NAME
-    before, now = (each.as_flat_dict() for each in (Params.from_file(path), params))
-    keys = sorted(
-        key
-        for key in {*before, *now}
-        if (key in before, before.get(key)) != (key in now, now.get(key))
-    )
-    if keys:
-        changes = [
-            f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
-            for key in keys[:3]
-        ] + ["..."] * (len(keys) > 3)
-        raise ConfigurationError(
-            f"{path}: the run was started with another configuration: {'; '.join(changes)}. Set it "
-            "back, or start a new run in another folder"
-        )
 
 
 def _check_vocabulary(params: Params, folder: Path) -> None:

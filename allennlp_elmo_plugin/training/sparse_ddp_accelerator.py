@@ -16,6 +16,25 @@ from torch.nn.parallel import DistributedDataParallel
 from allennlp_elmo_plugin.registration import register_anew
 
 
+def check_same(value: Any, what: str) -> None:
+    """
+    Compare a value in all processes of distributed training, each of which calls this function.
+
+    # Raises
+
+    `ConfigurationError`
+        In all processes; it names those that differ from the first.
+    """
+    values: List[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
+    if ranks:
+        raise ConfigurationError(
+            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
+            "machine to the others"
+        )
+
+
 def average_sparse_gradients(
     parameters: Sequence[torch.nn.Parameter], dtype: Optional[torch.dtype] = None
 ) -> None:

@@ -23,9 +23,12 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.errors import describe, end_with, signal_of, terminable
 from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FILE
-from allennlp_elmo_plugin.training.console import is_language_model
 from allennlp_elmo_plugin.training.evaluation import metrics_table
-from allennlp_elmo_plugin.training.run_folder import is_trained, version_of_config
+from allennlp_elmo_plugin.training.run_folder import (
+    is_language_model,
+    is_trained,
+    version_of_config,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """`allennlp train` in several processes, and on several machines, against runs in one process."""
 
+import shutil
 import socket
 from pathlib import Path
 from typing import Any, Dict
@@ -196,3 +197,25 @@ def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
         found, expected = losses(folder), losses(sampled, name)
         assert found == {batch: expected[batch] for batch in found}
         assert max(expected) in found and min(expected) not in found
+
+
+def test_other_data(data: Path, tmp_path: Path) -> None:
+    """Each machine has a copy of the vocabulary and of the text."""
+    vocabulary = tmp_path / "vocabulary"
+    shutil.copytree(data / "vocabulary" / "vocabulary", vocabulary)
+    with open(vocabulary / "lm_tokens.txt", "a", encoding="utf-8") as file:
+        file.write("another\n")
+    for key, path in {
+        "vocabulary.directory": vocabulary,
+        "train_data_path": data / "heldout.txt",
+        "validation_data_path": data / "shards" / "0.txt",
+    }.items():
+        folder = tmp_path / key
+        folders = [folder / "first", folder / "second"]
+        configs = []
+        for each, changes in zip(folders, ({}, {key: str(path)})):
+            each.mkdir(parents=True)
+            configs.append(write_config(each, data, {**TWO, **changes}))
+        what = "vocabulary" if key.startswith("voc") else "text for training or validation"
+        for message in run_processes(2, folder, train_in_group, configs, folders, 1):
+            assert f"The {what} of rank 1 differs" in message, key

@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Dict, List
 from unittest.mock import MagicMock
@@ -242,17 +241,6 @@ def test_half_of_a_checkpoint_is_lost(whole: Path, tmp_path: Path, kind: str) ->
     recover(whole / "config.json", tmp_path / "run", whole / "run", [])
 
 
-def test_the_best_model_is_lost(stopped: Path, tmp_path: Path) -> None:
-    shutil.copytree(stopped / "run", tmp_path / "run")
-    best = tmp_path / "run" / "best.th"
-    content = best.read_bytes()
-    best.unlink()
-    printed = train(stopped / "config.json", tmp_path / "run", fails=True)
-    assert f"{best} is missing: the weights of epoch 0" in printed
-    best.write_bytes(content)
-    recover(stopped / "config.json", tmp_path / "run", stopped / "run", [])
-
-
 @pytest.mark.parametrize("n_saves", [1, 4])
 def test_full_disk(whole: Path, tmp_path: Path, n_saves: int) -> None:
     process = start(whole / "config.json", tmp_path / "run", full_disk_in_save=n_saves)
@@ -353,15 +341,6 @@ class TestTrainer:
     ) -> None:
         params = Params.from_file(write_config(tmp_path, data, changes))
         TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
-
-    def test_a_run_of_an_earlier_version_keeps_its_config(self, data: Path, tmp_path: Path) -> None:
-        changes = {"trainer.num_epoch": 3}
-        for is_trained in (False, True):
-            if is_trained:
-                (tmp_path / "model_state_e0_b7.th").touch()
-            params = Params.from_file(write_config(tmp_path, data, changes))
-            with nullcontext() if is_trained else pytest.raises(ConfigurationError, match="epoch;"):
-                TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
 
     def test_checkpointer_of_a_config_without_one(self, data: Path, tmp_path: Path) -> None:
         params = Params.from_file(write_config(tmp_path, data, {}))

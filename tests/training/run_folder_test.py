@@ -100,54 +100,10 @@ def test_refused_folders_stay_as_they_are(
     assert list(read_files(tmp_path)) == ["thesis.tex"]
 
 
-@pytest.mark.parametrize(
-    "names, advice",
-    [
-        (["config.json", "out.log"], "no checkpoint: specify --force"),
-        (["config.json", "model_state_e0_b7.th"], "--recover to continue .*, or --force"),
-        (["thesis.tex"], "not the folder of a training run: choose another"),
-    ],
-)
-def test_advice_for_a_folder_with_files(
-    tmp_path: Path, calls: List[Any], names: List[str], advice: str
-) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(ConfigurationError, match=advice):
-        run_folder.train_model(Params({}), tmp_path)
-
-
 def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
     with pytest.raises(ConfigurationError, match="nothing to recover from"):
         run_folder.train_model(Params({}), tmp_path / "run", recover=True)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"trainer": {"lr": 2, "n": None}}, "trainer.lr was 1 and is 2"),
-        ({"seed": None}, "seed was not set and is None"),
-        ({"trainer": {"n": None}}, "trainer.lr was 1 and is not set"),
-        (
-            {"trainer": 0, **dict.fromkeys("abc", 1)},
-            "a was not set and is 1; b was not set and is 1; c was not set and is 1; ...",
-        ),
-    ],
-)
-def test_another_configuration(
-    tmp_path: Path, calls: List[Any], changes: Any, message: str
-) -> None:
-    config = {"trainer": {"lr": 1, "n": None}, "data": ["a", "b"]}
-    run_folder.train_model(Params(config), tmp_path)
-    run_folder.train_model(Params(config), tmp_path, recover=True)
-    before = read_files(tmp_path)
-    with pytest.raises(ConfigurationError) as raised:
-        run_folder.train_model(Params({**config, **changes}), tmp_path, recover=True)
-    assert f"config.json: the run was started with another configuration: {message}. Set it" in str(
-        raised.value
-    )
-    assert read_files(tmp_path) == before and len(calls) == 2
 
 
 def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:
