@@ -29,9 +29,8 @@ from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
-from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
-from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from allennlp_elmo_plugin.training.token_perplexity import AgreeingMetrics, TokenPerplexity
+from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
+from allennlp_elmo_plugin.models.token_perplexity import AgreeingMetrics, TokenPerplexity
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +123,6 @@ class BidirectionalLanguageModel(Model):
             _check_keys(kwargs)
         super().__init__(vocab, **kwargs)
         n_words = check_vocabulary(vocab)
-        if self.serialization_dir is not None:
-            check_vocabulary_of_run(vocab, self.serialization_dir)
         pretrained = None
         if pretrained_file is not None:
             try:
@@ -375,8 +372,8 @@ class BidirectionalLanguageModel(Model):
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
-        direction, `forward_perplexity` and `backward_perplexity`. In evaluation, a `loss` that is
-        set in them becomes the logarithm of `perplexity`.
+        direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
+        becomes the logarithm of `perplexity`.
         """
         self.n_predicted_words = self.n_words()
         metrics = {
@@ -385,8 +382,7 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        metrics = {"perplexity": mean, **metrics}
-        return metrics if self.training else AgreeingMetrics(metrics)
+        return AgreeingMetrics(perplexity=mean, **metrics)
 
 
 def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:

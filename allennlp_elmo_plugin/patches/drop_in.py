@@ -12,7 +12,6 @@ from allennlp.commands import train
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
-from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
 from allennlp_elmo_plugin.modules import elmo_token_embedder as our_token_embedder
@@ -44,14 +43,8 @@ def apply() -> None:
     why = "archives carry their ELMo files, and are written whole or not at all"
     replace(archival.archive_model, our_archival.archive_model, why)
     replace(archival._load_model, our_archival.load_model, "ELMo files of archives")
-    why = "exact resume: one process at a time in the folder of a run, and the run's own vocabulary"
+    why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
-    create = training_util.create_serialization_dir
-    replace(
-        create,
-        run_folder.create_serialization_dir,
-        "exact resume: a new run's folder may have a lock",
-    )
     why = "language models: results as a table; one line, with the command to continue, at the end"
     replace(train.train_model_from_file, train_command.train_model_from_file, why)
 
