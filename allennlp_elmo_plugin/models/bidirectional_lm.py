@@ -26,11 +26,11 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.models.token_perplexity import AgreeingMetrics, TokenPerplexity
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
-from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
-from allennlp_elmo_plugin.models.token_perplexity import AgreeingMetrics, TokenPerplexity
 
 logger = logging.getLogger(__name__)
 

@@ -115,6 +115,8 @@ def _evaluate_file(
     ext_vars: Optional[Dict[str, str]] = None,
     **kwargs: Any,
 ) -> str:
+    if os.path.isdir(filename):  # jsonnet aborts the process.
+        raise ConfigurationError(f"The config {filename} is a folder; give a file in it")
     variables = dict(ext_vars or {})
     paths = [str(CONFIGS), *([jpathdir] if isinstance(jpathdir, str) else jpathdir)]  # last wins
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two

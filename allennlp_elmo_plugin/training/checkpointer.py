@@ -82,7 +82,9 @@ class WholeCheckpointer(Checkpointer):
     def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
         names = os.listdir(self._serialization_dir)
         points = {self._parse_model_state_path(name) for name in names}
-        return {each for each in points if each and os.path.exists(self._training_state_path(*each))}
+        return {
+            each for each in points if each and os.path.exists(self._training_state_path(*each))
+        }
 
     def _remove_checkpoint(self, *point: int) -> None:
         # With the checkpoint of batch 5, AllenNLP removes those of 50 to 59.

@@ -204,7 +204,7 @@ class ResumableTrainer(GradientDescentTrainer):
         penalty = self.model.get_regularization_penalty()
         if penalty is not None:
             # AllenNLP's mean is over the batches since the process has started.
-            metrics["reg_loss"] = float(penalty)
+            metrics["reg_loss"] = penalty.item()
         return metrics
 
     def _try_train(self) -> Tuple[Dict[str, Any], int]:

@@ -63,7 +63,8 @@ def train_model(
         if force and not recover:
             _remove_contents(folder)  # AllenNLP would remove what is locked.
             force = False
-        is_new = not os.listdir(folder)
+        is_ours = is_language_model(params.params)  # AllenNLP takes its sections out.
+        may_leave_nothing = is_ours and not os.listdir(folder)
         workers_before = active_children()
         try:
             return _train_model(
@@ -73,7 +74,7 @@ def train_model(
             # The workers of distributed training, which save a checkpoint, are not daemons.
             workers = {each for each in active_children() if not each.daemon}
             _end(workers.difference(workers_before))
-            if is_new and is_language_model(params.params) and not is_trained(folder):
+            if may_leave_nothing and not is_trained(folder):
                 _remove_contents(folder)
             raise
 

@@ -41,7 +41,10 @@ def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
     a line that names the command to go on with; a mistake of the user, such as a variable of the
     config that isn't set, ends it with a line that says what to do.
     """
-    is_command = sys.argv[1:2] == ["train"] and Path(sys.argv[0]).name in ("allennlp", "__main__.py")
+    is_command = sys.argv[1:2] == ["train"] and Path(sys.argv[0]).name in (
+        "allennlp",
+        "__main__.py",
+    )
     if not is_command:  # but a user's own program, which gets exceptions
         return _train_model_from_file(*args, **kwargs)
     given = inspect.signature(_train_model_from_file).bind(*args, **kwargs)
