@@ -248,12 +248,3 @@ def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
 def _write(path: Path, value: Any) -> Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
-
-
-def recover(config: Path, folder: Path, whole: Path, kills: List[Dict[str, Any]]) -> str:
-    """Trains with kills, to the end; gives what the last process printed."""
-    for kill in kills:
-        train(config, folder, **kill)
-    printed = train(config, folder)
-    assert_equal_runs(folder, whole)
-    return printed
