@@ -133,7 +133,9 @@ class TrainingLoop(TrainModel):
 
     @classmethod
     @functools.wraps(TrainModel.from_partial_objects.__func__)  # type: ignore[attr-defined]
-    def from_partial_objects(cls, serialization_dir: str, **kwargs: Any) -> TrainModel:
+    def from_partial_objects(  # type: ignore[override]
+        cls, serialization_dir: str, **kwargs: Any
+    ) -> TrainModel:
         path = os.path.join(serialization_dir, VOCABULARY_FOLDER)
         if is_trained(serialization_dir) and os.path.exists(f"{path}/{LM_NAMESPACE}.txt"):
             kwargs["vocabulary"] = Lazy(lambda instances: Vocabulary.from_files(path))
