@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
-from typing import Any, Iterator, NoReturn, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
 _LONGEST_MESSAGE = 2000
 
@@ -33,6 +33,39 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
+
+
+_NOTICE = (
+    b"\nSaving and ending after this batch or validation. The same signal again ends at once, and "
+    b"--recover then continues from the last checkpoint.\n"
+)
+
+
+@contextmanager
+def noted_signals(noted: List[int], is_worker: bool = False) -> Iterator[None]:
+    """
+    In the `with` block, let the first SIGINT and the first SIGTERM only add their numbers to a
+    list. The next one ends this process at once, unless it is a worker: these get a signal from the
+    terminal or the scheduler, and another one from the process that has started them.
+    """
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        if not is_worker:
+            signal.signal(number, signal.SIG_DFL)
+        os.write(2, _NOTICE)  # `print` can't be called again while it is interrupted.
+
+    handlers: Dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # No other may set handlers.
+        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for number, handler in handlers.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def signal_of(error: KeyboardInterrupt) -> Tuple[int, str]:

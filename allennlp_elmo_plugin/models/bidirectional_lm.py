@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 import torch.distributed as dist
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import is_distributed
+from allennlp.common.util import is_distributed, is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
@@ -26,13 +26,11 @@ from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.models.token_perplexity import AgreeingMetrics, TokenPerplexity
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
-from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
-from allennlp_elmo_plugin.training.machines import is_local_primary
-from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from allennlp_elmo_plugin.training.token_perplexity import AgreeingMetrics, TokenPerplexity
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +123,6 @@ class BidirectionalLanguageModel(Model):
             _check_keys(kwargs)
         super().__init__(vocab, **kwargs)
         n_words = check_vocabulary(vocab)
-        if self.serialization_dir is not None:
-            check_vocabulary_of_run(vocab, self.serialization_dir)
         pretrained = None
         if pretrained_file is not None:
             try:
@@ -176,7 +172,7 @@ class BidirectionalLanguageModel(Model):
         if pretrained is not None:
             indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
             pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
-            if self.serialization_dir is not None and is_local_primary():
+            if self.serialization_dir is not None and is_global_primary():
                 self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
             if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
@@ -376,8 +372,8 @@ class BidirectionalLanguageModel(Model):
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
-        direction, `forward_perplexity` and `backward_perplexity`. In evaluation, a `loss` that is
-        set in them becomes the logarithm of `perplexity`.
+        direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
+        becomes the logarithm of `perplexity`.
         """
         self.n_predicted_words = self.n_words()
         metrics = {
@@ -386,8 +382,7 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        metrics = {"perplexity": mean, **metrics}
-        return metrics if self.training else AgreeingMetrics(metrics)
+        return AgreeingMetrics(perplexity=mean, **metrics)
 
 
 def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:

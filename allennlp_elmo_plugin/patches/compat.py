@@ -4,25 +4,17 @@ The docstring of each replacement names the upstream file and why it needs it.
 """
 
 import functools
-import gzip
 import inspect
 import logging
-import shutil
 import tarfile
-import tempfile
 import threading
 import warnings
-import zlib
-from contextlib import contextmanager
-from os import PathLike
-from typing import Any, Iterable, Iterator, List, Union
+from typing import Any, Iterable, List, Union
 
 import numpy
 import torch
 from allennlp.common import Tqdm
 from allennlp.common import util as common_util
-from allennlp.common.checks import ConfigurationError
-from allennlp.models import archival
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
 
 from allennlp_elmo_plugin.patches.replaced_names import replace, replace_attribute
@@ -43,8 +35,8 @@ def apply() -> None:
     torch.serialization.add_safe_globals(_numpy_scalar_globals())
     why = "Python 3.11.5 and later: data loaders' spawned workers"
     replace_attribute(Tqdm, "get_lock", staticmethod(get_lock), why)
-    why = "Python before 3.14: nothing is unpacked outside of the archive's folder"
-    replace(archival.extracted_archive, extracted_archive, why)
+    if hasattr(tarfile, "data_filter"):  # Python 3.14's default; AllenNLP unpacks archives without.
+        tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
     why = "torch 2 without an accelerator: AllenNLP's message instead of an error"
     replace(common_util.int_to_device, int_to_device, why)
     _silence_sparse_invariants()
@@ -148,46 +140,6 @@ def get_lock() -> Any:
     to send such a lock to a spawned process.
     """
     return _Lock(_get_lock())
-
-
-@contextmanager
-def extracted_archive(
-    resolved_archive_file: Union[str, PathLike], cleanup: bool = True
-) -> Iterator[str]:
-    """
-    Unpack a model archive (a local `.tar.gz` file) to a temporary folder, which is removed
-    afterwards with `cleanup`, and always if unpacking fails.
-
-    `allennlp/models/archival.py` and all that import `extracted_archive` from it: AllenNLP
-    unpacks without a filter. Python 3.12 and 3.13 warn about that, and an archive can write outside
-    of the folder.
-
-    # Raises
-
-    `ConfigurationError`
-        The file is no archive, or a damaged one, or a member of it would lie, or link, outside of
-        the folder.
-    """
-    folder = tempfile.mkdtemp()
-    try:
-        logger.info("extracting archive file %s to temp dir %s", resolved_archive_file, folder)
-        try:
-            with tarfile.open(resolved_archive_file, "r:gz") as archive:
-                # Python 3.11.4 and later have filters.
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)
-                archive.extractall(folder)
-        except BaseException as error:
-            cleanup = True
-            if isinstance(error, (EOFError, tarfile.TarError, gzip.BadGzipFile, zlib.error)):
-                raise ConfigurationError(
-                    f"{resolved_archive_file} is not a model.tar.gz, or a damaged one ({error})"
-                ) from error
-            raise
-        yield folder
-    finally:
-        if cleanup:
-            logger.info("removing temporary unarchived model dir at %s", folder)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def int_to_device(device: Union[int, torch.device]) -> torch.device:

@@ -9,11 +9,9 @@ from typing import Any
 
 from allennlp import commands
 from allennlp.commands import train
-from allennlp.common import logging as allennlp_logging
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
-from allennlp.training import util as training_util
 
 from allennlp_elmo_plugin.modules import elmo as our_elmo
 from allennlp_elmo_plugin.modules import elmo_token_embedder as our_token_embedder
@@ -21,11 +19,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.patches.replaced_names import replace
-from allennlp_elmo_plugin.training import (
-    console,
-    run_folder,
-    train_command,
-)
+from allennlp_elmo_plugin.training import run_folder, train_command
 
 
 def apply() -> None:
@@ -49,19 +43,10 @@ def apply() -> None:
     why = "archives carry their ELMo files, and are written whole or not at all"
     replace(archival.archive_model, our_archival.archive_model, why)
     replace(archival._load_model, our_archival.load_model, "ELMo files of archives")
-    why = "exact resume: one process at a time in the folder of a run, and the run's own vocabulary"
+    why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
-    create = training_util.create_serialization_dir
-    replace(
-        create,
-        run_folder.create_serialization_dir,
-        "exact resume: a new run's folder may have a lock",
-    )
     why = "language models: results as a table; one line, with the command to continue, at the end"
     replace(train.train_model_from_file, train_command.train_model_from_file, why)
-    why = "language models: the config is in the log, not on the console"
-    replace(allennlp_logging.prepare_global_logging, console.prepare_global_logging, why)
-    console.make_worker_quiet()
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:

@@ -9,7 +9,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Optional, Sequence, Union
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -115,6 +115,8 @@ def _evaluate_file(
     ext_vars: Optional[Dict[str, str]] = None,
     **kwargs: Any,
 ) -> str:
+    if os.path.isdir(filename):  # jsonnet aborts the process.
+        raise ConfigurationError(f"The config {filename} is a folder; give a file in it")
     variables = dict(ext_vars or {})
     paths = [str(CONFIGS), *([jpathdir] if isinstance(jpathdir, str) else jpathdir)]  # last wins
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
@@ -123,24 +125,13 @@ def _evaluate_file(
         "elmo_model": (("name",), elmo_model),
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
-    unset: List[str] = []
-    while True:
-        try:
-            evaluated = _original_evaluate_file(
-                filename, paths, *args, ext_vars=variables, **kwargs
-            )
-        except RuntimeError as error:
-            found = _UNSET.search(str(error))
-            name = found and found[1]
-            if name and name not in unset:
-                unset.append(name)
-                variables[name] = name  # anything, to find the others
-                continue
-            if not unset:
-                raise
-        if not unset:
-            return evaluated
-        exports = " ".join(f"{name}={_MEANINGS.get(name, '...')}" for name in unset)
+    try:
+        return _original_evaluate_file(filename, paths, *args, ext_vars=variables, **kwargs)
+    except RuntimeError as error:
+        unset = _UNSET.search(str(error))
+        if unset is None:
+            raise
+        meaning = _MEANINGS.get(unset[1], "...")
         raise ConfigurationError(
-            f"{filename} needs {', '.join(unset)} in the environment: export {exports}"
+            f"{filename} needs {unset[1]} in the environment: export {unset[1]}={meaning}"
         ) from None

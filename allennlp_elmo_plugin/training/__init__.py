@@ -6,5 +6,4 @@ What training a language model needs in addition to AllenNLP's trainer. Start wi
 from allennlp_elmo_plugin.training import callbacks
 from allennlp_elmo_plugin.training.evaluation import LanguageModelEvaluator
 from allennlp_elmo_plugin.training.resumable_trainer import ResumableTrainer
-from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
-from allennlp_elmo_plugin.training.training_loop import TrainingLoop
+from allennlp_elmo_plugin.training.run_folder import TrainingLoop

@@ -1,7 +1,7 @@
 """The state of Adagrad as an HDF5 file: for each parameter the sum of its squared gradients."""
 
 import os
-from typing import Dict, Iterable, Iterator, Tuple, Union
+from typing import Dict, Iterable, Tuple, Union
 
 import numpy
 import torch
@@ -10,8 +10,7 @@ from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
 from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
 
 _STEP = "step"
-# Rows of a table are read in pieces of this size.
-_CHUNK_BYTES = 2**26
+_ROWS_AT_ONCE = 2**14
 
 
 def write_adagrad_state(
@@ -53,7 +52,15 @@ def read_adagrad_state(
         `torch.optim.Adagrad`, or one that keeps `sum` and `step` as it does. Nothing is changed
         unless the file has all of its parameters.
     """
-    states = dict(_states(parameters, optimizer))
+    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    states: Dict[str, Dict[str, torch.Tensor]] = {
+        name: optimizer.state.get(p, {}) for name, p in parameters if id(p) in optimized
+    }
+    if not all({"sum", "step"} <= state.keys() for state in states.values()):
+        raise ValueError(
+            f"the optimizer {type(optimizer).__name__} keeps no sums of squared gradients; only "
+            "Adagrad can continue from a state of Adagrad"
+        )
     with open_weight_file(path) as state_file:
         step = state_file.attrs.get(_STEP)
         if not isinstance(step, numpy.integer) or step < 0:
@@ -68,31 +75,8 @@ def read_adagrad_state(
                     "state of this model?"
                 )
         for name, state in states.items():
-            _copy(state_file[name], state["sum"])
+            for start in range(0, len(state["sum"]), _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                state["sum"][rows] = torch.from_numpy(state_file[name][rows])
             state["step"].fill_(int(step))
     return int(step)
-
-
-def _states(
-    parameters: Iterable[Tuple[str, torch.Tensor]], optimizer: torch.optim.Optimizer
-) -> Iterator[Tuple[str, Dict[str, torch.Tensor]]]:
-    optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for name, parameter in parameters:
-        if id(parameter) in optimized:
-            state = optimizer.state.get(parameter, {})
-            if "sum" not in state or "step" not in state:
-                raise ValueError(
-                    f"the optimizer {type(optimizer).__name__} keeps no sums of squared gradients; "
-                    "only Adagrad can continue from a state of Adagrad"
-                )
-            yield name, state
-
-
-def _copy(stored: "numpy.ndarray", target: torch.Tensor) -> None:
-    if target.dim() == 0:
-        target.fill_(float(stored[()]))
-        return
-    row_bytes = max(1, target[:1].numel() * target.element_size())
-    rows = max(1, _CHUNK_BYTES // row_bytes)
-    for start in range(0, target.size(0), rows):
-        target[start : start + rows].copy_(torch.from_numpy(stored[start : start + rows]))

@@ -1,84 +1,106 @@
 """Checkpoints that are complete or not there, whatever ends the process that saves them."""
 
 import os
-from contextlib import suppress
+import signal
+import time
 from types import SimpleNamespace
-from typing import Any, Set, Tuple, cast
+from typing import Any, List, Optional, Set, Tuple, Union, cast
 
 import torch
+import torch.distributed as dist
+from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
 
-from allennlp_elmo_plugin.files.whole import LateErrorFile, sync_folder
+from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.files.whole import sync_folder
 from allennlp_elmo_plugin.registration import register_anew
 
 
 @register_anew(Checkpointer, "default")
 class WholeCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer, which writes each file under another name first and recovers only from
-    a checkpoint that has both files. It replaces the checkpointer "default", also AllenNLP's
-    default for the training of a language model.
+    AllenNLP's checkpointer, which writes both files of a checkpoint under other names, renames them
+    when they are whole, and recovers only from a checkpoint that has both. It replaces the
+    checkpointer "default".
 
     # Parameters
 
-    Those of `Checkpointer`.
+    Those of `Checkpointer`. In training a language model, `save_every_num_seconds` is 600 by
+    default, and also works in several processes.
     """
+
+    def __init__(
+        self,
+        serialization_dir: Union[str, "os.PathLike[str]"],
+        *,
+        save_every_num_seconds: Optional[float] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(serialization_dir, **kwargs)
+        self.seconds = save_every_num_seconds
+        self.signals: List[int] = []
+        """Those that ask for the end of training, after a checkpoint."""
+
+    def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
+        is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds
+        ends = bool(self.signals)
+        if is_distributed():  # All processes save and end after the same batch.
+            flags = torch.tensor([is_due, ends], dtype=torch.int, device=trainer.cuda_device)
+            dist.all_reduce(flags)
+            is_due, ends = map(bool, flags.tolist())
+        is_saved = super().maybe_save_checkpoint(trainer, n_epochs, n_batches)
+        if not is_saved and (is_due or ends):
+            self.save_checkpoint(trainer)
+            is_saved = True
+        if ends and n_batches:  # At the end of an epoch, its weights may be the best.
+            raise Terminated if signal.SIGTERM in self.signals else KeyboardInterrupt
+        return is_saved
 
     def save_checkpoint(self, trainer: Any) -> None:
         state = trainer.get_checkpoint_state()
-        if state is None:  # In distributed training, the first process saves.
+        if state is None:  # In distributed training, the first process of a machine saves.
+            self._last_save_time = time.time()
+            self._last_save_num_epochs_completed = trainer._epochs_completed
+            self._last_save_num_batches_in_epoch_completed = trainer._batches_in_epoch_completed
             return
+        if not self.state_is_sharded:
+            self._rank = 0  # AllenNLP removes old checkpoints on the first machine alone.
         values = state.trainer_state
         point = values["epochs_completed"], values["batches_in_epoch_completed"]
         if point not in self._find_all_checkpoints():
-            save_whole(values, self._training_state_path(*point))
-            save_whole(state.model_state, self._model_state_path(*point))
+            paths = self._training_state_path(*point), self._model_state_path(*point)
+            names = ".training.partial", ".model.partial"
+            partials = [os.path.join(self._serialization_dir, name) for name in names]
+            for content, partial, path in zip((values, state.model_state), partials, paths):
+                _write(content, partial, path)
+            for partial, path in zip(partials, paths):
+                os.replace(partial, path)
+            sync_folder(self._serialization_dir)
         # AllenNLP doesn't write a file that is there; it removes old checkpoints.
         super().save_checkpoint(cast(Any, SimpleNamespace(get_checkpoint_state=lambda: state)))
 
     def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
-        # AllenNLP's glob finds nothing in a folder with `[` in its name.
         names = os.listdir(self._serialization_dir)
         points = {self._parse_model_state_path(name) for name in names}
         return {
-            point
-            for point in points
-            if point is not None
-            and os.path.exists(self._model_state_path(*point))
-            and os.path.exists(self._training_state_path(*point))
+            each for each in points if each and os.path.exists(self._training_state_path(*each))
         }
 
-    def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
-        # With the checkpoint of batch 5, AllenNLP's glob removes those of 50 to 59.
-        point = (epochs_completed, batches_in_epoch_completed)
-        for name in os.listdir(self._serialization_dir):
-            if point in (self._parse_model_state_path(name), self._parse_training_state_path(name)):
-                os.remove(os.path.join(self._serialization_dir, name))
+    def _remove_checkpoint(self, *point: int) -> None:
+        # With the checkpoint of batch 5, AllenNLP removes those of 50 to 59.
+        os.remove(self._model_state_path(*point))
+        os.remove(self._training_state_path(*point))
 
 
-def save_whole(state: Any, path: str) -> None:
-    """
-    Do what `torch.save` does, but write the whole file or none.
-
-    # Raises
-
-    `OSError`
-        The disk is full, for instance. The message has the file and says how to continue.
-    """
-    folder, name = os.path.split(os.path.abspath(path))
-    # Not the whole name: the next file replaces what a kill leaves.
-    partial = os.path.join(folder, f".{name.split('_')[0]}.partial")
+def _write(content: Any, partial: str, path: str) -> None:
     try:
-        with LateErrorFile(partial) as file:
-            torch.save(state, file)
+        with open(partial, "wb") as file:
+            torch.save(content, file)
+            file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_folder(folder)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # torch hides what failed.
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
         raise OSError(
-            f"Can't write {path}: {error.strerror}. Make room, and continue with "
-            "`allennlp train --recover`"
+            f"Can't write {path}: {cause}. Make room, and continue with `allennlp train --recover`"
         ) from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.remove(partial)

@@ -6,37 +6,31 @@ import inspect
 import logging
 import os
 import re
-import time
-import uuid
-from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import dump_metrics
-from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, Trainer
-from allennlp.training.callbacks import ConfidenceChecksCallback, TrainerCallback
-from allennlp.training.learning_rate_schedulers import PolynomialDecay
+from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
-from allennlp_elmo_plugin.files.json_file import did_you_mean
+from allennlp_elmo_plugin.errors import noted_signals
 from allennlp_elmo_plugin.registration import register_anew
-from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer, save_whole
-from allennlp_elmo_plugin.training.machines import check_same
+from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
-from allennlp_elmo_plugin.training.run_folder import is_trained
-from allennlp_elmo_plugin.training.saving import SavingCallback
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
+    check_same,
 )
 
 logger = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_CHECKPOINTS = 600.0
 
 
 @register_anew(Trainer, "gradient_descent", constructor="from_partial_objects")
@@ -49,23 +43,17 @@ class ResumableTrainer(GradientDescentTrainer):
 
     It replaces the trainer "gradient_descent", AllenNLP's default, so that no configuration can
     forget it. Models and data loaders other than the language model "bidirectional_lm" with
-    "truncated_bptt" are trained by AllenNLP's code alone. A moving average, gradual unfreezing and
-    the schedule "combined" recover as in AllenNLP, which is not exact.
+    "truncated_bptt" are trained by AllenNLP's code alone.
 
-    AllenNLP's checkpoints have the parameters and the optimizer's state. This trainer adds the
-    carried LSTM states and metrics (`training_state` of the model), the position in the text
-    (`state_dict` of the data loaders), the random number generators, and the sums of the losses of
-    the epoch. AllenNLP recovers by reading again what was read before; here reading starts from the
-    position.
+    AllenNLP's checkpoints have the parameters and the optimizer's state. This trainer adds, for
+    each process, the carried LSTM states and metrics (`training_state` of the model), the position
+    in the text (`state_dict` of the data loaders) and the random number generators. The data loader
+    continues from there, where AllenNLP trains through what was read before.
 
     When a run is recovered that had ended, or was stopped early, it is not trained any further. It
     gets the metrics and the archive that a kill may have prevented.
 
-    In distributed training each process saves and restores a state, and draws other random numbers
-    than the others.
-
-    This is a trainer, not a callback, since a callback can't change how a trainer skips finished
-    batches, the metrics of an epoch, or what processes other than the first save.
+    The first SIGINT or SIGTERM ends training after a batch, with a checkpoint.
 
     # Parameters
 
@@ -73,41 +61,30 @@ class ResumableTrainer(GradientDescentTrainer):
     """
 
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("use_amp") and hasattr(model, "training_state"):
-            raise ConfigurationError(
-                "use_amp is not for language models: AllenNLP forgets to divide their gradients by "
-                'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
-                "the model"
-            )
-        super().__init__(model, *args, **kwargs)
         self.model: Any
         self.data_loader: Any
         self._serialization_dir: str
+        self._progress: Optional[_Progress] = None
+        self._recovered: Optional[Dict[str, Any]] = None
+        is_language_model = hasattr(model, "training_state")
+        if is_language_model:
+            _check_settings(kwargs)
+            # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
+            kwargs["run_confidence_checks"] = False
+        super().__init__(model, *args, **kwargs)
         # `_rank` counts the processes of one machine.
         self._global_rank = dist.get_rank() if self._distributed else 0
-        if self._distributed and hasattr(model, "training_state"):
-            if self._checkpointer is not None and not self._checkpointer.state_is_sharded:
-                # The first process of each machine saves. In AllenNLP only the very first removes.
-                self._checkpointer._rank = self._rank
-            if model.sparse_gradient_parameters() and not isinstance(
-                self._ddp_wrapped_model, SparseDdpWrappedModel
-            ):
-                raise ConfigurationError(
-                    'The sparse gradients of this language model need the ddp_accelerator "torch", '
-                    "the default: remove ddp_accelerator, or set num_samples to 0 in a model of "
-                    "characters"
-                )
+        if not is_language_model:
+            return
+        self._check_validation_metric()
+        if self._distributed:
             # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
-        self._progress: Optional[_Progress] = None
-        if hasattr(self.model, "training_state") and hasattr(self.data_loader, "state_dict"):
+        if isinstance(self._checkpointer, WholeCheckpointer):
+            self._checkpointer.seconds = self._checkpointer.seconds or _SECONDS_BETWEEN_CHECKPOINTS
+        if hasattr(self.data_loader, "state_dict"):
             self._progress = _Progress(self._serialization_dir)
-            # It comes first, so that the other callbacks get the right losses.
             self._callbacks.insert(0, self._progress)
-        self._saving: Optional[SavingCallback] = None
-        if self._progress is not None and self._checkpointer is not None:
-            self._saving = SavingCallback(self._serialization_dir)
-            self._callbacks.append(self._saving)
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
@@ -117,7 +94,6 @@ class ResumableTrainer(GradientDescentTrainer):
         model = arguments["model"]
         if not hasattr(model, "training_state"):
             return create(*args, **kwargs)
-        _check_settings(cls, arguments)
         # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
         # gradients.
         for name, parameter in model.named_parameters():
@@ -125,17 +101,26 @@ class ResumableTrainer(GradientDescentTrainer):
                 parameter.requires_grad_(False)
         keep_memory_of_training()
         if arguments.get("distributed"):
-            words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-            check_same(
-                hashlib.sha256("\n".join(words.values()).encode()).hexdigest(),
-                "The vocabulary of rank {ranks} differs from that of rank 0: copy that of one "
-                "machine to the others",
-            )
+            loaders = [arguments["data_loader"], arguments.get("validation_data_loader")]
+            check_same(_data_of(model, loaders), "the vocabulary or the text")
             if arguments.get("ddp_accelerator") is None:
                 device = arguments["cuda_device"]
                 arguments["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
         arguments.setdefault("checkpointer", Lazy(WholeCheckpointer))
         return create(**arguments.pop("kwargs", {}), **arguments)
+
+    def _check_validation_metric(self) -> None:
+        """AllenNLP would find a wrong name at the end of the first epoch."""
+        if self._validation_data_loader is None:
+            return
+        self.model.eval()
+        known = [*self.model.get_metrics(), "loss", "reg_loss"]
+        for _, name in self._metric_tracker.tracked_metrics:
+            if name not in known:
+                raise ConfigurationError(
+                    f"trainer: validation_metric has {name!r}, but the model's metrics are "
+                    + ", ".join(known)
+                )
 
     def rescale_gradients(self) -> Optional[float]:
         # Neither the average, nor the norm, nor the optimizer has to sort and copy rows again.
@@ -153,203 +138,92 @@ class ResumableTrainer(GradientDescentTrainer):
         find: Any = getattr(self.model, "sparse_gradient_parameters", list)
         return [each for each in find() if each.grad is not None and each.grad.is_sparse]
 
-    def clip_gradient(self) -> None:
-        if self._grad_clipping is None or not hasattr(self.model, "training_state"):
-            return super().clip_gradient()
-        # torch can't clip sparse gradients.
-        for parameter in self.model.parameters():
-            if parameter.grad is not None:
-                values = parameter.grad
-                if values.is_sparse:
-                    parameter.grad = values.coalesce()
-                    values = parameter.grad.values()
-                values.clamp_(-self._grad_clipping, self._grad_clipping)
-        return None
-
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:
             state = {
                 "total_batches": self._total_batches_completed,
-                "sums": dict(self._progress.sums),
                 "model": self.model.training_state(),
                 "data_loaders": [
                     loader.state_dict() if hasattr(loader, "state_dict") else None
                     for loader in self._data_loaders
                 ],
                 "random": get_random_state(self.cuda_device),
-                "id": uuid.uuid4().hex,  # the same on all machines, unlike that of another run
             }
-            self._progress.states = [state]
+            self._progress.processes = [state]
             if self._distributed:
-                self._progress.states = [None] * self._world_size
-                dist.all_gather_object(self._progress.states, state)
-        if self._progress is not None:
+                self._progress.processes = [None] * self._world_size
+                dist.all_gather_object(self._progress.processes, state)
             # A class of our own can't be loaded with `weights_only`.
             self._metric_tracker.best_epoch_metrics = dict(self._metric_tracker.best_epoch_metrics)
-        found = super().get_checkpoint_state()
-        if found is None and self._progress is not None:
-            # AllenNLP does this after a save; the others would save every batch.
-            self._set_last_save(self._epochs_completed, self._batches_in_epoch_completed)
-        return found
-
-    def _set_last_save(self, n_epochs: int, n_batches: int) -> None:
-        if self._checkpointer is not None:
-            self._checkpointer._last_save_time = time.time()
-            self._checkpointer._last_save_num_epochs_completed = n_epochs
-            self._checkpointer._last_save_num_batches_in_epoch_completed = n_batches
+        return super().get_checkpoint_state()
 
     @property
     def _data_loaders(self) -> List[Any]:
         return [self.data_loader, self._validation_data_loader]
 
     def _maybe_restore_checkpoint(self) -> None:
-        if self._progress is None:
-            super()._maybe_restore_checkpoint()
-            if hasattr(self.model, "training_state") and self._start_after_epochs_completed + (
-                self._start_after_batches_in_epoch_completed
-            ):
-                logger.warning(
-                    "This run continues with LSTM states of zero, since its data loader keeps no "
-                    'position in the text; for runs that recover exactly use "truncated_bptt"'
-                )
-            return
-        scheduler: Any = self._learning_rate_scheduler
-        end = scheduler.total_steps if isinstance(scheduler, PolynomialDecay) else None
         super()._maybe_restore_checkpoint()
-        if end is not None:
-            scheduler.total_steps = end  # The run may have got more epochs.
-        check_same(
-            [state.get("id") for state in self._progress.states],
-            f"{self._serialization_dir}: the last checkpoint of rank {{ranks}} is not that of rank "
-            "0. Copy the folder of the run from one machine to the others",
-        )
-        if not self._progress.recovered:
-            if self._distributed:
-                self._check_text()
+        if self._progress is None or not self._progress.processes:
             return
-        if len(self._progress.states) != self._world_size:
+        n_processes = len(self._progress.processes)
+        if n_processes != self._world_size:
             raise ConfigurationError(
-                f"The checkpoint in {self._serialization_dir} is of {len(self._progress.states)} "
-                f"processes, but this run has {self._world_size}"
+                f"The checkpoint in {self._serialization_dir} is of {n_processes} processes, but "
+                f"this run has {self._world_size}"
             )
-        state = self._progress.states[self._global_rank]
+        self._recovered = state = self._progress.processes[self._global_rank]
         self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
         self.model.load_training_state(state["model"])
         for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
             if loader_state is not None:
                 loader.load_state_dict(loader_state)
-        # AllenNLP's tracker counts validations, not epochs.
-        self._metric_tracker.best_epoch = self._progress.metrics.get("best_epoch")
-        # The next checkpoint is saved when the run would have saved it without the kill.
-        self._set_last_save(
-            self._start_after_epochs_completed, self._start_after_batches_in_epoch_completed
-        )
-        self._restore_best_model()
-
-    def _check_text(self) -> None:
-        """
-        Compare the text of all machines. When a run is recovered, each compares its own with that
-        of the checkpoint.
-        """
-        files = [
-            (os.path.basename(name), digest)
-            for loader in self._data_loaders
-            if hasattr(loader, "state_dict")
-            for name, digest in loader.state_dict()["digest"].items()
-        ]
-        check_same(
-            files,
-            "The text for training or validation differs between rank {ranks} and rank 0: copy the "
-            "files of one machine to the others",
-        )
-
-    def _restore_best_model(self) -> None:
-        """
-        Save or find the weights of the best epoch. AllenNLP saves them after the checkpoint at the
-        end of an epoch, and a kill in between would lose them; and its path to them is that of the
-        folder before it was moved.
-        """
-        is_sharded = self._ddp_wrapped_model is not None and self._ddp_wrapped_model.is_sharded
-        if (
-            is_sharded
-            or self._start_after_batches_in_epoch_completed > 0
-            or self._metric_tracker.best_epoch != self._start_after_epochs_completed - 1
-        ):
-            if self._best_model_filename is not None:
-                name = os.path.basename(self._best_model_filename)
-                self._best_model_filename = os.path.join(self._serialization_dir, name)
-                if not os.path.exists(self._best_model_filename):
-                    raise ConfigurationError(
-                        f"{self._best_model_filename} is missing: the weights of epoch "
-                        f"{self._metric_tracker.best_epoch}, the best so far. Put the file back; "
-                        "or, to continue without them, copy any other weights of the run there"
-                    )
-            return
-        self._best_model_filename = os.path.join(self._serialization_dir, "best.th")
-        if not self._primary:
-            return
-        if self._moving_average is not None:
-            self._moving_average.assign_average_value()
-        try:
-            self._save_model_state(self._best_model_filename)
-        finally:
-            if self._moving_average is not None:
-                self._moving_average.restore()
+        # The folder may have been moved. AllenNLP saves the best weights after the checkpoint.
+        best = os.path.join(self._serialization_dir, "best.th")
+        is_after_epoch = self._start_after_batches_in_epoch_completed == 0
+        if is_after_epoch and self._metric_tracker.is_best_so_far():
+            self._best_model_filename = best
+            if self._primary:
+                if os.path.exists(best):
+                    os.remove(best)  # It may be a link to a checkpoint.
+                self._save_model_state(best)
+        elif self._best_model_filename is not None:
+            self._best_model_filename = best
 
     def _train_epoch(self, epoch: int) -> Dict[str, float]:
         if self._progress is None:
             return super()._train_epoch(epoch)
         if self._epochs_completed < self._start_after_epochs_completed:
             return {}
-        if self._progress.recovered:
-            self._continue_epoch()
-        elif self._saving is not None:
-            self._saving.save(self)  # A signal may have come during the validation.
+        if self._recovered is not None:
+            self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
+            # AllenNLP skips nothing: the data loader starts from there.
+            self._start_after_batches_in_epoch_completed = 0
+            set_random_state(self._recovered["random"], self.cuda_device)
+            self._recovered = None
         metrics = super()._train_epoch(epoch)
-        n_batches = dist_reduce_sum(self._batches_in_epoch_completed)
-        for name, total in self._progress.sums.items():
-            metrics[name] = float(dist_reduce_sum(total) / n_batches)
-        self._progress.sums = {}
+        penalty = self.model.get_regularization_penalty()
+        if penalty is not None:
+            # AllenNLP's mean is over the batches since the process has started.
+            metrics["reg_loss"] = penalty.item()
         return metrics
 
-    def _save_model_state(self, path: str) -> None:
-        if self._progress is None:
-            return super()._save_model_state(path)
-        wrapped = self._ddp_wrapped_model
-        save_whole((self.model if wrapped is None else wrapped).state_dict(), path)
-
     def _try_train(self) -> Tuple[Dict[str, Any], int]:
+        if self._progress is None:
+            return super()._try_train()
         n_completed = self._start_after_epochs_completed
-        has_ended = self._start_after_batches_in_epoch_completed == 0 and (
-            n_completed >= self._num_epochs or self._metric_tracker.should_stop_early()
-        )
-        if self._progress is None or not self._progress.recovered or not has_ended:
-            saving = self._saving
-            with nullcontext() if saving is None else saving.signals_noted(self._distributed):
-                return super()._try_train()
-        logger.info("The run in %s had ended: there is nothing to train", self._serialization_dir)
-        self._continue_epoch()
-        n_epochs, self._num_epochs = self._num_epochs, n_completed
-        try:
+        if (
+            self._recovered is not None
+            and self._start_after_batches_in_epoch_completed == 0
+            and (n_completed >= self._num_epochs or self._metric_tracker.should_stop_early())
+        ):
+            logger.info("The run in %s had ended: nothing is trained", self._serialization_dir)
+            self._num_epochs = n_completed
             super()._try_train()  # skips all epochs, and loads the best weights
-        finally:
-            self._num_epochs = n_epochs
-        return self._progress.metrics, n_completed - 1
-
-    def _continue_epoch(self) -> None:
-        """Restore where the recovered run was in the epoch to be trained next."""
-        assert self._progress is not None
-        state = self._progress.states[self._global_rank]
-        self._progress.recovered = False
-        self._progress.sums = state["sums"]
-        self._batches_in_epoch_completed = self._start_after_batches_in_epoch_completed
-        # AllenNLP skips nothing: the data loader starts from there.
-        self._start_after_batches_in_epoch_completed = 0
-        for callback in self._callbacks:
-            if isinstance(callback, ConfidenceChecksCallback) and self._primary:
-                # AllenNLP removes their hooks at the first batch, which is past; they cost memory.
-                callback._verification.destroy_hooks()
-        set_random_state(state["random"], self.cuda_device)
+            return self._progress.metrics, n_completed - 1
+        if not isinstance(self._checkpointer, WholeCheckpointer):
+            return super()._try_train()
+        with noted_signals(self._checkpointer.signals, is_worker=self._distributed):
+            return super()._try_train()
 
 
 def _coalesced(gradient: torch.Tensor) -> torch.Tensor:
@@ -365,108 +239,47 @@ def _coalesced(gradient: torch.Tensor) -> torch.Tensor:
 
 class _Progress(TrainerCallback):
     """
-    The part of the checkpoints that `ResumableTrainer` adds: the states of the processes, the
-    metrics of the last epoch, and the sums of the losses in the current one, which replace those
-    that AllenNLP counts from the recovery on.
+    The part of the checkpoints that `ResumableTrainer` adds: the states of the processes, and the
+    metrics of the last epoch.
     """
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self.sums: Dict[str, float] = {}
-        self.states: List[Any] = []
+        self.processes: List[Any] = []
         self.metrics: Dict[str, Any] = {}
-        self.recovered = False
 
-    def on_batch(
-        self,
-        trainer: GradientDescentTrainer,
-        batch_inputs: Any,
-        batch_outputs: Any,
-        batch_metrics: Dict[str, Any],
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        is_primary: bool = True,
-        batch_grad_norm: Optional[float] = None,
-        **kwargs: Any,
-    ) -> None:
-        if not is_training:
-            return
-        values = {"loss": batch_metrics["batch_loss"]}
-        if "reg_loss" in batch_outputs[0]:
-            # AllenNLP's "batch_reg_loss" is the part of the last of the accumulated batches.
-            penalties = [each["reg_loss"].item() for each in batch_outputs]
-            values["reg_loss"] = sum(penalties) / len(penalties)
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-            batch_metrics[name] = self.sums[name] / batch_number
-
-    def on_epoch(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: Dict[str, Any],
-        epoch: int,
-        is_primary: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        # What callbacks added in an earlier epoch, and the last validation, stay, with or without a
-        # kill in between.
-        lacking = {name: value for name, value in self.metrics.items() if name not in metrics}
-        if lacking:
-            metrics.update(lacking)
-            if is_primary:  # AllenNLP has written the file.
-                path = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
-                dump_metrics(path, metrics)
+    def on_epoch(self, trainer: Any, metrics: Dict[str, Any], *args: Any, **kwargs: Any) -> None:
         self.metrics = metrics  # other callbacks may add to them
 
     def state_dict(self) -> Dict[str, Any]:
-        return {"processes": self.states, "metrics": dict(self.metrics)}
+        return {"processes": self.processes, "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        if not {"processes", "metrics"} <= state_dict.keys():
-            raise ConfigurationError(
-                f"The checkpoint in {self.serialization_dir} lacks what an exact continuation "
-                "needs: it was not saved with this version of allennlp_elmo_plugin. Recover it "
-                "with the version that it was started with, or start a new run from its model"
-            )
-        self.states = state_dict["processes"]
+        self.processes = state_dict["processes"]
         self.metrics = state_dict["metrics"]
-        self.recovered = True
 
 
-def _check_settings(trainer_class: Any, arguments: Dict[str, Any]) -> None:
-    """
-    Check those settings of the trainer of a language model that AllenNLP ignores if they are wrong,
-    or fails with in the end of an epoch.
-    """
-    unknown = sorted(set(arguments.get("kwargs", {})) - {"run_sanity_checks"})
-    # A user's subclass may have more, and a run of an earlier version must keep its config.
-    is_exempt = trainer_class is not ResumableTrainer
-    if unknown and not (is_exempt or is_trained(arguments["serialization_dir"])):
-        known = inspect.signature(GradientDescentTrainer.from_partial_objects).parameters
+def _check_settings(settings: Dict[str, Any]) -> None:
+    """Check settings that AllenNLP ignores, or gets wrong, for a language model."""
+    known = inspect.signature(GradientDescentTrainer.__init__).parameters
+    unknown = sorted(settings.keys() - known - {"run_sanity_checks"})
+    if unknown:
+        raise ConfigurationError(f"trainer: there is no setting {', '.join(unknown)}")
+    if settings.get("use_amp"):
         raise ConfigurationError(
-            f"trainer: there is no setting {', '.join(unknown)}{did_you_mean(unknown[0], known)}"
+            "use_amp is not for language models: AllenNLP forgets to divide their gradients by "
+            'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
+            "the model"
         )
-    n_epochs = arguments.get("num_epochs", 1)
-    if n_epochs is None or n_epochs < 1:
-        raise ConfigurationError(f"trainer: num_epochs is {n_epochs}, but must be at least 1")
-    names = arguments.get("validation_metric", "-loss")
-    if names is None:
-        raise ConfigurationError(
-            "trainer: validation_metric is None, but must be a metric, such as -perplexity; leave "
-            "the key out for -loss"
-        )
-    model = arguments["model"]
-    # Those of a user's own model may be known only in validation, and without that nobody asks.
-    is_known = model.get_metrics.__module__.split(".")[0] == __name__.split(".")[0]
-    if arguments.get("validation_data_loader") is None or not is_known:
-        return
-    metrics = [*model.get_metrics(), "loss"]
-    if model.get_regularization_penalty() is not None:
-        metrics.append("reg_loss")
-    for name in [names] if isinstance(names, str) else names:
-        if name[:1] not in ("+", "-") or name[1:] not in metrics:
-            raise ConfigurationError(
-                f"trainer: validation_metric is {name!r}, but must be one of "
-                + ", ".join(f"-{metric}" for metric in metrics)
-            )
+
+
+def _data_of(model: Any, loaders: List[Any]) -> Any:
+    """Return what tells the vocabulary and the text of one process from those of another."""
+    words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+    files = [
+        (os.path.basename(name), size, checksum)
+        for loader in loaders
+        if hasattr(loader, "state_dict")
+        for name, [size, *_, checksum] in loader.state_dict().get("files", {}).items()
+    ]
+    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), files

@@ -4,6 +4,7 @@ samples and the token embedding.
 """
 
 import math
+from itertools import accumulate
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -14,6 +15,25 @@ from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel, TorchDdpAccele
 from torch.nn.parallel import DistributedDataParallel
 
 from allennlp_elmo_plugin.registration import register_anew
+
+
+def check_same(value: Any, what: str) -> None:
+    """
+    Compare a value in all processes of distributed training, each of which calls this function.
+
+    # Raises
+
+    `ConfigurationError`
+        In all processes; it names those that differ from the first.
+    """
+    values: List[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
+    if ranks:
+        raise ConfigurationError(
+            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
+            "machine to the others"
+        )
 
 
 def average_sparse_gradients(
@@ -27,102 +47,64 @@ def average_sparse_gradients(
 
     parameters : `Sequence[torch.nn.Parameter]`
         The same in all processes, each of shape `(n_rows, ...)`. A process may have no gradient of
-        a parameter: its batch touched no row. Where neighbours have gradients of the same rows, as
-        the weight and the bias of a softmax, the rows' numbers are sent once.
+        a parameter: its batch touched no row.
     dtype : `torch.dtype`, optional (default = that of the gradients)
         The type in which rows are sent and added.
     """
+    world_size = dist.get_world_size()
+    parameters = list(parameters)
+    for parameter in list(parameters):
+        if parameter.grad is not None and not parameter.grad.is_sparse:  # It is regularised.
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= world_size
+            parameters.remove(parameter)
     if not parameters:
         return
-    gradients = [_gradient(parameter) for parameter in parameters]
-    groups, largest = _group(gradients)
-    for group, n_rows in zip(groups, largest):
-        first = gradients[group[0]]
-        if n_rows == 0:  # no rows anywhere, and gloo crashes on empty tensors
-            for i in group:
-                parameters[i].grad = gradients[i]
-            continue
-        if n_rows < 0:
-            values = first.to_dense() if first.is_sparse else first  # (n_rows, ...)
-            dist.all_reduce(values)
-            parameters[group[0]].grad = values / dist.get_world_size()
-            continue
-        own_rows = first.indices()[0]  # (n_own_rows,)
-        rows = _union(own_rows, n_rows)  # (n_rows,)
-        shapes = [(len(rows), *parameters[i].shape[1:]) for i in group]
-        sizes = [math.prod(shape) for shape in shapes]
-        values = first.values().new_zeros(sum(sizes))  # of all of the group, one after the other
-        parts = [part.view(shape) for part, shape in zip(values.split(sizes), shapes)]
-        places = torch.searchsorted(rows, own_rows)  # (n_own_rows,)
-        for i, part in zip(group, parts):
-            part[places] = gradients[i].values()
+    gradients = [_sparse_gradient(parameter) for parameter in parameters]
+    # The rows of all parameters are numbered one after the other.
+    starts = list(accumulate((len(each) for each in parameters), initial=0))
+    own_rows = [each.indices()[0] + start for each, start in zip(gradients, starts)]
+    rows = _union(torch.cat(own_rows))  # (n_rows,)
+    limits = torch.searchsorted(rows, rows.new_tensor(starts)).tolist()
+    shapes = [
+        (end - begin, *each.shape[1:]) for each, begin, end in zip(parameters, limits, limits[1:])
+    ]
+    sizes = [math.prod(shape) for shape in shapes]
+    values = gradients[0].values().new_zeros(sum(sizes))
+    parts = [part.view(shape) for part, shape in zip(values.split(sizes), shapes)]
+    for part, gradient, own, begin in zip(parts, gradients, own_rows, limits):
+        part[torch.searchsorted(rows, own) - begin] = gradient.values()
+    if len(rows):  # gloo crashes on empty tensors
         sent = values.to(dtype or values.dtype)  # `values` itself if the type is the same
         dist.all_reduce(sent)
-        values.copy_(sent).div_(dist.get_world_size())
-        for i, part in zip(group, parts):
-            parameters[i].grad = torch.sparse_coo_tensor(
-                rows.unsqueeze(0), part, parameters[i].shape
-            )._coalesced_(True)
+        values.copy_(sent).div_(world_size)
+    for i, part in enumerate(parts):
+        indices = rows[limits[i] : limits[i + 1]] - starts[i]
+        parameters[i].grad = torch.sparse_coo_tensor(
+            indices.unsqueeze(0), part, parameters[i].shape
+        )._coalesced_(True)
 
 
-def _group(gradients: List[torch.Tensor]) -> Tuple[List[List[int]], List[int]]:
-    """
-    Return the numbers of the gradients, with those together that have the same rows in every
-    process; and for each group the largest number of rows that a process has, or -1 if some process
-    has a dense gradient, as of a regularised parameter. The processes agree on them.
-    """
-    facts = []  # the number of rows, and whether they are those of the gradient before
-    before = None
-    for gradient in gradients:
-        rows = gradient.indices()[0] if gradient.is_sparse else None  # (n_own_rows,)
-        is_same = rows is not None and before is not None and torch.equal(rows, before)
-        facts.append([-1 if rows is None else len(rows), int(is_same)])
-        before = rows
-    own = torch.tensor(facts, device=gradients[0].device)  # (n_gradients, 2)
-    found = torch.stack(_gather(own))  # (world_size, n_gradients, 2)
-    groups: List[List[int]] = []
-    largest: List[int] = []
-    for i, ((least, is_same), (most, _)) in enumerate(
-        zip(found.amin(0).tolist(), found.amax(0).tolist())
-    ):
-        if is_same:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-            largest.append(most if least >= 0 else -1)
-    return groups, largest
-
-
-def _gather(tensor: torch.Tensor) -> List[torch.Tensor]:
-    """Return the tensors of all processes, which have the same shape."""
-    tensors = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
-    dist.all_gather(tensors, tensor)
-    return tensors
-
-
-def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return a parameter's gradient, coalesced if it is sparse; no rows if there is none."""
+def _sparse_gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a parameter's gradient coalesced, without rows if there is none."""
     if parameter.grad is not None:
-        return parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
+        return parameter.grad.coalesce()
     rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)  # (1, 0)
     no_values = parameter.detach()[:0]  # (0, ...)
     return torch.sparse_coo_tensor(rows, no_values, parameter.shape).coalesce()
 
 
-def _union(rows: torch.Tensor, largest: int) -> torch.Tensor:
-    """
-    Return the sorted numbers of all processes' rows.
-
-    # Parameters
-
-    rows : `torch.Tensor`
-        Those of this process, distinct, shape `(n_own_rows,)`.
-    largest : `int`
-        The largest `n_own_rows` of a process.
-    """
-    padded = rows.new_full((largest,), -1)  # (largest,)
+def _union(rows: torch.Tensor) -> torch.Tensor:
+    """Return the sorted numbers of all processes' rows; `rows` are those of this process."""
+    largest = rows.new_tensor(len(rows))
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    if largest == 0:
+        return rows
+    padded = rows.new_full((int(largest),), -1)  # (largest,)
     padded[: len(rows)] = rows
-    found = torch.unique(torch.cat(_gather(padded)))  # (1 + n_rows,) or (n_rows,), sorted
+    gathered = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, padded)
+    found = torch.unique(torch.cat(gathered))  # (1 + n_rows,) or (n_rows,), sorted
     return found[found >= 0]
 
 

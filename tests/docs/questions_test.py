@@ -108,7 +108,7 @@ CAUSES: Dict[str, Callable[[], Any]] = {
     "error: layers.hdf5": twice(embed),
     "o32.json": lambda: options_with("o32.json", "lstm", "dim", 32),
     "options_file 'my_elm'": lambda: Elmo("my_elm"),
-    "my_model/config.json": lambda: train(20, recover=True),
+    "Training configuration": lambda: train(20, recover=True),
     "cannot draw 8192": lambda: LogUniformSampler(8, 8192),
     "my_text.txt is smaller": read_text,
     "Experiment specified": lambda: check_for_gpu(0),

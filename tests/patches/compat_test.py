@@ -3,7 +3,6 @@ import json
 import pickle
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -11,8 +10,6 @@ import pytest
 import torch
 from allennlp.common import Tqdm
 from allennlp.common import util as common_util
-from allennlp.common.checks import ConfigurationError
-from allennlp.models import archival
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
@@ -175,7 +172,6 @@ def test_apply_twice_changes_nothing() -> None:
             ddp_accelerator.clip_grad_norm_,
             common_util.int_to_device,
             Tqdm.get_lock,
-            archival.extracted_archive,
         ]
 
     before = patched()
@@ -252,72 +248,3 @@ class TestDeviceOfIndex:
     def test_device(self) -> None:
         device = torch.device("cpu")
         assert compat.int_to_device(device) is device
-
-
-def _member(name: str, **attributes: Any) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    for attribute, value in attributes.items():
-        setattr(member, attribute, value)
-    return member
-
-
-class TestArchiveExtraction:
-    @staticmethod
-    def _write(path: Path, members: List[tarfile.TarInfo]) -> Path:
-        with tarfile.open(path, "w:gz") as archive:
-            for member in members:
-                content = b"content" if member.isfile() else b""
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        return path
-
-    @pytest.mark.parametrize(
-        "members",
-        [
-            [_member("../evil.txt")],
-            [_member("a/../../evil.txt")],
-            [_member("link", type=tarfile.SYMTYPE, linkname=".."), _member("link/evil.txt")],
-            [_member("link", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
-            [_member("link", type=tarfile.LNKTYPE, linkname="../evil.txt")],
-            # Each link alone stays inside if links are not followed.
-            [
-                _member("here", type=tarfile.SYMTYPE, linkname="."),
-                _member("here/up", type=tarfile.SYMTYPE, linkname=".."),
-                _member("up/evil.txt"),
-            ],
-            [_member("pipe", type=tarfile.FIFOTYPE)],
-        ],
-        ids=["parent", "detour", "through link", "link", "hard link", "two links", "pipe"],
-    )
-    def test_refuses(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        members: List[tarfile.TarInfo],
-    ) -> None:
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        monkeypatch.setattr("tempfile.tempdir", str(scratch))
-        path = self._write(tmp_path / "model.tar.gz", members)
-        with pytest.raises(ConfigurationError, match=r"model\.tar\.gz, or a damaged one"):
-            with archival.extracted_archive(path, cleanup=False):
-                pass
-        assert [entry.name for entry in tmp_path.iterdir() if entry != scratch] == ["model.tar.gz"]
-        assert list(scratch.iterdir()) == []
-
-    @pytest.mark.parametrize("cleanup", [True, False])
-    def test_good_archive(self, tmp_path: Path, cleanup: bool) -> None:
-        members = [
-            _member("vocabulary", type=tarfile.DIRTYPE, mode=0o755),
-            _member("vocabulary/tokens.txt"),
-            _member("weights.th", type=tarfile.LNKTYPE, linkname="vocabulary/tokens.txt"),
-            _member("link", type=tarfile.SYMTYPE, linkname="vocabulary/tokens.txt"),
-        ]
-        path = self._write(tmp_path / "model.tar.gz", members)
-        with archival.extracted_archive(path, cleanup=cleanup) as folder:
-            for name in ("vocabulary/tokens.txt", "weights.th", "link"):
-                assert Path(folder, name).read_text(encoding="utf-8") == "content"
-        assert Path(folder).exists() != cleanup
-
-    def test_is_what_archival_calls(self) -> None:
-        assert archival.extracted_archive is compat.extracted_archive

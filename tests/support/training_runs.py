@@ -2,13 +2,10 @@
 
 import functools
 import gzip
-import io
-import itertools
 import json
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import sys
 import types
@@ -22,12 +19,10 @@ from allennlp.commands import train as train_command
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import install_sigterm_handler
+from allennlp.common.util import install_sigterm_handler, prepare_environment
 from allennlp.training.callbacks import TrainerCallback
-from allennlp.training.checkpointer import Checkpointer
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.training import checkpointer
 
 
 @TrainerCallback.register("write_losses")
@@ -36,6 +31,8 @@ class WriteLosses(TrainerCallback):
 
     kill_at = 0
     """Kill this process after so many batches; 0: don't."""
+    raise_at = 0
+    """Raise `Killed` after this batch of all epochs; 0: don't."""
 
     def on_batch(
         self,
@@ -52,9 +49,13 @@ class WriteLosses(TrainerCallback):
             return
         losses = [output["loss"].item().hex() for output in batch_outputs]
         name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
+        # Until the end of an epoch, AllenNLP's is the mean since the process has started.
+        batch_metrics.pop("reg_loss", None)
         with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
             entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
             log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
+        if trainer._total_batches_completed == WriteLosses.raise_at:
+            raise Killed
         WriteLosses.kill_at -= 1
         if WriteLosses.kill_at == 0:
             if trainer._distributed:
@@ -62,60 +63,7 @@ class WriteLosses(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kill_in_save(n_saves: int, share: float) -> None:
-    """Lets the n-th call of the checkpointer to `torch.save` write a share and kill."""
-    save = torch.save
-    calls = itertools.count(1)
-
-    def killing(state: Any, file: Any) -> None:
-        if next(calls) < n_saves:
-            save(state, file)
-            return
-        content = io.BytesIO()
-        save(state, content)
-        file.write(content.getvalue()[: int(share * content.tell())])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    checkpointer.torch = types.SimpleNamespace(save=killing)  # type: ignore[attr-defined]
-
-
-def _kill_after_save(n_saves: int) -> None:
-    """Kills after the n-th checkpoint, before anything else is saved."""
-    save = Checkpointer.save_checkpoint
-    calls = itertools.count(1)
-
-    def killing(*args: Any) -> None:
-        save(*args)
-        if next(calls) == n_saves:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Checkpointer.save_checkpoint = killing  # type: ignore[method-assign]
-
-
-def _fill_disk_in_save(n_saves: int) -> None:
-    """Lets the n-th call of the checkpointer to `torch.save` meet a full disk."""
-    save = torch.save
-    calls = itertools.count(1)
-
-    def failing(state: Any, file: Any) -> None:
-        if next(calls) == n_saves:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
-        try:
-            save(state, file)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-
-    checkpointer.torch = types.SimpleNamespace(save=failing)  # type: ignore[attr-defined]
-
-
-def _train(
-    arguments: List[str],
-    output: str,
-    kill_at: int,
-    kill_in_save: Any,
-    kill_after_save: int,
-    full_disk_in_save: int,
-) -> None:
+def _train(arguments: List[str], output: str, kill_at: int) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -124,12 +72,6 @@ def _train(
     spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
     train_command.mp = types.SimpleNamespace(spawn=spawn)
     WriteLosses.kill_at = kill_at
-    if kill_in_save:
-        _kill_in_save(*kill_in_save)
-    if kill_after_save:
-        _kill_after_save(kill_after_save)
-    if full_disk_in_save:
-        _fill_disk_in_save(full_disk_in_save)
     sys.argv = ["allennlp", "train", *arguments]
     install_sigterm_handler()
     main()
@@ -140,37 +82,47 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
 
 
-def start(
-    config: Path,
-    folder: Path,
-    kill_at: int = 0,
-    kill_in_save: Any = None,
-    kill_after_save: int = 0,
-    full_disk_in_save: int = 0,
-    force: bool = False,
-    node_rank: int = 0,
-) -> Any:
+def start(config: Path, folder: Path, kill_at: int = 0, node_rank: int = 0) -> Any:
     """Start `allennlp train`, with `--recover` if there is something to recover."""
     arguments = [str(config), "-s", str(folder), "--node-rank", str(node_rank)]
     if folder.exists():
-        arguments.append("--force" if force else "--recover")
+        arguments.append("--recover")
     output = str(folder.with_name(f"{folder.name}.output"))
-    process = processes.Process(
-        target=_train,
-        args=(arguments, output, kill_at, kill_in_save, kill_after_save, full_disk_in_save),
-    )
+    process = processes.Process(target=_train, args=(arguments, output, kill_at))
     process.start()
     return process
 
 
-def train(config: Path, folder: Path, fails: bool = False, **settings: Any) -> str:
-    """
-    Run `start` to the end, which has to be as it should: well, killed, or with an error. Return
-    what it printed.
-    """
+def train(config: Path, folder: Path, **settings: Any) -> str:
+    """Run `start` to the end, which has to be good, or a kill. Return what it printed."""
     process = start(config, folder, **settings)
-    killed = any(key.startswith("kill_") for key in settings)
-    return finish(process, folder, -signal.SIGKILL if killed else int(fails))
+    return finish(process, folder, -signal.SIGKILL if "kill_at" in settings else 0)
+
+
+class Killed(BaseException):
+    """The end of a training in this process."""
+
+
+def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
+    """
+    Train in this process, and recover what is in the folder. Return the metrics.
+
+    # Raises
+
+    `Killed`
+        After the batch `kill_at` of all epochs.
+    """
+    params = Params.from_file(config)
+    prepare_environment(params)
+    folder.mkdir(exist_ok=True)
+    WriteLosses.raise_at = kill_at
+    try:
+        loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
+        found = loop.run()
+        loop.finish(found)
+    finally:
+        WriteLosses.raise_at = 0
+    return found
 
 
 def train_in_group(rank: int, configs: List[Path], folders: List[Path], n_local: int) -> Any:
@@ -296,12 +248,3 @@ def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
 def _write(path: Path, value: Any) -> Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
-
-
-def recover(config: Path, folder: Path, whole: Path, kills: List[Dict[str, Any]]) -> str:
-    """Trains with kills, to the end; gives what the last process printed."""
-    for kill in kills:
-        train(config, folder, **kill)
-    printed = train(config, folder)
-    assert_equal_runs(folder, whole)
-    return printed

@@ -8,7 +8,7 @@ from allennlp_elmo_plugin.training.adagrad_file import read_adagrad_state, write
 def make(seed=0):
     torch.manual_seed(seed)
     model = torch.nn.Linear(5, 300)
-    model.scale = torch.nn.Parameter(torch.tensor(1.0))
+    model.scale = torch.nn.Parameter(torch.ones(1))
     # As the weights of the package's LSTM lie in memory.
     model.weight = torch.nn.Parameter(torch.randn(5, 300).t())
     optimizer = torch.optim.Adagrad(model.parameters(), 0.1, initial_accumulator_value=1.0, eps=0.0)
@@ -23,9 +23,9 @@ def train(model, optimizer, n_steps):
         optimizer.step()
 
 
-@pytest.mark.parametrize("chunk", [16, 2**26])
-def test_round_trip(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(adagrad_file, "_CHUNK_BYTES", chunk)
+@pytest.mark.parametrize("n_rows", [16, 2**14])
+def test_round_trip(tmp_path, monkeypatch, n_rows):
+    monkeypatch.setattr(adagrad_file, "_ROWS_AT_ONCE", n_rows)
     model, optimizer = make()
     train(model, optimizer, 5)
     sums = [(name, optimizer.state[p]["sum"]) for name, p in model.named_parameters()]
@@ -58,7 +58,7 @@ def test_half_a_file_is_never_left(tmp_path):
 
 def test_nothing_changes_unless_all_fits(tmp_path):
     model, optimizer = make()
-    write_adagrad_state(tmp_path / "state.hdf5", [("scale", torch.tensor(7.0))], 5)
+    write_adagrad_state(tmp_path / "state.hdf5", [("scale", torch.full((1,), 7.0))], 5)
     with pytest.raises(ValueError, match="has nothing for the parameter 'weight'"):
         read_adagrad_state(tmp_path / "state.hdf5", model.named_parameters(), optimizer)
     assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())

@@ -1,4 +1,6 @@
+import logging
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 
@@ -9,3 +11,13 @@ from tests.support.training_runs import write_data
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus and its vocabulary."""
     return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def _log_handlers() -> Iterator[None]:
+    """AllenNLP adds handlers to the root logger, which write to the streams of this test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -1,5 +1,6 @@
 """`allennlp train` in several processes, and on several machines, against runs in one process."""
 
+import shutil
 import socket
 from pathlib import Path
 from typing import Any, Dict
@@ -11,10 +12,10 @@ from allennlp.training.callbacks import TrainerCallback
 
 from tests.support.process_group import run_processes
 from tests.support.training_runs import (
+    assert_equal_runs,
     finish,
     losses,
     metrics,
-    recover,
     start,
     train,
     train_in_group,
@@ -54,13 +55,12 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
     "frozen": {
         "trainer.no_grad": ["^softmax", "forward_layer_0"],
         "trainer.num_gradient_accumulation_steps": 3,  # the last group is not full
-        "trainer.moving_average": {"type": "exponential", "decay": 0.9},
         "dataset_reader.bidirectional": False,
         "validation_dataset_reader.bidirectional": False,
         "model.bidirectional": False,
     },
     # No gradient is left for `DistributedDataParallel`.
-    "only sparse": {"trainer.no_grad": ["^softmax", "lstm"], "trainer.grad_clipping": 0.001},
+    "only sparse": {"trainer.no_grad": ["^softmax", "lstm"]},
     "tied": {
         "model.share_embedding_softmax": True,
         "model.regularizer": {"regexes": [["^bilm", {"type": "l2", "alpha": 0.01}]]},
@@ -148,8 +148,10 @@ def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_processes_killed(sampled: Path, tmp_path: Path) -> None:
-    kills = [{"kill_at": int(0.6 * len(losses(sampled)))}]
-    recover(sampled.with_name("config.json"), tmp_path / "run", sampled, kills)
+    config = sampled.with_name("config.json")
+    train(config, tmp_path / "run", kill_at=int(0.6 * len(losses(sampled))))
+    train(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", sampled)
     others = [losses(folder, "losses_1.jsonl") for folder in (tmp_path / "run", sampled)]
     assert others[0] == others[1]
 
@@ -196,3 +198,24 @@ def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:
         found, expected = losses(folder), losses(sampled, name)
         assert found == {batch: expected[batch] for batch in found}
         assert max(expected) in found and min(expected) not in found
+
+
+def test_other_data(data: Path, tmp_path: Path) -> None:
+    """Each machine has a copy of the vocabulary and of the text."""
+    vocabulary = tmp_path / "vocabulary"
+    shutil.copytree(data / "vocabulary" / "vocabulary", vocabulary)
+    with open(vocabulary / "lm_tokens.txt", "a", encoding="utf-8") as file:
+        file.write("another\n")
+    for key, path in {
+        "vocabulary.directory": vocabulary,
+        "train_data_path": data / "heldout.txt",
+        "validation_data_path": data / "shards" / "0.txt",
+    }.items():
+        folder = tmp_path / key
+        folders = [folder / "first", folder / "second"]
+        configs = []
+        for each, changes in zip(folders, ({}, {key: str(path)})):
+            each.mkdir(parents=True)
+            configs.append(write_config(each, data, {**TWO, **changes}))
+        for message in run_processes(2, folder, train_in_group, configs, folders, 1):
+            assert "the vocabulary or the text of rank 1 differs" in message, key

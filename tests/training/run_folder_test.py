@@ -1,22 +1,25 @@
 """The folder of a run under `train_model`; whole runs are in resumable_trainer_test.py."""
 
+import fcntl
+import multiprocessing
 import os
+import signal
+import threading
+import time
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Iterator, List
 
 import allennlp.commands.train
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Vocabulary
-from allennlp.training import util as training_util
 
-from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.training import run_folder
-from allennlp_elmo_plugin.training.run_folder import check_vocabulary_of_run
-from tests.support.testing import fork, read_files
+from allennlp_elmo_plugin.training.run_folder import is_language_model, train_model
+from tests.support.testing import read_files
 
-WORDS = ["<S>", "</S>", "<UNK>", "a", "b"]
+LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
+processes = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -27,37 +30,26 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> List[Any]:
     def train(
         params: Params, folder: Any, recover: bool, force: bool, node_rank: int, packages: List[str]
     ) -> None:
-        assert packages == ["allennlp_elmo_plugin.registration"]  # for processes that are spawned
-        run_folder.create_serialization_dir(params, folder, recover, force)
-        found.append((recover, force, node_rank, sorted(os.listdir(folder))))
+        found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
         params.to_file(os.path.join(folder, "config.json"))
 
     monkeypatch.setattr(run_folder, "_train_model", train)
     return found
 
 
-def test_are_allennlps_functions() -> None:
-    assert allennlp.commands.train.train_model is run_folder.train_model
-    assert training_util.create_serialization_dir is run_folder.create_serialization_dir
+def test_is_allennlps_function() -> None:
+    assert allennlp.commands.train.train_model is train_model
 
 
-def test_new_folder(tmp_path: Path, calls: List[Any]) -> None:
-    run_folder.train_model(Params({}), str(tmp_path / "new" / "run"))
-    (tmp_path / "empty").mkdir()
-    run_folder.train_model(Params({}), tmp_path / "empty")
-    assert calls == [(False, False, 0, [".run.lock"])] * 2
-    with pytest.raises(ConfigurationError, match="already exists"):
-        run_folder.train_model(Params({}), tmp_path / "empty")
-    run_folder.train_model(Params({}), tmp_path / "empty", recover=True)
-    assert calls[2:] == [(True, False, 0, [".run.lock", "config.json"])]
-
-
-@pytest.mark.parametrize("vocabulary", ["from_instances", {}, {"type": "from_instances"}, None])
-def test_other_ways_to_a_vocabulary(tmp_path: Path, calls: List[Any], vocabulary: Any) -> None:
-    for recover in (False, True):
-        params = Params({"vocabulary": vocabulary})
-        run_folder.train_model(params, tmp_path / "run", recover=recover)
-    assert [recover for recover, *_ in calls] == [False, True]
+def test_arguments(tmp_path: Path, calls: List[Any]) -> None:
+    """Processes that are spawned need the plugin, too."""
+    ours = "allennlp_elmo_plugin.registration"
+    train_model(Params({}), str(tmp_path / "new" / "run"), node_rank=1, include_package=["mine"])
+    train_model(Params({}), tmp_path / "new" / "run", True)
+    assert calls == [
+        (False, False, 1, ["mine", ours], []),
+        (True, False, 0, [ours], ["config.json"]),
+    ]
 
 
 def test_force(tmp_path: Path, calls: List[Any]) -> None:
@@ -67,20 +59,9 @@ def test_force(tmp_path: Path, calls: List[Any]) -> None:
     (tmp_path / "run" / "link").symlink_to(tmp_path)
     # As a mount point, the folder itself can't be removed.
     inode = (tmp_path / "run").stat().st_ino
-    run_folder.train_model(Params({}), tmp_path / "run", force=True)
-    assert calls == [(False, False, 0, [".run.lock"])]
+    train_model(Params({}), tmp_path / "run", force=True)
+    assert calls[0][-1] == []
     assert (tmp_path / "run").stat().st_ino == inode and (tmp_path / "kept.txt").exists()
-
-
-def test_killed_while_it_removes_the_run_before(tmp_path: Path, calls: List[Any]) -> None:
-    """What is left of it can't be recovered: it would go on without a part of its files."""
-    for moment in range(10):
-        for name in ("best.th", "config.json", "vocabulary/lm_tokens.txt", "out.log"):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_text("{}", encoding="utf-8")
-        fork(lambda: run_folder.train_model(Params({}), tmp_path, force=True), kill_at=moment)
-        names = set(read_files(tmp_path)) - {".run.lock"}
-        assert len(names) == 4 or "config.json" not in names or names == {"config.json"}
 
 
 @pytest.mark.parametrize(
@@ -91,132 +72,143 @@ def test_killed_while_it_removes_the_run_before(tmp_path: Path, calls: List[Any]
         ({"recover": True, "force": True}, "both force and recover"),
     ],
 )
-def test_refused_folders_stay_as_they_are(
-    tmp_path: Path, calls: List[Any], arguments: Any, message: str
-) -> None:
+def test_refused_folders_stay_as_they_are(tmp_path: Path, arguments: Any, message: str) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ConfigurationError, match=message):
-        run_folder.train_model(Params({}), tmp_path, **arguments)
+        train_model(Params(dict(LANGUAGE_MODEL)), tmp_path, **arguments)
     assert list(read_files(tmp_path)) == ["thesis.tex"]
 
 
-@pytest.mark.parametrize(
-    "names, advice",
-    [
-        (["config.json", "out.log"], "no checkpoint: specify --force"),
-        (["config.json", "model_state_e0_b7.th"], "--recover to continue .*, or --force"),
-        (["thesis.tex"], "not the folder of a training run: choose another"),
-    ],
-)
-def test_advice_for_a_folder_with_files(
-    tmp_path: Path, calls: List[Any], names: List[str], advice: str
-) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-    with pytest.raises(ConfigurationError, match=advice):
-        run_folder.train_model(Params({}), tmp_path)
-
-
-def test_nothing_to_recover(tmp_path: Path, calls: List[Any]) -> None:
-    with pytest.raises(ConfigurationError, match="nothing to recover from"):
-        run_folder.train_model(Params({}), tmp_path / "run", recover=True)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"trainer": {"lr": 2, "n": None}}, "trainer.lr was 1 and is 2"),
-        ({"seed": None}, "seed was not set and is None"),
-        ({"trainer": {"n": None}}, "trainer.lr was 1 and is not set"),
-        (
-            {"trainer": 0, **dict.fromkeys("abc", 1)},
-            "a was not set and is 1; b was not set and is 1; c was not set and is 1; ...",
-        ),
-    ],
-)
-def test_another_configuration(
-    tmp_path: Path, calls: List[Any], changes: Any, message: str
-) -> None:
-    config = {"trainer": {"lr": 1, "n": None}, "data": ["a", "b"]}
-    run_folder.train_model(Params(config), tmp_path)
-    run_folder.train_model(Params(config), tmp_path, recover=True)
-    before = read_files(tmp_path)
-    with pytest.raises(ConfigurationError) as raised:
-        run_folder.train_model(Params({**config, **changes}), tmp_path, recover=True)
-    assert f"config.json: the run was started with another configuration: {message}. Set it" in str(
-        raised.value
-    )
-    assert read_files(tmp_path) == before and len(calls) == 2
-
-
-def test_killed_before_anything_was_written(tmp_path: Path, calls: List[Any]) -> None:
-    (tmp_path / ".run.lock").touch()
-    (tmp_path / ".config.json.partial").mkdir()
-    run_folder.train_model(Params({}), tmp_path, recover=True)
-    assert calls == [(False, False, 0, [".config.json.partial", ".run.lock"])]
+def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="file/run can't be made .*; choose another one"):
+        train_model(Params({}), tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"recover": True}, {"force": True}])
-def test_machines_that_share_a_folder(tmp_path: Path, calls: List[Any], arguments: Any) -> None:
-    (tmp_path / "config.json").write_text("{}" if arguments else "", encoding="utf-8")
-    if not arguments:
-        (tmp_path / "config.json").unlink()
-    with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
-        with pytest.raises(ConfigurationError, match="each machine needs a folder of its own"):
-            run_folder.train_model(Params({}), tmp_path, node_rank=1, **arguments)
-    assert calls == []
-    run_folder.train_model(Params({}), tmp_path, node_rank=1, **arguments)
-    assert calls[0][2] == 1
+def test_one_process_at_a_time(tmp_path: Path, calls: List[Any], arguments: Any) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(ConfigurationError, match="another process is training in this folder"):
+        train_model(Params({}), tmp_path, **arguments)
+    assert calls == [] and list(read_files(tmp_path)) == ["config.json"]
+    os.close(descriptor)
+    for _ in range(2):  # The first one gives the lock back.
+        train_model(Params({}), tmp_path, **arguments)
+    assert len(calls) == 2
 
 
-def test_a_machine_that_comes_later_is_not_told_to_recover(
-    tmp_path: Path, calls: List[Any]
+def test_without_locks(
+    tmp_path: Path, calls: List[Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    """The first one has already written its files."""
-    with run_folder.locked_folder(tmp_path, ConfigurationError("in use")):
-        (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-        with pytest.raises(ConfigurationError, match="each machine needs a folder of its own"):
-            run_folder.train_model(Params({}), tmp_path, node_rank=1)
-    with pytest.raises(ConfigurationError, match="already exists"):
-        run_folder.train_model(Params({}), tmp_path, node_rank=1)
-    assert calls == []
+    def fail(*args: Any) -> None:
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    train_model(Params({}), tmp_path)
+    assert len(calls) == 1 and "can't be locked (no locks here)" in caplog.text
 
 
-class TestVocabulary:
-    @pytest.fixture
-    def run(self, tmp_path: Path) -> Path:
-        write_vocabulary_folder(tmp_path / "run" / "vocabulary", WORDS)
-        (tmp_path / "run" / "best.th").touch()
-        return tmp_path / "run"
+@pytest.mark.parametrize(
+    "config, written, left",
+    [
+        (LANGUAGE_MODEL, "out.log", []),
+        (LANGUAGE_MODEL, "best.th", ["best.th"]),
+        (LANGUAGE_MODEL, "model_state_e0_b7.th", ["model_state_e0_b7.th"]),
+        ({"model": "simple_tagger"}, "out.log", ["out.log"]),
+    ],
+)
+@pytest.mark.parametrize("before", [[], ["config.json"]])
+def test_a_failed_start(
+    config: Any,
+    written: str,
+    left: List[str],
+    before: List[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leaves what was there before, and weights."""
 
-    @staticmethod
-    def make(words: List[str]) -> Vocabulary:
-        return Vocabulary(
-            non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(words)}
-        )
+    def fail(params: Params, *args: Any) -> None:
+        params.pop("model")
+        (tmp_path / written).touch()
+        raise ValueError("failed")
 
-    @pytest.mark.parametrize(
-        "words, message",
-        [
-            ([*WORDS[:3], "b", "a"], "word 3 is 'a' in .*, but 'b' in the configuration's"),
-            ([*WORDS, "c"], "5 words against 6, and word 5 is none in .*, but 'c'"),
-            (WORDS[:-1], "5 words against 4, and word 4 is 'b' in .*, but none"),
-        ],
-    )
-    def test_another(self, run: Path, words: List[str], message: str) -> None:
-        with pytest.raises(ConfigurationError, match=f"{run}: .*{message}"):
-            check_vocabulary_of_run(self.make(words), run)
+    for name in before:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(run_folder, "_train_model", fail)
+    with pytest.raises(ValueError, match="failed"):
+        train_model(Params(dict(config)), tmp_path, recover=bool(before))
+    assert set(read_files(tmp_path)) == {*left, *before, *([written] if before else [])}
 
-    def test_the_same(self, run: Path) -> None:
-        check_vocabulary_of_run(self.make(WORDS), run)
 
-    def test_before_training(self, run: Path) -> None:
-        (run / "best.th").unlink()
-        check_vocabulary_of_run(self.make(WORDS[:-1]), run)
-        with pytest.raises(ConfigurationError, match="another vocabulary"):
-            check_vocabulary_of_run(self.make(WORDS[:-1]), run, before_training=True)
+@pytest.mark.parametrize(
+    "config, expected",
+    [
+        (LANGUAGE_MODEL, True),
+        ({"model": "bidirectional_lm"}, True),
+        ({"dataset_reader": {"type": "truncated_bptt_lm"}, "model": "from_archive"}, True),
+        ({"model": {"type": "simple_tagger"}, "dataset_reader": "sequence_tagging"}, False),
+        ({}, False),
+    ],
+)
+def test_is_language_model(config: Any, expected: bool) -> None:
+    assert is_language_model(config) == expected
 
-    def test_of_another_model(self, run: Path) -> None:
-        (run / "vocabulary" / "lm_tokens.txt").rename(run / "vocabulary" / "tokens.txt")
-        check_vocabulary_of_run(self.make(WORDS[:-1]), run)
+
+def hang(is_deaf: bool, started: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
+    started.set()
+    time.sleep(1000)
+
+
+@pytest.fixture
+def running() -> Iterator[List[Any]]:
+    """Processes that are killed after the test."""
+    found: List[Any] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.join()
+
+
+def start_hanging(running: List[Any], is_deaf: bool = False, daemon: bool = False) -> Any:
+    started = processes.Event()
+    process = processes.Process(target=hang, args=(is_deaf, started), daemon=daemon)
+    process.start()
+    running.append(process)
+    assert started.wait(60)
+    return process
+
+
+def test_only_own_workers_end(
+    running: List[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*args: Any) -> None:
+        start_hanging(running)
+        start_hanging(running, daemon=True)
+        raise ValueError("a mistake")
+
+    start_hanging(running)
+    monkeypatch.setattr(run_folder, "_train_model", train)
+    with pytest.raises(ValueError, match="a mistake"):
+        train_model(Params({}), tmp_path)
+    before, worker, daemon = running
+    assert worker.exitcode == -signal.SIGTERM
+    assert before.is_alive() and daemon.is_alive()
+
+
+def test_a_second_signal_ends_them_at_once(
+    running: List[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*args: Any) -> None:
+        start_hanging(running, is_deaf=True)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_folder, "_train_model", train)
+    with pytest.raises(KeyboardInterrupt):
+        train_model(Params({}), tmp_path)
+    running[0].join()
+    assert running[0].exitcode == -signal.SIGKILL

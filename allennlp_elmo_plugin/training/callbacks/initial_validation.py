@@ -6,7 +6,6 @@ from typing import Any, Dict
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
-from allennlp.training import GradientDescentTrainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.util import evaluate
 
@@ -30,17 +29,14 @@ class InitialValidationCallback(TrainerCallback):
         super().__init__(serialization_dir)
         self.metrics: Dict[str, float] = {}
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
         super().on_start(trainer, is_primary, **kwargs)
         n_epochs = trainer._start_after_epochs_completed
         if self.metrics or n_epochs or trainer._start_after_batches_in_epoch_completed:
             return
         if trainer._validation_data_loader is None:
             raise ConfigurationError("initial_validation needs validation_data_path")
-        loader = trainer._validation_data_loader
-        metrics = dict(evaluate(trainer.model, loader, trainer.cuda_device))
+        metrics = evaluate(trainer.model, trainer._validation_data_loader, trainer.cuda_device)
         self.metrics = {f"initial_validation_{key}": value for key, value in metrics.items()}
         if is_primary:
             for key, value in self.metrics.items():
@@ -49,14 +45,7 @@ class InitialValidationCallback(TrainerCallback):
             path = os.path.join(self.serialization_dir, "metrics_initial.json")
             dump_metrics(path, self.metrics)
 
-    def on_epoch(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: Dict[str, Any],
-        epoch: int,
-        is_primary: bool = True,
-        **kwargs: Any,
-    ) -> None:
+    def on_epoch(self, trainer: Any, metrics: Dict[str, Any], *args: Any, **kwargs: Any) -> None:
         metrics.update(self.metrics)
 
     def state_dict(self) -> Dict[str, Any]:

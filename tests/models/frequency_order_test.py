@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.training.frequency_order import FrequencyOrderCheck
+from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
 
-LOGGER = "allennlp_elmo_plugin.training.frequency_order"
+LOGGER = "allennlp_elmo_plugin.models.frequency_order"
 
 
 def text(n_words: int, order: str, n_tokens: int = 2**14) -> torch.Tensor:

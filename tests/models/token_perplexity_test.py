@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from allennlp_elmo_plugin.training.token_perplexity import TokenPerplexity
+from allennlp_elmo_plugin.models.token_perplexity import TokenPerplexity
 
 
 def test_every_token_counts_once():

@@ -1,0 +1,157 @@
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, List, Tuple
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.training import Checkpointer, checkpointer
+from allennlp.training.trainer import TrainerCheckpoint
+
+from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
+from tests.support.testing import fork, limit_file_size, read_files
+
+
+def trainer(n_epochs: int, n_batches: int) -> Any:
+    """The part of a trainer that the checkpointer reads."""
+    values = {"epochs_completed": n_epochs, "batches_in_epoch_completed": n_batches}
+    state = TrainerCheckpoint({"weight": torch.full((2000,), float(n_batches))}, values)
+    return SimpleNamespace(get_checkpoint_state=lambda: state, cuda_device=torch.device("cpu"))
+
+
+def points(folder: Path) -> List[Tuple[int, int]]:
+    return sorted(WholeCheckpointer(str(folder))._find_all_checkpoints())
+
+
+def test_is_the_default() -> None:
+    assert Checkpointer.by_name("default") is WholeCheckpointer
+
+
+def test_saves_and_loads(tmp_path: Path) -> None:
+    folder = tmp_path / "run[1]*"  # what a glob reads
+    folder.mkdir()
+    saving = WholeCheckpointer(folder)
+    for n_batches in (5, 10):
+        saving.save_checkpoint(trainer(0, n_batches))
+    before = read_files(folder)
+    assert set(before) == {
+        f"{kind}_state_e0_b{n}.th" for kind in ("model", "training") for n in (5, 10)
+    }
+    loaded = saving.load_checkpoint()
+    assert loaded is not None and loaded.trainer_state["batches_in_epoch_completed"] == 10
+    assert loaded.model_state["weight"].tolist() == [10.0] * 2000
+    # What is there is not written again.
+    inodes = [path.stat().st_ino for path in sorted(folder.iterdir())]
+    saving.save_checkpoint(trainer(0, 10))
+    assert [path.stat().st_ino for path in sorted(folder.iterdir())] == inodes
+
+
+@pytest.mark.parametrize("keep", [1, 2, None])
+def test_old_ones_are_removed(tmp_path: Path, keep: Any) -> None:
+    """Also those whose names begin as those of newer ones do."""
+    params = Params({"keep_most_recent_by_count": keep})
+    saving: Any = Checkpointer.from_params(params, serialization_dir=str(tmp_path))
+    saved = [(0, 1), (0, 5), (0, 50), (0, 53), (1, 5)]
+    for point in saved:
+        saving.save_checkpoint(trainer(*point))
+    assert points(tmp_path) == saved[-(keep or 5) :]
+    assert len(list(tmp_path.iterdir())) == 2 * len(points(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["model", "training"])
+def test_half_of_a_checkpoint_is_not_used(tmp_path: Path, kind: str) -> None:
+    saving = WholeCheckpointer(str(tmp_path))
+    for n_batches in (5, 10):
+        saving.save_checkpoint(trainer(0, n_batches))
+    (tmp_path / f"{kind}_state_e0_b10.th").unlink()
+    assert points(tmp_path) == [(0, 5)]
+    saving.save_checkpoint(trainer(0, 10))
+    assert points(tmp_path) == [(0, 5), (0, 10)]
+
+
+def test_killed(tmp_path: Path) -> None:
+    """At any moment there is the last checkpoint or the one before; AllenNLP sees it, too."""
+    saving = WholeCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
+    saving.save_checkpoint(trainer(0, 5))
+
+    def save() -> None:
+        saving.save_checkpoint(trainer(0, 10))
+
+    for moment in range(100):
+        status = fork(save, kill_at=moment)
+        for each in (WholeCheckpointer, Checkpointer):
+            loaded = each(str(tmp_path)).load_checkpoint()
+            assert loaded is not None
+            n_batches = loaded.trainer_state["batches_in_epoch_completed"]
+            assert n_batches in (5, 10)
+            assert loaded.model_state["weight"].tolist() == [float(n_batches)] * 2000
+        if status == 0:
+            break
+    assert n_batches == 10 and moment > 3
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    saving = WholeCheckpointer(str(tmp_path))
+    saving.save_checkpoint(trainer(0, 5))
+
+    def save() -> None:
+        limit_file_size(3000)
+        with pytest.raises(OSError, match="model_state_e0_b10.th: .*File too large. Make room"):
+            saving.save_checkpoint(trainer(0, 10))
+
+    assert fork(save) == 0
+    assert points(tmp_path) == [(0, 5)]
+    saving.save_checkpoint(trainer(0, 10))
+    assert points(tmp_path) == [(0, 5), (0, 10)]
+
+
+class TestMaybeSave:
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> List[float]:
+        """The time in seconds."""
+        now = [1000.0]
+        for module in (checkpointer, __import__(WholeCheckpointer.__module__, fromlist=["time"])):
+            monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
+        return now
+
+    def test_by_time_and_batches(self, tmp_path: Path, clock: List[float]) -> None:
+        saving = WholeCheckpointer(
+            str(tmp_path),
+            save_every_num_seconds=600,
+            save_every_num_batches=5,
+            keep_most_recent_by_count=None,
+        )
+        saved = []
+        for batch in range(1, 17):
+            clock[0] += 250
+            if saving.maybe_save_checkpoint(trainer(0, batch), 0, batch):
+                saved.append(batch)
+        assert saved == [3, 6, 9, 12, 15]
+        clock[0] -= 15 * 250  # by batches alone
+        assert not saving.maybe_save_checkpoint(trainer(0, 19), 0, 19)
+        assert saving.maybe_save_checkpoint(trainer(0, 20), 0, 20)
+        assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)  # the end of an epoch
+        assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
+
+    def test_never_by_time(self, tmp_path: Path, clock: List[float]) -> None:
+        saving = WholeCheckpointer(str(tmp_path))
+        clock[0] += 1e6
+        assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_after_a_signal(self, number: int, tmp_path: Path) -> None:
+        saving = WholeCheckpointer(str(tmp_path))
+        assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
+        saving.signals.append(number)
+        # After an epoch, the trainer still has to save the best weights.
+        assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)
+        error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        with pytest.raises(error) as raised:
+            saving.maybe_save_checkpoint(trainer(1, 1), 1, 1)
+        assert raised.type is error
+        assert points(tmp_path) == [(1, 0), (1, 1)]
+        assert os.listdir(tmp_path)
