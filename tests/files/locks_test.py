@@ -11,7 +11,6 @@ from typing import Any, Callable
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.embedding.journaled_file import JournaledFile
 from allennlp_elmo_plugin.files import locks
 from allennlp_elmo_plugin.files.locks import LOCK_NAME, locked_folder, open_locked
 from allennlp_elmo_plugin.files.whole_file import whole_file
@@ -83,10 +82,6 @@ def _write_file(folder: Path) -> Any:
     return writing
 
 
-def _write_journaled(folder: Path) -> Any:
-    return JournaledFile(str(folder / "file"))
-
-
 def _hold(lock: Callable[[Path], Any], folder: Path, connection: Any) -> None:
     held = lock(folder)
     # As a data loader's worker, which may outlive this process.
@@ -97,7 +92,7 @@ def _hold(lock: Callable[[Path], Any], folder: Path, connection: Any) -> None:
     del held
 
 
-@pytest.mark.parametrize("lock", [_lock_folder, _write_file, _write_journaled])
+@pytest.mark.parametrize("lock", [_lock_folder, _write_file])
 def test_killed(lock: Callable[[Path], Any], tmp_path: Path) -> None:
     receiver, sender = processes.Pipe(duplex=False)
     holder = processes.Process(target=_hold, args=(lock, tmp_path, sender))
