@@ -39,6 +39,9 @@ class Embedder(Protocol):
     def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
         """See `ElmoEmbedder.embed_batch`."""
 
+    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
+        """See `ElmoEmbedder.view_batch`."""
+
 
 class CorpusEmbedder:
     """
@@ -285,7 +288,7 @@ class CorpusEmbedder:
         layers = numpy.empty(ends[-1], self._dtype)
         for batch in self._batches(lengths.tolist()):
             sentences = [lines[i].words for i in batch]
-            for i, array in zip(batch, self._embedder.embed_batch(sentences, self._output_format)):
+            for i, array in zip(batch, self._embedder.view_batch(sentences, self._output_format)):
                 with numpy.errstate(over="ignore"):
                     layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
         if self._dtype == "float16" and not numpy.isfinite(layers).all():

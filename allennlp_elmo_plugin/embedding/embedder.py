@@ -146,6 +146,13 @@ class ElmoEmbedder:
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
         `"average"`. Any sentence may be empty.
         """
+        # One sentence does not keep the whole batch in memory.
+        return [layers.copy() for layers in self.view_batch(batch, output_format)]
+
+    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
+        """
+        Return what `embed_batch` does, as views of the layers of the batch.
+        """
         batch = check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":
@@ -379,5 +386,4 @@ class ElmoEmbedder:
                 # (batch_size, layers, timesteps, 2 * projection size)
                 rows = torch.stack(unpacked, dim=1).cpu().numpy()
                 selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
-        # Copies, so that one sentence does not keep the whole batch in memory.
-        return [(row if output_format == "all" else row[0]).copy() for row in selected]
+        return [row if output_format == "all" else row[0] for row in selected]

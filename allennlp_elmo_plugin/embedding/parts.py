@@ -43,7 +43,8 @@ class Part(NamedTuple):
 
 class PartsFolder:
     """
-    A folder of parts. Each appears whole, by its number, as numpy arrays one after the other.
+    A folder of parts. Each appears whole, by its number, as numpy arrays one after the
+    other, the layers as plain numbers at the end.
     Nothing is synced: after a loss of power the folder has to be removed.
 
     # Parameters
@@ -88,7 +89,7 @@ class PartsFolder:
                 if part.name.isdigit():
                     part.unlink()
         if not self.has_parts():
-            self._write(file.name, [json.dumps(settings).encode()])
+            self._write(file.name, [], numpy.frombuffer(json.dumps(settings).encode(), "uint8"))
         found = json.loads(file.read_text())
         differences = [
             f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
@@ -115,8 +116,10 @@ class PartsFolder:
     def read(self, number: int, with_layers: bool = True) -> Part:
         """Return a part, with its layers or without."""
         with open(self._path / f"{number:05}", "rb") as file:
-            text, states, lengths = (numpy.load(file) for _ in range(3))
-            layers = numpy.load(file) if with_layers else numpy.empty(0)
+            text, states, lengths, none = (numpy.load(file) for _ in range(4))
+            layers = none
+            if with_layers and lengths.any():
+                layers = numpy.memmap(file, none.dtype, "r", file.tell())
         sentences = text.tobytes().decode("utf-8", "surrogatepass").split("\n")
         carried = torch.load(io.BytesIO(states.tobytes()), weights_only=True)
         return Part(sentences, lengths, layers, carried)
@@ -127,22 +130,20 @@ class PartsFolder:
         torch.save(part.states, states)
         text = "\n".join(part.sentences).encode("utf-8", "surrogatepass")
         arrays = numpy.frombuffer(text, "uint8"), numpy.frombuffer(states.getvalue(), "uint8")
-        self._write(f"{number:05}", [*arrays, part.lengths, part.layers])
+        self._write(f"{number:05}", [*arrays, part.lengths, part.layers[:0]], part.layers)
 
     def remove(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._path, ignore_errors=True)
 
-    def _write(self, name: str, contents: Sequence[Any]) -> None:
+    def _write(self, name: str, arrays: Sequence[Array], content: Array) -> None:
         # Processes that share the work may write the settings at the same time.
         new = self._path / f"{name}.{os.getpid()}"
         try:
             with open(new, "wb") as file:
-                for content in contents:
-                    if isinstance(content, bytes):
-                        file.write(content)
-                    else:
-                        numpy.save(file, content)
+                for array in arrays:
+                    numpy.save(file, array)
+                content.tofile(file)
             os.replace(new, self._path / name)
         except OSError as error:
             new.unlink(missing_ok=True)
