@@ -7,7 +7,6 @@ from allennlp_elmo_plugin.commands.elmo_benchmark import ElmoBenchmark
 from allennlp_elmo_plugin.commands.elmo_configs import ElmoConfigs
 from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
 from allennlp_elmo_plugin.commands.elmo_import import ElmoImport
-from allennlp_elmo_plugin.commands.elmo_merge import ElmoMerge
 from allennlp_elmo_plugin.commands.elmo_nearest import ElmoNearest
 from allennlp_elmo_plugin.commands.elmo_plot import ElmoPlot
 from allennlp_elmo_plugin.commands.elmo_probe import ElmoProbe

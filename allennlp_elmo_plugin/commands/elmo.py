@@ -6,8 +6,7 @@ file to HDF5.
 import argparse
 import datetime
 import os
-import re
-from pathlib import Path
+import time
 from typing import Any, Dict, List, Optional
 
 from allennlp.commands.subcommand import Subcommand
@@ -16,21 +15,19 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.commands.elmo_merge import merge
 from allennlp_elmo_plugin.commands.model_arguments import add_model_arguments, check_device
-from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, finished
-from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from allennlp_elmo_plugin.embedding.layers_file import (
-    COMPRESSIONS,
-    DTYPES,
+from allennlp_elmo_plugin.embedding.corpus_embedder import (
+    CorpusEmbedder,
+    can_resume,
     check_output,
-    check_settings,
-    has_checkpoint,
-    partial_file,
+    parts_folder,
 )
-from allennlp_elmo_plugin.embedding.ray_workers import embed_shards, import_ray
+from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
+from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
+from allennlp_elmo_plugin.embedding.parts import PartsFolder
+from allennlp_elmo_plugin.embedding.ray_workers import embed_parts, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
-from allennlp_elmo_plugin.files.whole import Staging, is_special
+from allennlp_elmo_plugin.files.whole import is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import local_files
 from allennlp_elmo_plugin.progress import counted
@@ -43,13 +40,14 @@ too: a JSON object that maps each sentence to its key. The output appears when i
 existing file is replaced only with --force. Memory does not grow with the input, except for the
 text of that mapping.
 
-After a kill or a full disk, the same command with --resume continues, and writes what a run without
-a break would have written.
+The text is embedded in parts of 32,768 words, which are in the folder output_file.parts until they
+are joined. After a kill or a full disk, the same command with --resume continues, and writes what a
+run without a break would have written. With --num-shards N, N processes with the same output_file
+share the parts, and the one that finishes last joins them; a repeated command continues.
 
---ray-workers embeds the text with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores or
-GPUs of a machine or of a cluster with a shared file system. The workers write the parts to
-output_file.shards, where the same command resumes them if it was stopped, and they are joined at
-the end. Give more parts (--num-shards) than workers, so that none waits long for the last one.
+--ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores or
+GPUs of a machine or of a cluster with a shared file system. Give more shards (--num-shards) than
+workers, so that none waits long for the last one.
 """
 
 
@@ -164,17 +162,17 @@ class Elmo(Command):
             type=int,
             default=1,
             metavar="N",
-            help="embed one of N parts of the text, for N processes with an output each; "
-            "`allennlp elmo-merge` joins them; with --ray-workers, embed all N parts and join them",
+            help="embed one Nth of the text, as one of N processes with the same output; with "
+            "--ray-workers, divide the work into so many tasks",
         )
         subparser.add_argument(
-            "--shard-index", type=int, default=0, metavar="I", help="which part, from 0 to N - 1"
+            "--shard-index", type=int, default=0, metavar="I", help="which Nth, from 0 to N - 1"
         )
         subparser.add_argument(
             "--ray-workers",
             type=int,
             metavar="N",
-            help="embed the parts with N workers of Ray, with one core each or --gpus-per-worker",
+            help="embed the shards with N workers of Ray, with one core each or --gpus-per-worker",
         )
         subparser.add_argument(
             "--gpus-per-worker",
@@ -198,7 +196,8 @@ def elmo_command(args: argparse.Namespace) -> None:
     args.output_file = os.path.expanduser(args.output_file)
     # What can be checked before the model is loaded.
     _check_ray_options(args)
-    check_output(args.output_file, args.force or args.resume, args.resume)
+    shares = args.num_shards > 1  # and goes on with the others' parts
+    check_output(args.output_file, args.force or args.resume or shares, args.resume or shares)
     check_device(args.cuda_device)
     _check_inputs_stay(args)
     model = {
@@ -219,24 +218,26 @@ def elmo_command(args: argparse.Namespace) -> None:
         "compression": args.compression,
         "num_shards": args.num_shards,
     }
+    start = time.monotonic()
     if args.ray_workers is not None:
-        summary = _embed_with_ray(args, model, options)
-        _print_summary(args, summary, f" in {args.num_shards} shards")
-        return
-    with open_lines(args.input_file, ConfigurationError) as lines:
+        _write_parts_with_ray(args, model, options)
+        model["vocab_to_cache"], args.resume = None, True
+    with open_lines(args.input_file) as lines:
         embedder = ElmoEmbedder(**model, cuda_device=args.cuda_device)
         corpus_embedder = CorpusEmbedder(embedder, **options, shard_index=args.shard_index)
         summary = corpus_embedder.embed(lines, args.output_file, args.force, args.resume)
-    duration = datetime.timedelta(seconds=round(summary["seconds"]))
-    rate = summary["tokens"] / max(summary["seconds"], 1e-9)
-    _print_summary(args, summary, f" in {duration} ({rate:,.0f} words/s)")
-
-
-def _print_summary(args: argparse.Namespace, summary: Dict[str, Any], details: str) -> None:
-    megabytes = os.path.getsize(args.output_file) / 1e6
+    seconds = time.monotonic() - start
+    text = f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
+    if summary["missing_parts"]:
+        print(
+            f"{text}. This shard is complete; {counted(summary['missing_parts'], 'part')} of other "
+            f"shards are missing in {parts_folder(args.output_file)}"
+        )
+        return
     print(
-        f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
-        f"{details}, {megabytes:,.1f} MB. Written to {args.output_file}"
+        f"{text} in {datetime.timedelta(seconds=round(seconds))} "
+        f"({summary['tokens'] / seconds:,.0f} words/s), "
+        f"{os.path.getsize(args.output_file) / 1e6:,.1f} MB. Written to {args.output_file}"
     )
 
 
@@ -270,87 +271,40 @@ def _check_ray_options(args: argparse.Namespace) -> None:
         )
 
 
-def _embed_with_ray(
+def _write_parts_with_ray(
     args: argparse.Namespace, model: Dict[str, Any], options: Dict[str, Any]
-) -> Dict[str, Any]:
-    output = args.output_file
-    folder = _shards_folder(output)
-    _find_shards(folder)  # before a folder that isn't ours is locked
-    # Finds mistakes in the options and the model before Ray starts.
-    embedder = ElmoEmbedder(**{**model, "vocab_to_cache": None})
-    settings = CorpusEmbedder(embedder, **options).settings()
-    del embedder
-    with Staging(folder, output) as staging:
-        try:
-            # Without a text, the error comes before Ray starts.
-            with open_lines(args.input_file, ConfigurationError) as lines:
-                if args.resume:
-                    summary = finished(output, {**settings, "num_shards": 1}, lines)
-                    if summary is not None:
-                        return summary
-            check_output(output, args.force)
-            if args.force and not args.resume:
-                staging.clear()
-            for index in _find_shards(folder):
-                check_settings(_shard_path(folder, index), {**settings, "shard_index": index})
-            parts = [_shard_path(folder, index) for index in range(args.num_shards)]
-            embed_shards(
-                args.input_file,
-                parts,
-                model=model,
-                options=options,
-                workers=args.ray_workers,
-                gpus=args.gpus_per_worker,
-                packages=args.packages,
-                debug=args.debug,
-            )
-            return merge(output, parts, args.force)
-        except BaseException:
-            paths = [_shard_path(folder, index) for index in _find_shards(folder)]
-            staging.keep = any(os.path.exists(path) or has_checkpoint(path) for path in paths)
-            raise
-
-
-def _shards_folder(output: str) -> Path:
-    return Path(f"{output}.shards")
-
-
-def _shard_path(folder: Path, index: int) -> str:
-    return str(folder / f"{index:05}.hdf5")
-
-
-def _find_shards(folder: Path) -> List[int]:
-    """Return the numbers of the shards in a folder, complete or not."""
-    if not os.path.lexists(folder):
-        return []
-    shards = set()
-    for name in os.listdir(folder):
-        match = re.fullmatch(r"(\d{5,})\.hdf5(\.partial.*)?", name)
-        if match:
-            shards.add(int(match[1]))
-        elif name != "lock":
-            raise ConfigurationError(
-                f"{folder / name} is in the way: the folder is for unfinished shards. Move it, or "
-                "choose another output"
-            )
-    return sorted(shards)
+) -> None:
+    # Mistakes in the text, the options and the model are found before Ray starts.
+    with open_lines(args.input_file):
+        CorpusEmbedder(ElmoEmbedder(**{**model, "vocab_to_cache": None}), **options)
+    if os.path.exists(args.output_file) and not args.force:
+        return  # `embed` checks whether it is complete.
+    if args.force and not args.resume:
+        PartsFolder(parts_folder(args.output_file)).remove()
+    embed_parts(
+        args.input_file,
+        args.output_file,
+        model=model,
+        options=options,
+        workers=args.ray_workers,
+        gpus=args.gpus_per_worker,
+        packages=args.packages,
+        debug=args.debug,
+    )
 
 
 def _go_on(args: argparse.Namespace) -> Optional[str]:
-    has_shards = args.ray_workers is not None and _shards_folder(args.output_file).exists()
-    return "--resume" if has_shards or has_checkpoint(args.output_file) else None
+    return "--resume" if can_resume(args.output_file) else None
 
 
 def _check_inputs_stay(args: argparse.Namespace) -> None:
     """Refuse an output that would replace a file that the command reads."""
-    written = [args.output_file, partial_file(args.output_file)]
-    written = [name for name in written if os.path.exists(name)]
-    if not written:
+    if not os.path.exists(args.output_file):
         return
     model = local_files(args.options_file, args.weight_file)
     for name in (args.input_file, args.vocab_path, *model):
         if name not in (None, STANDARD_INPUT) and os.path.exists(name):
-            if any(os.path.samefile(name, output) for output in written):
+            if os.path.samefile(name, args.output_file):
                 raise ConfigurationError(
                     f"input and output are the same file, {name}; choose another output"
                 )

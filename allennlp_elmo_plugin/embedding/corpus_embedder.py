@@ -1,39 +1,34 @@
-"""A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share."""
+"""
+A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share.
+"""
 
-import base64
-import ctypes
-import io
-import itertools
 import os
-import posixpath
 import time
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence
+import zlib
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence
 
-import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import lazy_groups_of
+import numpy
 
 from allennlp_elmo_plugin.data.text_check import TextCheck
 from allennlp_elmo_plugin.embedding.layers_file import (
-    MAX_MAPPING_BYTES,
-    LayersFile,
-    complete_summary,
+    COMPRESSIONS,
+    DTYPES,
+    check_mapping,
+    open_layers_file,
+    read_summary,
+    sentence_key,
 )
+from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
-from allennlp_elmo_plugin.progress import progress_bar, step_bar
+from allennlp_elmo_plugin.files.whole import is_special
+from allennlp_elmo_plugin.progress import progress_bar
 
-SHARD_LINES = 1024
-"""Blocks of so many lines go to the shards in turn. A pool ends where a block ends."""
+PART_WORDS = 2**15
+"""A part ends with the line that has this word; the end of a line counts as one."""
 
-_POOL_TOKENS = 2**15
-_CHECKPOINT_SECONDS = 30.0
 _CARRIED_BATCH_SIZE = 64
-_COMPARED_LINES = 2**16  # at once
-OWN_SETTINGS = ("shard_index", "batch_size", "batch_tokens")
-"""Settings in which the shards of one text may differ."""
-
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
-_PROGRESS = ("lines", "checksum", "sentences", "tokens", "seconds")
+_REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
 
 
 class Embedder(Protocol):
@@ -44,19 +39,23 @@ class Embedder(Protocol):
     def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
         """See `ElmoEmbedder.embed_batch`."""
 
+    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
+        """See `ElmoEmbedder.view_batch`."""
+
 
 class CorpusEmbedder:
     """
-    Embeds the lines of a text into a `LayersFile`, in memory that does not grow with the text.
+    Embeds the lines of a text into an HDF5 file, in memory that does not grow with the text.
 
-    Lines are read ahead into a pool, embedded in batches and written in the order of the text.
+    The text is divided into parts of 32,768 words. Each is embedded and written to a folder, and
+    at the end they are joined. A part that is in the folder is not embedded again: this is how a
+    run resumes, and how processes share a text.
+
     Where the language model's states are carried from batch to batch, batches are those of AllenNLP
     0.9: `batch_size` lines in their order. Otherwise a sentence's layers don't depend on its
-    neighbours, and batches are made of the pool's sentences of similar lengths.
-
-    The pools are the same whether a run was interrupted or the text divided into shards, and one
-    pool does not depend on another, except by carried states, which are saved. So the numbers are
-    the same to the last bit (on the same machine, with enough memory).
+    neighbours, and batches are made of the part's sentences of similar lengths. A part does not
+    depend on another, except by carried states, which are saved with it. So the numbers are the
+    same to the last bit whoever embeds it (on the same machine, with enough memory).
 
     # Parameters
 
@@ -67,7 +66,7 @@ class CorpusEmbedder:
 
     # Raises
 
-    `ConfigurationError`
+    ValueError
         The options contradict each other.
     """
 
@@ -85,31 +84,37 @@ class CorpusEmbedder:
         num_shards: int = 1,
         shard_index: int = 0,
     ) -> None:
-        self._embedder = embedder
-        self._carried = embedder.elmo_bilm.initial_state == "carried"
-        if batch_size is None and self._carried:
+        self._is_carried = embedder.elmo_bilm.initial_state == "carried"
+        if batch_size is None and self._is_carried:
             batch_size = _CARRIED_BATCH_SIZE
         if batch_size is not None and batch_size < 1:
-            raise ConfigurationError(f"the batch size is {batch_size}; it must be at least 1")
+            raise ValueError(f"the batch size is {batch_size}; it must be at least 1")
         if batch_tokens < 1:
-            raise ConfigurationError(f"a batch has {batch_tokens} tokens; it must be at least 1")
+            raise ValueError(f"a batch has {batch_tokens} tokens; it must be at least 1")
         if include_sentence_indices and (forget_sentences or use_sentence_keys):
-            raise ConfigurationError(
+            raise ValueError(
                 "sentence indices can be included only when sentences are not forgotten and not "
                 "keys themselves; leave out one of the options"
             )
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype is {dtype!r}; it must be one of {list(DTYPES)}")
+        if compression is not None and compression not in COMPRESSIONS:
+            raise ValueError(
+                f"compression is {compression!r}; it must be one of {list(COMPRESSIONS)}, or none"
+            )
         if num_shards < 1:
-            raise ConfigurationError(f"there are {num_shards} shards; there must be at least 1")
+            raise ValueError(f"there are {num_shards} shards; there must be at least 1")
         if not 0 <= shard_index < num_shards:
-            raise ConfigurationError(
+            raise ValueError(
                 f"there is no shard {shard_index} of {num_shards}; they are numbered from 0 to "
                 f"{num_shards - 1}"
             )
-        if num_shards > 1 and self._carried:
-            raise ConfigurationError(
+        if num_shards > 1 and self._is_carried:
+            raise ValueError(
                 "carried states go through the whole text, so it can't be divided into shards; "
                 'choose the initial state "settled" or "zero"'
             )
+        self._embedder = embedder
         self._output_format = output_format
         self._batch_size = batch_size
         self._batch_tokens = batch_tokens
@@ -124,21 +129,6 @@ class CorpusEmbedder:
         self._num_shards = num_shards
         self._shard_index = shard_index
 
-    def settings(self) -> Dict[str, Any]:
-        """Return what the content of the file depends on, except the text."""
-        return {
-            **self._embedder.elmo_bilm.fingerprint(),
-            "layers": self._output_format,
-            "dtype": self._dtype,
-            "compression": self._compression,
-            "keys": "sentences" if self._use_sentence_keys else "line numbers",
-            "mappings": self._mappings,
-            "batch_size": self._batch_size,
-            "batch_tokens": None if self._carried else self._batch_tokens,
-            "num_shards": self._num_shards,
-            "shard_index": self._shard_index,
-        }
-
     def embed(
         self, lines: TextLines, path: str, overwrite: bool = False, resume: bool = False
     ) -> Dict[str, Any]:
@@ -150,156 +140,216 @@ class CorpusEmbedder:
         path : `str`
             The output.
         overwrite, resume : `bool`, optional (default = `False`)
-            See `LayersFile`.
+            See `ElmoEmbedder.embed_file`.
 
         # Returns
 
         `Dict[str, Any]`
-            The settings, `lines` of the text and their `checksum`; `sentences` in the file, their
-            `tokens`, and the `seconds` that it took.
+            The settings; `lines`, `sentences` and `tokens` of the text and its `checksum`; and
+            `missing_parts`, those that other shards have not written yet. If there are none, the
+            output is complete.
         """
-        self._check_mapping_fits(lines)
-        settings = self.settings()
-        if resume:
-            summary = finished(path, settings, lines)
-            if summary is not None:
-                return summary
-        file = LayersFile(path, overwrite, resume, settings, self._dtype, self._compression)
-        with file:
-            self._start(lines, file.progress)
-            progress = self._embed_rest(lines, file)
-            file.finish(progress)
-        return {**settings, **progress}
+        path = os.path.expanduser(os.fspath(path))
+        resume = resume or self._num_shards > 1
+        check_output(path, overwrite or resume, resume)
+        if self._mappings and lines.size and not lines.is_gzip:
+            check_mapping(lines.size)
+        if resume and os.path.exists(path):
+            summary = read_summary(path)
+            if summary is not None and self._settings().items() <= summary.items():
+                return self._check_complete(lines, path, summary)
+            check_output(path, overwrite, resume)
+        summary = self.write_parts(lines, path, anew=overwrite and not resume)
+        if not summary["missing_parts"]:
+            folder = PartsFolder(parts_folder(path))
+            with folder.lock("join", wait=True):
+                # Unless another shard has done it in the meantime.
+                if folder.has_parts() or not summary["sentences"]:
+                    self._join(summary, folder, path, lines.name)
+                folder.remove()
+        return summary
 
-    def _check_mapping_fits(self, lines: TextLines) -> None:
-        """Refuse at once a text whose mapping `LayersFile`, or that of all shards, can't hold."""
-        size = 0 if lines.is_gzip else lines.size or 0
-        if self._mappings and size > MAX_MAPPING_BYTES:
-            raise ConfigurationError(
-                f"{lines.name} has {size:,} bytes, but sentence_to_index, which has all sentences, "
-                f"can have {MAX_MAPPING_BYTES:,} in HDF5; leave it out (`--forget-sentences`)"
+    def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> Dict[str, Any]:
+        """
+        Write the parts of this shard that are missing, or all of them, for the output `path`.
+        Return what `embed` does.
+        """
+        folder = PartsFolder(parts_folder(path))
+        with folder.lock(f"shard-{self._shard_index}"):
+            folder.start(self._part_settings(), anew)
+            try:
+                return self._embed_parts(lines, folder)
+            finally:
+                if self._num_shards == 1 and not folder.has_parts():
+                    folder.remove()
+
+    def _part_settings(self) -> Dict[str, Any]:
+        """Return what the layers depend on, except the text."""
+        return {
+            **self._embedder.elmo_bilm.fingerprint(),
+            "layers": self._output_format,
+            "dtype": self._dtype,
+            "batch_size": self._batch_size,
+            "batch_tokens": None if self._is_carried else self._batch_tokens,
+        }
+
+    def _settings(self) -> Dict[str, Any]:
+        """Return what the content of the file depends on, except the text."""
+        return {
+            **self._part_settings(),
+            "compression": self._compression,
+            "keys": "sentences" if self._use_sentence_keys else "line numbers",
+            "mappings": self._mappings,
+        }
+
+    def _check_complete(
+        self, lines: TextLines, path: str, summary: Dict[str, Any]
+    ) -> Dict[str, Any]:
+        """Return the summary of an output that is complete already, if it is of this text."""
+        text = self._summary()
+        for part in self._divide(lines):
+            _count(text, part)
+        if text != {key: summary.get(key) for key in text}:
+            raise ValueError(
+                f"{lines.name} is not the text of {path}, which has {summary['lines']:,} lines and "
+                f"another checksum. {_OTHER_TEXT}"
             )
+        PartsFolder(parts_folder(path)).remove()  # if the process was killed before it did
+        return summary
 
-    def _embed_rest(self, lines: TextLines, file: LayersFile) -> Dict[str, Any]:
-        """Embed what follows in the text, and return the totals of the file."""
-        progress = {key: file.progress.get(key, 0) for key in _PROGRESS}
-        seconds, tokens = progress["seconds"], progress["tokens"]
-        started = last_checkpoint = time.monotonic()
+    def _summary(self) -> Dict[str, Any]:
+        totals = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
+        return {**self._settings(), **totals}
 
-        def position() -> int:
-            return lines.position if lines.size else lines.offset
-
-        with progress_bar(
-            total=lines.size, initial=position(), unit="B", unit_scale=True, desc="embedding"
-        ) as bar:
-
-            def update() -> None:
-                progress["lines"], progress["checksum"] = lines.number, lines.checksum
-                progress["seconds"] = seconds + time.monotonic() - started
-                bar.update(position() - bar.n)
-
-            update()
-            check = TextCheck(lines.name, self._embedder.elmo_bilm.max_characters)
-            for pool in self._pools(lines):
-                text = "".join(f"{line.sentence}\n" for line in pool)
-                check.add(text.encode("utf-8", "ignore"))
-                self._write(pool, file, lines.name)
-                _trim_memory()
-                progress["sentences"] += len(pool)
-                progress["tokens"] += sum(len(line.words) for line in pool)
-                update()
-                rate = (progress["tokens"] - tokens) / max(progress["seconds"] - seconds, 1e-9)
-                bar.set_postfix_str(
-                    f"{progress['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
-                )
-                if time.monotonic() - last_checkpoint >= _CHECKPOINT_SECONDS:
-                    file.checkpoint({**progress, "state": self._state()})
-                    last_checkpoint = time.monotonic()
-            check.finish()
-            update()  # Lines of other shards may follow the last pool.
-            if self._mappings:
-                file.write_mapping(self._mappings)
-        return progress
-
-    def _start(self, lines: TextLines, progress: Dict[str, Any]) -> None:
-        """Read up to the last checkpoint, and restore the states of the language model."""
+    def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> Dict[str, Any]:
+        """Embed the parts of this shard that are not in the folder."""
         bilm = self._embedder.elmo_bilm
         if bilm.initial_state == "settled":
             # Before there are words in whose company they would be rounded differently.
-            self._forget_words()
+            bilm.token_layer.forget_words()
             bilm.settled_state()
-        if progress:
-            _check_text(lines, progress)
-            if progress["state"] is not None:
-                state = io.BytesIO(base64.b64decode(progress["state"]))
-                bilm.lstm.carried.load_state_dict(torch.load(state, weights_only=True))
+        check = TextCheck(lines.name, bilm.max_characters)
+        summary = self._summary()
+        with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
+            n_embedded, start = 0, time.monotonic()
+            for number, part in enumerate(self._divide(lines)):
+                text = _count(summary, part)
+                if folder.has(number):
+                    self._check_part(folder, number, part, lines.name)
+                elif number % self._num_shards != self._shard_index:
+                    summary["missing_parts"] += 1
+                else:
+                    check.add(text)
+                    folder.write(number, self._embed_part(part, lines.name))
+                    n_embedded += sum(len(line.words) for line in part)
+                    rate = n_embedded / (time.monotonic() - start)
+                    bar.set_postfix_str(
+                        f"{summary['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
+                    )
+                bar.update((lines.position if lines.size else lines.offset) - bar.n)
+            check.finish()
+        return summary
 
-    def _forget_words(self) -> None:
-        self._embedder.elmo_bilm.token_layer.forget_words()
+    def _divide(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
+        """Yield the lines of each part."""
+        part: List[SentenceLine] = []
+        n_words = 0
+        batch_size = self._batch_size if self._is_carried and self._batch_size else 1
+        for line in lines:
+            part.append(line)
+            n_words += len(line.words) + 1
+            if n_words >= PART_WORDS and len(part) % batch_size == 0:
+                yield part
+                part, n_words = [], 0
+        if part:
+            yield part
 
-    def _state(self) -> Optional[str]:
-        if not self._carried:
-            return None
-        buffer = io.BytesIO()
-        torch.save(self._embedder.elmo_bilm.lstm.carried.state_dict(), buffer)
-        return base64.b64encode(buffer.getvalue()).decode("ascii")
+    def _check_part(
+        self, folder: PartsFolder, number: int, lines: List[SentenceLine], name: str
+    ) -> None:
+        """Check that a part is of these lines, and go on from the states that it left."""
+        part = folder.read(number, with_layers=False)
+        if part.sentences != [line.sentence for line in lines]:
+            raise ValueError(
+                f"{name} is not the text that the run to resume has read: one of lines "
+                f"{lines[0].number + 1} to {lines[-1].number + 1} has changed. {_OTHER_TEXT}"
+            )
+        if part.states is not None:
+            self._embedder.elmo_bilm.lstm._states = part.states
 
-    def _pools(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
-        """Yield the lines that are embedded and written together."""
-        pool: List[SentenceLine] = []
-        n_tokens = 0
-        while True:
-            block = lines.number // SHARD_LINES
-            n_others = (self._shard_index - block) % self._num_shards
-            if n_others:
-                lines.skip((block + n_others) * SHARD_LINES)
-            line = lines.read_sentence()
-            if line is None:
-                break
-            pool.append(line)
-            n_tokens += len(line.words)
-            is_full = n_tokens >= _POOL_TOKENS
-            if self._batch_size is not None and self._carried:
-                is_full |= len(pool) >= SHARD_LINES
-                is_full &= len(pool) % self._batch_size == 0
-            else:
-                is_full |= lines.number % SHARD_LINES == 0
-            if is_full:
-                yield pool
-                pool, n_tokens = [], 0
-        if pool:
-            yield pool
+    def _embed_part(self, lines: List[SentenceLine], name: str) -> Part:
+        bilm = self._embedder.elmo_bilm
+        bilm.token_layer.forget_words()
+        if self._use_sentence_keys:
+            for line in lines:
+                sentence_key(line.sentence, f"{name}, line {line.number + 1}")
+        lengths = numpy.array([len(line.words) for line in lines])
+        ends = lengths.cumsum() * self._vector_size()
+        layers = numpy.empty(ends[-1], self._dtype)
+        for batch in self._batches(lengths.tolist()):
+            sentences = [lines[i].words for i in batch]
+            for i, array in zip(batch, self._embedder.view_batch(sentences, self._output_format)):
+                with numpy.errstate(over="ignore"):
+                    layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
+        if self._dtype == "float16" and not numpy.isfinite(layers).all():
+            place = numpy.searchsorted(ends, numpy.isfinite(layers).argmin(), side="right")
+            raise ValueError(
+                f"{name}, line {lines[place].number + 1}: its layers have numbers beyond those of "
+                "float16 (65,504); write float32 (`--dtype`)"
+            )
+        states = bilm.lstm._states if self._is_carried else None
+        return Part([line.sentence for line in lines], lengths, layers, states)
 
-    def _batches(self, pool: List[SentenceLine]) -> Iterator[List[int]]:
+    def _batches(self, lengths: List[int]) -> Iterator[Sequence[int]]:
         """Yield the indices of the lines to embed at once."""
-        if self._batch_size is not None and self._carried:
-            yield from lazy_groups_of(range(len(pool)), self._batch_size)
-            return
-        lengths = [len(line.words) for line in pool]
-        yield from batches_by_length(lengths, self._batch_tokens, self._batch_size)
+        if not self._is_carried or self._batch_size is None:
+            return batches_by_length(lengths, self._batch_tokens, self._batch_size)
+        size, rows = self._batch_size, range(len(lengths))
+        return (rows[i : i + size] for i in rows[::size])
 
-    def _write(self, pool: List[SentenceLine], file: LayersFile, name: str) -> None:
-        self._forget_words()
-        arrays: List[Any] = [None] * len(pool)
-        for batch in self._batches(pool):
-            sentences = [pool[i].words for i in batch]
-            for i, array in zip(batch, self._embedder.embed_batch(sentences, self._output_format)):
-                arrays[i] = array
-        for line, array in zip(pool, arrays):
-            if not self._use_sentence_keys:
-                file.add(str(line.number), array)
-                if self._mappings:
-                    file.add_mapping(line.sentence, str(line.number))
-                continue
-            place = f"{name}, line {line.number + 1}"
-            key = _sentence_key(line.sentence, place)
-            if not is_there_already(file, key, line.sentence, place, self._carried):
-                file.add(key, array, line.sentence)
+    def _vector_size(self) -> int:
+        """Return how many numbers are written of a word."""
+        bilm = self._embedder.elmo_bilm
+        return bilm.get_output_dim() * (bilm.num_layers if self._output_format == "all" else 1)
+
+    def _join(self, summary: Dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
+        """Write the output from all parts."""
+        mapping: Dict[str, str] = {}
+        shape = [-1, self._embedder.elmo_bilm.get_output_dim()]
+        if self._output_format == "all":
+            shape.insert(0, self._embedder.elmo_bilm.num_layers)
+        number = checksum = 0
+        with (
+            open_layers_file(path, self._compression) as file,
+            progress_bar(
+                total=summary["sentences"], unit=" sentences", unit_scale=True, desc="joining"
+            ) as bar,
+        ):
+            for part in folder:
+                checksum = zlib.crc32(_text(part.sentences), checksum)
+                start = 0
+                for sentence, length in zip(part.sentences, part.lengths):
+                    end = start + length * self._vector_size()
+                    layers = part.layers[start:end].reshape([*shape[:-2], length, shape[-1]])
+                    if self._use_sentence_keys:
+                        place = f"{name}, line {number + 1}"
+                        file.add_sentence(sentence, layers, place, self._is_carried)
+                    else:
+                        file.add(str(number), layers)
+                    if self._mappings:
+                        mapping[sentence] = str(number)
+                    start, number = end, number + 1
+                bar.update(len(part.sentences))
+            if (number, checksum) != (summary["sentences"], summary["checksum"]):
+                raise ValueError(f"the parts of {path} are not those of {name}. {_OTHER_TEXT}")
+            if self._mappings:
+                file.write_mapping(mapping, self._mappings)
+            file.write_summary(summary)
 
 
 def batches_by_length(
     lengths: Sequence[int], batch_tokens: int, batch_size: Optional[int] = None
-) -> Iterator[List[int]]:
+) -> Iterator[Sequence[int]]:
     """
     Yield the indices of the sentences of each batch, given the number of words of each: sentences
     of similar lengths, with at most `batch_tokens` tokens, sentence boundaries counted, unless it
@@ -319,108 +369,62 @@ def batches_by_length(
         yield batch
 
 
-def finished(path: str, settings: Dict[str, Any], lines: TextLines) -> Optional[Dict[str, Any]]:
+def parts_folder(path: str) -> str:
+    """Return the folder of the parts of an output that is not complete."""
+    return f"{path}.parts"
+
+
+def can_resume(path: str) -> bool:
+    """Return whether there are parts of an output."""
+    return PartsFolder(parts_folder(os.path.expanduser(path))).has_parts()
+
+
+def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
     """
-    Return the summary of a complete file of these settings, or `None`.
+    Check what can be checked before the work: that the file can be written.
 
     # Raises
 
-    `ConfigurationError`
-        It is of another text than `lines`.
+    ValueError
+        The file or parts of it exist and may not be replaced; the path is a folder, a device or
+        a pipe; or its folder is missing or read-only.
     """
-    summary = complete_summary(path)
-    if summary is None or not settings.items() <= summary.items():
-        return None
-    _check_text(lines, summary)
-    if lines.read_line():
-        raise ConfigurationError(
-            f"{lines.name} is longer than the text of {path}, which has {summary['lines']:,} "
-            f"lines. {_OTHER_TEXT}"
-        )
-    return summary
-
-
-def _check_text(lines: TextLines, progress: Dict[str, Any]) -> None:
-    n_lines = progress["lines"]
-    with step_bar(f"comparing {os.path.basename(lines.name)}", n_lines, " lines") as update:
-        while lines.number < n_lines:
-            before = lines.number
-            lines.skip(min(before + _COMPARED_LINES, n_lines))
-            if lines.number == before:  # The text is shorter.
-                break
-            update(lines.number - before)
-    if (lines.number, lines.checksum) != (progress["lines"], progress["checksum"]):
-        raise ConfigurationError(
-            f"{lines.name} is not the text that the run to resume has read: one of its first "
-            f"{progress['lines']:,} lines has changed. {_OTHER_TEXT}"
-        )
-
-
-def _trim_memory() -> None:
-    """
-    Return free memory to the system: batches of many sizes leave holes in the C library's heap,
-    which glibc keeps, hundreds of MB after some ten thousand sentences.
-    """
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError, TypeError):
-        pass  # another C library
-
-
-_OTHER_KEYS = "so it cannot be a key; use line numbers (no `--use-sentence-keys`)"
-
-
-def _sentence_key(sentence: str, place: str) -> str:
-    """
-    Return the key of a sentence. To HDF5, keys are paths, in which empty parts and `.` between
-    slashes count for nothing. `place` names the sentence in the error if HDF5 has no such key.
-    """
-    reason = None
-    parts = [part for part in sentence.split("/") if part not in ("", ".")]
-    if not sentence:
-        reason = "is blank"
-    elif "\0" in sentence:
-        reason = "contains a null character"
-    elif any("\ud800" <= character <= "\udfff" for character in sentence):
-        reason = "is not Unicode (it has half a surrogate pair)"
-    elif not parts:
-        reason = f"is {sentence!r}, HDF5's name of the root"
-    if reason is not None:
-        raise ConfigurationError(f"{place}: the sentence {reason}, {_OTHER_KEYS}")
-    return "/".join(parts)
-
-
-def is_there_already(file: LayersFile, key: str, sentence: str, place: str, carried: bool) -> bool:
-    """
-    Return whether the same sentence is in the file.
-
-    # Raises
-
-    `ConfigurationError`
-        It has other layers there, or something else is in its place.
-    """
-    other = file.sentence_at(key)
-    if other == sentence and not carried:
-        return True
-    if other == sentence:
-        raise ConfigurationError(
-            f"{place}: the sentence {sentence!r} occurs twice, with layers that differ since "
-            f"states are carried, {_OTHER_KEYS}, or the initial state settled or zero"
-        )
-    if other is not None:
-        raise ConfigurationError(
-            f"{place}: to HDF5 the sentence {sentence!r} is the same key as {other!r} before, "
-            f"{_OTHER_KEYS}"
-        )
-    if file.is_group(key):
-        raise ConfigurationError(
-            f"{place}: a sentence before begins with {sentence!r} and '/', which to HDF5 is a "
-            f"folder, {_OTHER_KEYS}"
-        )
-    for folder in itertools.accumulate(key.split("/")[:-1], posixpath.join):
-        if file.sentence_at(folder) is not None:
-            raise ConfigurationError(
-                f"{place}: to HDF5 the start of the sentence {sentence!r} up to the '/' is a "
-                f"folder, but {folder!r} is a sentence before, {_OTHER_KEYS}"
+    path = os.path.expanduser(path)
+    if not os.path.basename(path):
+        raise ValueError(f"cannot write {path!r}: it names no file, give a file name")
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ValueError(f"cannot write {path}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"cannot write {path}: nothing can be written to {folder}")
+    if os.path.isdir(path):
+        raise ValueError(f"cannot write {path}: it is a folder, give a file name")
+    if is_special(path):
+        raise ValueError(f"cannot write {path}: it is a device or a pipe, give a file name")
+    if os.path.lexists(path) and not overwrite:
+        raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
+    for left in (f"{path}.partial", f"{path}.shards"):
+        if os.path.exists(left):
+            raise ValueError(
+                f"{left} is of a run of an earlier version, which this one can't continue; remove "
+                "it, or choose another output"
             )
-    return False
+    if not (overwrite or resume) and can_resume(path):
+        raise ValueError(
+            f"{parts_folder(path)} is there, of a run that did not finish or is still running; "
+            f"continue it (`--resume`, or `resume=True` in Python), or {_REPLACE}"
+        )
+
+
+def _text(sentences: Iterable[str]) -> bytes:
+    return "".join(f"{sentence}\n" for sentence in sentences).encode("utf-8", "surrogatepass")
+
+
+def _count(summary: Dict[str, Any], part: List[SentenceLine]) -> bytes:
+    """Add a part of the text to its totals, and return it."""
+    summary["lines"] += len(part)
+    summary["sentences"] += len(part)
+    summary["tokens"] += sum(len(line.words) for line in part)
+    text = _text(line.sentence for line in part)
+    summary["checksum"] = zlib.crc32(text, summary["checksum"])
+    return text

@@ -2,14 +2,13 @@
 Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`.
 """
 
+import itertools
 import logging
 from functools import partial
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError, check_for_gpu
-from allennlp.common.util import lazy_groups_of
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
@@ -21,7 +20,6 @@ from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import or_bundled
-from allennlp_elmo_plugin.patches.compat import int_to_device
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +84,11 @@ class ElmoEmbedder:
         initial_state: str = DEFAULT_INITIAL_STATE,
         precision: str = "float32",
     ) -> None:
-        check_for_gpu(cuda_device)
+        if cuda_device >= torch.cuda.device_count():
+            raise ValueError(
+                f"there is no GPU {cuda_device}: torch finds {torch.cuda.device_count()}; use "
+                "cuda_device=-1 for the CPU"
+            )
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
         self.elmo_bilm = ElmoBiLm(
@@ -97,7 +99,7 @@ class ElmoEmbedder:
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         self.elmo_bilm.eval()
-        self.elmo_bilm.to(int_to_device(cuda_device))
+        self.elmo_bilm.to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
         if words:
             words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
             self.elmo_bilm.token_layer.keep_words(words)
@@ -132,7 +134,7 @@ class ElmoEmbedder:
         projection size)`.
         """
         if isinstance(sentence, str):
-            raise ConfigurationError(
+            raise ValueError(
                 f"got the text {sentence[:40]!r}, but a sentence is a list of words: "
                 f"{sentence[:40].split()}, or of letters: list(...)"
             )
@@ -143,6 +145,13 @@ class ElmoEmbedder:
         Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
         `"average"`. Any sentence may be empty.
+        """
+        # One sentence does not keep the whole batch in memory.
+        return [layers.copy() for layers in self.view_batch(batch, output_format)]
+
+    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
+        """
+        Return what `embed_batch` does, as views of the layers of the batch.
         """
         batch = check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
@@ -167,8 +176,9 @@ class ElmoEmbedder:
         if isinstance(sentences, str):
             check_sentences(sentences)
         if batch_size < 1:
-            raise ConfigurationError(f"the batch size is {batch_size}; it must be at least 1")
-        for batch in lazy_groups_of(sentences, batch_size):
+            raise ValueError(f"the batch size is {batch_size}; it must be at least 1")
+        iterator = iter(sentences)
+        while batch := list(itertools.islice(iterator, batch_size)):
             yield from self.embed_batch(batch)
 
     def nearest(
@@ -213,13 +223,13 @@ class ElmoEmbedder:
 
         # Raises
 
-        `ConfigurationError`
+        ValueError
             The word is not in the text, or not in a query; or it occurs once and there is no query;
             or this embedder's `initial_state` is `"carried"`, with which the vectors of a sentence
             depend on those embedded before it.
         """
         if self.initial_state == "carried":
-            raise ConfigurationError(
+            raise ValueError(
                 'initial_state is "carried", with which the vectors of a sentence depend on those '
                 'that were embedded before: they can only be compared with "settled", the default '
                 'of ElmoEmbedder, or "zero"'
@@ -286,26 +296,26 @@ class ElmoEmbedder:
         resume : `bool`, optional (default = `False`)
             Continue the file of a run with the same arguments that did not finish, if any.
         num_shards, shard_index : `int`, optional
-            Embed one of `num_shards` parts of the text, numbered from 0; `allennlp elmo-merge`
-            joins them. Blocks of 1024 lines are dealt to the shards in turn.
+            Embed every `num_shards`-th part of 32,768 words, the first of them `shard_index`, as
+            one of `num_shards` processes with the same output. The last to finish joins the parts.
 
         # Returns
 
         `Dict[str, Any]`
-            How the file was made, with the numbers of `lines` in the text, and of `sentences` and
-            `tokens` in the file.
+            How the file was made, with the numbers of its `lines`, `sentences` and `tokens`, and of
+            `missing_parts` of other shards; if there are any, the file is not there yet.
 
         # Raises
 
-        `ConfigurationError`
+        ValueError
             When the options contradict each other, the output exists, a line is not UTF-8, or a
             sentence cannot be a key.
         `OSError`
-            When the disk is full. Up to 30 seconds before that, and any other error or the
-            process's death, everything is safe: the next run can `resume`.
+            When the disk is full. After that, any other error or the process's death, the parts
+            that are complete are in the folder `OUTPUT.parts`, and the next run can `resume`.
         """
         if output_format not in OUTPUT_FORMATS:
-            raise ConfigurationError(
+            raise ValueError(
                 f"output_format is {output_format!r}; it must be one of {sorted(OUTPUT_FORMATS)}"
             )
         corpus_embedder = CorpusEmbedder(
@@ -321,7 +331,7 @@ class ElmoEmbedder:
             num_shards,
             shard_index,
         )
-        lines = TextLines(input_file, error=ConfigurationError)
+        lines = TextLines(input_file)
         return corpus_embedder.embed(lines, output_file_path, overwrite, resume)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
@@ -376,5 +386,4 @@ class ElmoEmbedder:
                 # (batch_size, layers, timesteps, 2 * projection size)
                 rows = torch.stack(unpacked, dim=1).cpu().numpy()
                 selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
-        # Copies, so that one sentence does not keep the whole batch in memory.
-        return [(row if output_format == "all" else row[0]).copy() for row in selected]
+        return [row if output_format == "all" else row[0] for row in selected]

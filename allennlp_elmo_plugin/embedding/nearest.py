@@ -5,7 +5,6 @@ A word in its contexts: which of its occurrences in a text have vectors like tha
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.occurrences import (
     Place,
@@ -94,11 +93,11 @@ def nearest(
     for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
         least = _N_GROUPS if name == "max_occurrences" and not asked_sentences else 1
         if number < least:
-            raise ConfigurationError(f"{name} is {number}; it must be at least {least}")
+            raise ValueError(f"{name} is {number}; it must be at least {least}")
     asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
     found, _ = sample_occurrences(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
-        raise ConfigurationError(
+        raise ValueError(
             f"the word {word!r} occurs once in the text (the same sentence again doesn't count), "
             "so there is nothing to compare it with; give more text, or a query"
         )
@@ -125,7 +124,7 @@ def nearest(
 def _places_in_query(word: str, query: List[str]) -> List[Place]:
     places = [Place.of(query, i) for i, each in enumerate(query) if each == word]
     if not places:
-        raise ConfigurationError(
+        raise ValueError(
             f"the word {word!r} is not in the query {' '.join(query)!r}; words are compared as "
             "they are written"
         )

@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Se
 
 import h5py
 import numpy
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder, batches_by_length
 from allennlp_elmo_plugin.files.text_lines import split_words
@@ -65,7 +64,7 @@ class Place(NamedTuple):
 def check_word(word: str) -> None:
     """Check that this is one word."""
     if not isinstance(word, str) or split_words(word.encode(errors="replace")) != [word]:
-        raise ConfigurationError(f"got {word!r}, but one word is compared: give a word as a string")
+        raise ValueError(f"got {word!r}, but one word is compared: give a word as a string")
 
 
 def sample_occurrences(
@@ -106,15 +105,13 @@ def sample_occurrences(
                 keys.symmetric_difference_update((sample[index].key, place.key))
                 sample[index] = place
     if not n_words:
-        raise ConfigurationError(f"there is no text in which to look for the word {word!r}")
+        raise ValueError(f"there is no text in which to look for the word {word!r}")
     if not sample:
         hint = "words are compared as they are written"
         if other_forms:
             forms = (f"{form!r} ({count:,} times)" for form, count in other_forms.most_common(3))
             hint = f"there is {', '.join(forms)}"
-        raise ConfigurationError(
-            f"the word {word!r} is not in the text of {n_words:,} words; {hint}"
-        )
+        raise ValueError(f"the word {word!r} is not in the text of {n_words:,} words; {hint}")
     return sorted(sample, key=lambda place: (place.number, place.position)), n_found
 
 
@@ -149,7 +146,7 @@ def read_vectors(layers_file: str, places: Sequence[Place]) -> Array:
             layers = file.get(str(place.number))  # ([layers,] words, dim)
             n_words = 0 if layers is None else layers.shape[-2]
             if n_words != len(place.sentence) and n_words <= _MAX_SENTENCE:
-                raise ConfigurationError(
+                raise ValueError(
                     f"{layers_file}: key {place.number} doesn't have the {len(place.sentence)} "
                     f"words of line {(place.number or 0) + 1} of the text; give the text that was "
                     "embedded, and layers whose keys are the numbers of its lines"

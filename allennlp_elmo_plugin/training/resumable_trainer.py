@@ -277,9 +277,9 @@ def _data_of(model: Any, loaders: List[Any]) -> Any:
     """Return what tells the vocabulary and the text of one process from those of another."""
     words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
     files = [
-        (os.path.basename(name), size, checksum)
+        (os.path.basename(name), digest)
         for loader in loaders
         if hasattr(loader, "state_dict")
-        for name, [size, *_, checksum] in loader.state_dict().get("files", {}).items()
+        for name, digest in loader.state_dict()["digest"].items()
     ]
     return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), files

@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.commands.command import Command, run
 from tests.support.testing import fork, refused, tmpfs
 
 COMMANDS = [
-    *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-merge", "elmo-benchmark"),
+    *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-benchmark"),
     *("elmo-configs", "elmo-nearest", "elmo-plot", "elmo-probe"),
 ]
 
@@ -165,12 +165,9 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo", "a", "b", "--top", "--dtype", "float8"], "--dtype: invalid choice: 'float8'"),
         (["elmo-vocab", "a", "-o", "b", "--min-count", "0"], "--min-count is 0"),
         (["elmo-vocab", "a", "-o", ""], "the output is an empty name"),
-        (["elmo-merge", "a", "b", "--include-package", "no_such"], "--include-package no_such: No"),
-        (["elmo-merge", "a", "b", "--include-package", "../x"], "--include-package ../x: "),
-        (["elmo-merge", "a", "b", "--include-package", ""], "--include-package : "),
-        (["elmo-merge", "missing/a", "b"], "cannot write missing/a: there is no folder"),
-        (["elmo-merge", "a", "missing"], "there is no file missing to read"),
-        (["elmo-merge", "a", "."], ". is no file that `allennlp elmo` of this version has written"),
+        (["elmo-configs", "a", "--include-package", "no_such"], "--include-package no_such: No"),
+        (["elmo-configs", "a", "--include-package", "../x"], "--include-package ../x: "),
+        (["elmo-configs", "a", "--include-package", ""], "--include-package : "),
         (["elmo", "missing", "a", "--top"], "missing"),
         (["elmo", ".", "a", "--top"], "."),
         (["elmo", "empty", "a", "--top", "--options-file", "missing"], "options_file 'missing'"),
@@ -178,7 +175,6 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo", "empty", "a/", "--top"], "cannot write"),
         (["elmo", "empty", ".", "--top"], "cannot write .: it is a folder"),
         (["elmo", "empty", "/dev/null", "--top", "-f"], "cannot write /dev/null: it is a device"),
-        (["elmo-merge", "/dev/null", "empty", "-f"], "cannot write /dev/null: it is a device"),
         (["elmo", "empty", "a", "--top", "--cuda-device", "99"], "--cuda-device is 99, but"),
         (["elmo", "empty", "a", "--top", "--cuda-device", "9" * 30], "--cuda-device is 9999"),
         (["elmo", "a", "empty", "-f", "--top", "--options-file", "empty"], "the same file, empty"),

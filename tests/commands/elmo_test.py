@@ -11,6 +11,7 @@ import pytest
 from allennlp.commands import main
 from allennlp.common import logging as common_logging
 
+from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from tests.support.testing import refused, write_random_elmo
 
@@ -116,6 +117,19 @@ def test_vocabulary_of_more_than_words(tmp_path, capsys):
     assert "words.txt, line 2: 'of 17'" in message
 
 
+def test_shards_share_an_output(elmo, files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
+    (tmp_path / "i").write_text("\n".join(SENTENCES), encoding="utf-8")
+    command = [str(tmp_path / "i"), str(tmp_path / "o"), "--all", "--options-file", files[0]]
+    elmo.main(*command, "--num-shards", "2", "--shard-index", "1")
+    assert "2 parts of other shards are missing in" in capsys.readouterr().out
+    elmo.main(*command, "--num-shards", "2", "--shard-index", "0")
+    assert "Written to" in capsys.readouterr().out
+    with h5py.File(tmp_path / "o", "r") as file:
+        for i, layers in enumerate(expected(files)):
+            np.testing.assert_allclose(file[str(i)][...], layers, atol=1e-6)
+
+
 def test_existing_output_needs_force(elmo, tmp_path, capsys):
     elmo("--top").close()
     capsys.readouterr()
@@ -162,10 +176,6 @@ class TestBadInput:
         path.write_text("a\n", encoding="utf-8")
         self.check(capsys, tmp_path, "same file", str(path), str(path), "--top", "--force")
         assert path.read_text(encoding="utf-8") == "a\n"
-        partial = path.rename(tmp_path / "i.partial")
-        for option in ("--force", "--resume"):
-            self.check(capsys, tmp_path, "same file", str(partial), str(path), "--top", option)
-        assert partial.read_text(encoding="utf-8") == "a\n"
 
     def test_output_is_a_file_of_the_model(self, files, tmp_path, capsys):
         (tmp_path / "i").write_text("a\n", encoding="utf-8")

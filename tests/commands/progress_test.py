@@ -29,18 +29,9 @@ COMMANDS = [
         ["unpacking model.tar.gz", "reading weights.th", "writing model.hdf5"],
     ),
     (
-        "elmo text 0.hdf5 --top --num-shards 2 --shard-index 0 --options-file exported.zip",
-        ["unpacking exported.zip", "reading model.hdf5", "embedding"],
+        "elmo text 0.hdf5 --top --options-file exported.zip",
+        ["unpacking exported.zip", "reading model.hdf5", "embedding", "joining"],
     ),
-    (
-        "elmo text 1.hdf5 --top --num-shards 2 --shard-index 1 --options-file exported",
-        ["reading weights.hdf5", "embedding"],
-    ),
-    (
-        "elmo text 1.hdf5 --top --num-shards 2 --shard-index 1 --options-file exported --resume",
-        ["reading weights.hdf5", "comparing text"],
-    ),
-    ("elmo-merge all.hdf5 0.hdf5 1.hdf5", ["merging"]),
 ]
 
 

@@ -1,5 +1,6 @@
 import gzip
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -12,14 +13,13 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.embedding import corpus_embedder, layers_file
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import read_summary
-from tests.support.full_disk import Disk
+from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from tests.support.layers_files import assert_same_files, make_text
-from tests.support.testing import read_arrays, write_random_elmo
+from tests.support.testing import fork, read_arrays, write_random_elmo
 
 STATES = ["carried", "settled", "zero"]
 
@@ -30,8 +30,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setattr(corpus_embedder, "SHARD_LINES", 16)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(corpus_embedder, "PART_WORDS", 40)
 
 
 def embed(files, text, path, initial_state="settled", **arguments):
@@ -41,19 +41,13 @@ def embed(files, text, path, initial_state="settled", **arguments):
     )
 
 
-def file_identity(path):
-    """Changes with every write to the file, unlike the whole of `stat`, also with every reading."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns, path.read_bytes()
-
-
 @pytest.fixture(scope="module", params=STATES)
 def uninterrupted(request, files, tmp_path_factory):
     """Initial state, text, and the file of one run."""
     path = tmp_path_factory.mktemp("uninterrupted") / "o"
     text = make_text(150)
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(corpus_embedder, "SHARD_LINES", 16)
+        context.setattr(corpus_embedder, "PART_WORDS", 40)
         embed(files, text, path, request.param)
     return request.param, text, path
 
@@ -72,62 +66,70 @@ class Killed(BaseException):
     pass
 
 
+def interrupt(files, text, path, n_parts, **arguments):
+    """A run that ends after so many parts."""
+    write, count = PartsFolder.write, itertools.count()
+
+    def die(self, *part):
+        if next(count) == n_parts:
+            raise Killed
+        write(self, *part)
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(PartsFolder, "write", die)
+        with pytest.raises(Killed):
+            embed(files, text, path, **arguments)
+
+
 class TestResume:
-    @pytest.fixture(autouse=True)
-    def checkpoint_at_every_pool(self, monkeypatch):
-        monkeypatch.setattr(corpus_embedder, "_CHECKPOINT_SECONDS", 0)
+    @pytest.mark.parametrize("compression", [None, "gzip"])
+    def test_killed_before_every_system_call(self, files, tmp_path, compression):
+        text, path = make_text(6), tmp_path / "o"
 
-    def run_until_killed(self, seconds, *args, **kwargs):
-        """A process that gets SIGKILL after so many seconds, unless it has finished."""
-        process = multiprocessing.get_context("fork").Process(
-            target=embed, args=args, kwargs={"resume": True, **kwargs}
-        )
-        process.start()
-        process.join(seconds)
-        process.kill()
-        process.join()
+        def run():
+            embed(files, text, path, resume=True, compression=compression)
 
-    @pytest.mark.parametrize("seed, compression", [(0, None), (1, None), (2, "gzip")])
-    def test_sigkill_at_any_moment(self, uninterrupted, files, tmp_path, seed, compression):
+        embed(files, text, tmp_path / "expected")
+        for moment in range(1000):
+            killed = fork(run, kill_at=moment) == signal.SIGKILL
+            if path.exists():
+                assert_same_files(path, tmp_path / "expected")
+            run()
+            assert_same_files(path, tmp_path / "expected")
+            # The next writer removes what is hidden.
+            assert set(os.listdir(tmp_path)) - {".o.partial"} == {"expected", "o"}
+            path.unlink()
+            if not killed:
+                break
+        assert moment > 10
+
+    def test_sigkill_at_any_moment(self, uninterrupted, files, tmp_path):
         initial_state, text, expected = uninterrupted
-        rng = random.Random(seed)
+        path = tmp_path / "o"
 
-        def arguments(name):
-            return (files, text, tmp_path / name, initial_state)
+        def run():
+            embed(files, text, path, initial_state, resume=True)
 
         start = time.monotonic()
-        self.run_until_killed(600, *arguments("whole"), compression=compression)
+        run()
         duration = time.monotonic() - start
-        assert_same_files(tmp_path / "whole", expected)
+        path.unlink()
         for _ in range(3):
-            self.run_until_killed(duration * rng.random(), *arguments("o"), compression=compression)
-            if (tmp_path / "o").exists():  # This run was faster than the whole one.
-                assert_same_files(tmp_path / "o", expected)
-                (tmp_path / "o").unlink()
-        summary = embed(*arguments("o"), resume=True, compression=compression)
-        assert summary["sentences"] == summary["lines"] == len(text.split("\n"))
-        assert_same_files(tmp_path / "o", expected)
-        assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
+            process = multiprocessing.get_context("fork").Process(target=run)
+            process.start()
+            process.join(duration * random.random())
+            process.kill()
+            process.join()
+        run()
+        assert_same_files(path, expected)
+        assert os.listdir(tmp_path) == ["o"]
 
-    def interrupt(self, monkeypatch, files, text, path, n_pools=5, **arguments):
-        """A run that ends after so many pools."""
-        write = corpus_embedder.CorpusEmbedder._write
-        count = []
-
-        def die(self, *args):
-            count.append(0)
-            if len(count) > n_pools:
-                raise Killed
-            write(self, *args)
-
-        with monkeypatch.context() as context:
-            context.setattr(corpus_embedder.CorpusEmbedder, "_write", die)
-            with pytest.raises(Killed):
-                embed(files, text, path, **arguments)
-
-    def test_only_the_rest_is_embedded(self, uninterrupted, files, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("n_parts", [1, 4])
+    def test_only_the_rest_is_embedded(self, uninterrupted, files, tmp_path, monkeypatch, n_parts):
         initial_state, text, expected = uninterrupted
-        self.interrupt(monkeypatch, files, text, tmp_path / "o", initial_state=initial_state)
+        path = tmp_path / "o"
+        interrupt(files, text, path, n_parts, initial_state=initial_state)
+        n_written = sum(len(part.sentences) for part in PartsFolder(f"{path}.parts"))
         embed_batch = ElmoEmbedder.embed_batch
         n_sentences = []
 
@@ -136,38 +138,39 @@ class TestResume:
             return embed_batch(self, batch, *args)
 
         monkeypatch.setattr(ElmoEmbedder, "embed_batch", count)
-        embed(files, text, tmp_path / "o", initial_state, resume=True)
-        assert sum(n_sentences) == len(text.split("\n")) - 5 * 16
-        assert_same_files(tmp_path / "o", expected)
+        embed(files, text, path, initial_state, resume=True)
+        assert sum(n_sentences) == len(text.split("\n")) - n_written > 0
+        assert_same_files(path, expected)
 
-    def test_nothing_is_replaced_unasked(self, files, tmp_path, monkeypatch):
+    def test_nothing_is_replaced_unasked(self, files, tmp_path):
         text, path = make_text(100), tmp_path / "o"
-        self.interrupt(monkeypatch, files, text, path)
-        with pytest.raises(ConfigurationError, match="o.partial is there.*--resume.*--force"):
-            embed(files, text, path)
-        with pytest.raises(ConfigurationError, match="dtype was 'float32' and is 'float16'"):
-            embed(files, text, path, resume=True, dtype="float16")
-        with pytest.raises(ConfigurationError, match="initial_state was 'settled' and is 'zero'"):
-            embed(files, text, path, "zero", resume=True)
-        with pytest.raises(ConfigurationError, match="one of its first 80 lines has changed"):
-            embed(files, "x" + text, path, resume=True)
-        with pytest.raises(ConfigurationError, match="one of its first 80 lines has changed"):
-            embed(files, text[:200], path, resume=True)
+        interrupt(files, text, path, 4)
+        (tmp_path / "other").mkdir()
+        other = write_random_elmo(tmp_path / "other", seed=99)
+        for model, changed, arguments, message in [
+            (files, text, {"resume": False}, "o.parts is there.*--resume.*--force"),
+            (files, text, {"dtype": "float16"}, "dtype was 'float32' and is 'float16'"),
+            (files, text, {"initial_state": "zero"}, "initial_state was 'settled' and is 'zero'"),
+            (files, "x" + text, {}, "one of lines 1 to [0-9]+ has changed"),
+            (files, text[:500], {}, "one of lines [0-9]+ to [0-9]+ has changed"),
+            (other, text, {}, "model was"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                embed(model, changed, path, **{"resume": True, **arguments})
         # None of these has harmed it, and what comes later may be another text.
         longer = text + "\nmore"
         embed(files, longer, path, resume=True)
         embed(files, longer, tmp_path / "expected")
         assert_same_files(path, tmp_path / "expected")
 
-    def test_other_weights_are_refused(self, files, tmp_path, monkeypatch):
-        (tmp_path / "other").mkdir()
-        other = write_random_elmo(tmp_path / "other", seed=99)
-        self.interrupt(monkeypatch, files, make_text(100), tmp_path / "o")
-        with pytest.raises(ConfigurationError, match="model was"):
-            embed(other, make_text(100), tmp_path / "o", resume=True)
+    def test_a_text_that_has_become_shorter(self, files, tmp_path):
+        lines = [f"{'word ' * 40}{number}" for number in range(3)]  # a part each
+        interrupt(files, "\n".join(lines), tmp_path / "o", 2)
+        with pytest.raises(ValueError, match="o are not those of"):
+            embed(files, lines[0], tmp_path / "o", resume=True)
 
-    def test_force_starts_anew(self, files, tmp_path, monkeypatch):
-        self.interrupt(monkeypatch, files, make_text(100), tmp_path / "o")
+    def test_force_starts_anew(self, files, tmp_path):
+        interrupt(files, make_text(100), tmp_path / "o", 4)
         embed(files, "a\n", tmp_path / "o", overwrite=True)
         assert sorted(os.listdir(tmp_path)) == ["o"]
         assert set(read_arrays(tmp_path / "o")) == {"0", "sentence_to_index"}
@@ -175,58 +178,84 @@ class TestResume:
     def test_what_is_complete_stays(self, files, tmp_path):
         text, path = make_text(40), tmp_path / "o"
         summary = embed(files, text, path, resume=True)
-        before = file_identity(path)
-        assert embed(files, text, path, resume=True) == summary
-        assert file_identity(path) == before
-        with pytest.raises(ConfigurationError, match="has changed"):
-            embed(files, "x" + text, path, resume=True)
-        with pytest.raises(ConfigurationError, match="exists already"):
+        before = path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
+        assert embed(files, text, path, resume=True, overwrite=True) == summary
+        for other in ("x" + text, text + "\nx"):
+            with pytest.raises(ValueError, match="is not the text of .*o, which has 43 lines"):
+                embed(files, other, path, resume=True)
+        with pytest.raises(ValueError, match="exists already"):
             embed(files, text, path, resume=True, output_format="top")
-        assert file_identity(path) == before
+        assert (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()) == before
+        embed(files, text, path, resume=True, output_format="top", overwrite=True)
+        assert read_arrays(path)["0"].ndim == 2
 
     def test_two_processes(self, files, tmp_path):
         path = tmp_path / "o"
-        embedder = ElmoEmbedder(*files)
-        with corpus_embedder.LayersFile(str(path)):
-            with pytest.raises(ConfigurationError, match="written by another process"):
-                embedder.embed_file(io.BytesIO(b"a\n"), str(path), resume=True)
+        with PartsFolder(f"{path}.parts").lock("shard-0"):
+            with pytest.raises(ValueError, match="o.parts is being written by another process"):
+                embed(files, "a\n", path, resume=True)
 
-    def test_full_disk(self, uninterrupted, files, tmp_path):
+    def test_a_disk_that_is_full(self, uninterrupted, files, tmp_path):
+        """At once, among the parts, and while they are joined."""
         initial_state, text, expected = uninterrupted
         path = tmp_path / "o"
 
-        def limited(queue, n_bytes):
+        def run(n_bytes):
             resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
-            try:
+            with pytest.raises(OSError, match="make room"):
                 embed(files, text, path, initial_state, resume=True)
-            except OSError as error:
-                queue.put(str(error))
 
-        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
+        size = os.path.getsize(expected)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
         try:
-            size = os.path.getsize(expected)
-            for n_bytes in (size // 3, size // 2):
-                context = multiprocessing.get_context("fork")
-                queue = context.Queue()
-                process = context.Process(target=limited, args=(queue, n_bytes))
-                process.start()
-                message = queue.get(timeout=300)
-                process.join()
-                assert process.exitcode == 0
-                assert "o.partial" in message and "continue with --resume" in message
-                assert not path.exists()
+            assert fork(lambda: run(1000)) == 0
+            assert os.listdir(tmp_path) == []
+            assert fork(lambda: run(size // 2)) == 0
+            assert os.listdir(tmp_path) == ["o.parts"]
         finally:
-            signal.signal(signal.SIGXFSZ, before)
+            signal.signal(signal.SIGXFSZ, handler)
         embed(files, text, path, initial_state, resume=True)
         assert_same_files(path, expected)
 
+    def test_what_an_earlier_version_left(self, files, tmp_path):
+        (tmp_path / "o.partial").touch()
+        with pytest.raises(ValueError, match="o.partial is of a run of an earlier version"):
+            embed(files, "a\n", tmp_path / "o", resume=True)
 
-def test_a_disk_that_is_full_at_once_leaves_nothing(files, tmp_path, monkeypatch):
-    with monkeypatch.context() as context:
-        Disk(context, 20000, OSError(28, "No space left on device"))
-        with pytest.raises(OSError, match="No space left on device; nothing is kept"):
-            embed(files, make_text(100), tmp_path / "o")
-    assert os.listdir(tmp_path) == []
+
+class TestShards:
+    @pytest.mark.parametrize("n_lines", [100, 20])
+    @pytest.mark.parametrize("arguments", [{}, {"forget_sentences": True, "dtype": "float16"}])
+    def test_the_last_one_joins_the_parts(self, files, tmp_path, n_lines, arguments):
+        text, path = make_text(n_lines), tmp_path / "o"
+        whole = embed(files, text, tmp_path / "whole", **arguments)
+        for shard in (2, 0, 0, 1):
+            assert not path.exists()
+            summary = embed(files, text, path, num_shards=3, shard_index=shard, **arguments)
+            assert (summary["missing_parts"] == 0) == path.exists()
+        assert summary == whole == read_summary(path)
+        assert_same_files(path, tmp_path / "whole")
+        assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
+        assert embed(files, text, path, num_shards=3, shard_index=0, **arguments) == summary
+
+    def test_at_the_same_time(self, files, tmp_path):
+        text, path = make_text(60), tmp_path / "o"
+        embed(files, text, tmp_path / "whole")
+        processes = [
+            multiprocessing.get_context("fork").Process(
+                target=embed,
+                args=(files, text, path),
+                kwargs={"num_shards": 3, "shard_index": shard, "overwrite": True},
+            )
+            for shard in range(3)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+            assert process.exitcode == 0
+        assert_same_files(path, tmp_path / "whole")
+        assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
 
 
 class TestBatches:
@@ -239,6 +268,7 @@ class TestBatches:
             return embed_batch(self, batch, *args)
 
         monkeypatch.setattr(ElmoEmbedder, "embed_batch", note)
+        monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2**15)
         embedder = ElmoEmbedder(*files, initial_state=arguments.pop("initial_state", "settled"))
         embedder.embed_file(io.BytesIO(text.encode("utf-8")), str(tmp_path / "o"), **arguments)
         return batches
@@ -367,7 +397,7 @@ class TestFormats:
     )
     def test_bad_arguments(self, files, tmp_path, arguments, message):
         embedder = ElmoEmbedder(*files, initial_state=arguments.pop("initial_state", "settled"))
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(ValueError, match=message):
             embedder.embed_file(io.BytesIO(b"a\n"), str(tmp_path / "o"), **arguments)
         assert os.listdir(tmp_path) == []
 
@@ -381,23 +411,30 @@ class TestFormats:
             )
         assert_same_files(tmp_path / "o", tmp_path / "plain")
 
-    @pytest.mark.parametrize("module", [corpus_embedder, layers_file])
-    def test_a_mapping_too_long_for_hdf5(self, module, files, tmp_path, monkeypatch):
-        text = "word\n" * 10
-        mapping = ", ".join(f'"word": "{i}"' for i in range(10))
-        n_bytes = {corpus_embedder: len(text), layers_file: len(f"{{{mapping}}}")}[module]
+    def test_a_mapping_too_long_for_hdf5(self, files, tmp_path, monkeypatch):
+        text = "".join(f"мир {i}\n" for i in range(10))
+        mapping = json.dumps({f"мир {i}": str(i) for i in range(10)}, ensure_ascii=False)
         (tmp_path / "i").write_text(text, encoding="utf-8")
-        for limit in (n_bytes, n_bytes - 1):
-            monkeypatch.setattr(module, "MAX_MAPPING_BYTES", limit)
-            embedder = ElmoEmbedder(*files, initial_state="settled")
+        size = len(mapping.encode("utf-8"))
+        embedder = ElmoEmbedder(*files)
+        for name, limit, left in [("o", size, ["i", "o"]), ("p", size - 1, ["i", "o", "p.parts"])]:
+            monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", limit)
             with open(tmp_path / "i", "rb") as file:
-                if limit == n_bytes:
-                    embedder.embed_file(file, str(tmp_path / "o"))
+                if name == "o":
+                    embedder.embed_file(file, str(tmp_path / name))
                     continue
-                with pytest.raises(ConfigurationError, match="leave it out"):
-                    embedder.embed_file(file, str(tmp_path / "p"))
-                file.seek(0)
-                embedder.embed_file(file, str(tmp_path / "p"), forget_sentences=True)
+                with pytest.raises(ValueError, match="leave it out"):
+                    embedder.embed_file(file, str(tmp_path / name))
+            assert sorted(os.listdir(tmp_path)) == left
+        # What was computed is not lost.
+        with open(tmp_path / "i", "rb") as file:
+            embedder.embed_file(file, str(tmp_path / "p"), forget_sentences=True, resume=True)
+        # A text that is as long itself is refused at once.
+        monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", len(text.encode("utf-8")) - 1)
+        with open(tmp_path / "i", "rb") as file:
+            with pytest.raises(ValueError, match="leave it out"):
+                embedder.embed_file(file, str(tmp_path / "q"))
+        assert sorted(os.listdir(tmp_path)) == ["i", "o", "p"]
 
     def test_summary(self, files, tmp_path):
         summary = embed(files, "a b\n\na b\n", tmp_path / "o")
@@ -419,23 +456,31 @@ class TestSentenceKeys:
     @pytest.mark.parametrize(
         "text, message",
         [
-            ("a\n/a\n", "line 2: .*'/a' is the same key as 'a'"),
-            ("b/ a\nb// a\n", "line 2: .*'b// a' is the same key as 'b/ a'"),
-            ("b// a\nb/ a\n", "line 2: .*'b/ a' is the same key as 'b// a'"),
-            ("a\nx\na/b/c\n", "line 3: .*but 'a' is a sentence"),
-            ("a/b/c\nx\na/b\n", "line 3: a sentence before begins with 'a/b'"),
-            ("//\n", "line 1: .*the root"),
+            ("a\n/a\n", "line 2: .*'/a' is to HDF5 the same key as 'a'"),
+            ("b/ a\nb// a\n", "line 2: .*'b// a' is to HDF5 the same key as 'b/ a'"),
+            ("b// a\nb/ a\n", "line 2: .*'b/ a' is to HDF5 the same key as 'b// a'"),
+            ("a\nx\na/b/c\n", "line 3: .* in the folder 'a', but that is a sentence"),
+            ("a/b/c\nx\na/b\n", "line 3: .*'a/b' is to HDF5 a folder: a sentence before"),
         ],
     )
     def test_what_hdf5_cannot_tell_apart(self, files, tmp_path, text, message):
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(ValueError, match=message):
             embed(files, text, tmp_path / "o", use_sentence_keys=True)
-        assert os.listdir(tmp_path) == []
+        assert os.listdir(tmp_path) == ["o.parts"]
+        # What was computed is not lost.
+        embed(files, text, tmp_path / "o", resume=True)
+        assert os.listdir(tmp_path) == ["o"]
+
+    def test_a_sentence_that_occurs_again(self, files, tmp_path):
+        embed(files, "a\nb\na\n", tmp_path / "o", use_sentence_keys=True)
+        assert set(read_arrays(tmp_path / "o")) == {"a", "b"}
+        with pytest.raises(ValueError, match="line 3: the sentence 'a' occurs twice"):
+            embed(files, "a\nb\na\n", tmp_path / "p", "carried", use_sentence_keys=True)
 
     def test_half_a_surrogate_pair(self, files, tmp_path):
         embedder = ElmoEmbedder(*files, initial_state="settled")
         text = "a \ud800\n"
-        with pytest.raises(ConfigurationError, match="line 1: .*surrogate"):
+        with pytest.raises(ValueError, match="line 1: .*surrogate"):
             embedder.embed_file(io.StringIO(text), str(tmp_path / "o"), use_sentence_keys=True)
         embedder.embed_file(io.StringIO(text), str(tmp_path / "o"))
         with h5py.File(tmp_path / "o", "r") as file:

@@ -6,7 +6,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import remove_sentence_boundaries
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -126,7 +125,7 @@ class TestEmbedding:
         assert all(array.base is None for array in embedder.embed_batch(SENTENCES[:2]))
 
     def test_gpu_that_is_not_there(self, files):
-        with pytest.raises(ConfigurationError, match="GPU"):
+        with pytest.raises(ValueError, match="GPU"):
             ElmoEmbedder(*files, cuda_device=99)
 
 
@@ -196,11 +195,8 @@ class TestFile:
             assert mapping.shape == (1,)
             assert h5py.check_string_dtype(mapping.dtype).length is None
             odd = "A\u00a0b  c\u3000d\x1ce"
-            # The last of the same sentences, as AllenNLP 0.9 has it; and all of them.
+            # The last of the same sentences, as AllenNLP 0.9 has it
             assert json.loads(mapping[0]) == {"A b .": "3", "": "4", odd: "2", "last": "5"}
-            assert json.loads(mapping[0], object_pairs_hook=list) == [
-                *(("A b .", "0"), ("", "1"), (odd, "2"), ("A b .", "3"), ("", "4"), ("last", "5"))
-            ]
 
     @pytest.mark.parametrize(
         "output_format, select",
@@ -235,7 +231,7 @@ class TestFile:
     @pytest.mark.parametrize("other", ["forget_sentences", "use_sentence_keys"])
     def test_include_sentence_indices_needs_sentences_and_indices(self, embedder, tmp_path, other):
         options = {"include_sentence_indices": True, other: True}
-        with pytest.raises(ConfigurationError, match="leave out one"):
+        with pytest.raises(ValueError, match="leave out one"):
             self.embed(embedder, tmp_path / "o", "a\n", **options)
 
     def test_sentence_keys(self, embedder, tmp_path):
@@ -246,10 +242,6 @@ class TestFile:
     @pytest.mark.parametrize(
         "text, message",
         [
-            ("a\nb\na\n", "line 3: the sentence 'a' occurs twice"),
-            ("1 / 2\n1 // 2\n", "line 2: .* same key as '1 / 2'"),
-            ("a\na/b\n", "line 2: .* but 'a' is a sentence before"),
-            ("a/b\na\n", "line 2: a sentence before begins with 'a' and '/'"),
             ("/\n", "line 1: .* name of the root"),
             ("a\n\nb\n", "line 2: .* is blank"),
             (".\n", "line 1: .* name of the root"),
@@ -257,23 +249,23 @@ class TestFile:
         ],
     )
     def test_sentences_that_cannot_be_keys(self, embedder, tmp_path, text, message):
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(ValueError, match=message):
             self.embed(embedder, tmp_path / "o", text, use_sentence_keys=True)
         assert list(tmp_path.iterdir()) == []
 
     def test_undecodable_bytes_are_named_and_nothing_is_written(self, embedder, tmp_path):
         (tmp_path / "input.txt").write_bytes(b"good\nna\xefve\n")
         with open(tmp_path / "input.txt", "rb") as file:
-            with pytest.raises(ConfigurationError, match="input.txt, line 2: byte 0xef is not"):
+            with pytest.raises(ValueError, match="input.txt, line 2: byte 0xef is not"):
                 embedder.embed_file(file, str(tmp_path / "layers.hdf5"), batch_size=1)
         assert [path.name for path in tmp_path.iterdir()] == ["input.txt"]
 
     def test_existing_output_is_kept_unless_told_otherwise(self, embedder, tmp_path):
         path = tmp_path / "layers.hdf5"
         path.write_text("precious", encoding="utf-8")
-        with pytest.raises(ConfigurationError, match="exists already"):
+        with pytest.raises(ValueError, match="exists already"):
             self.embed(embedder, path, "a\n")
-        with pytest.raises(ConfigurationError, match="UTF-8"):
+        with pytest.raises(ValueError, match="UTF-8"):
             embedder.embed_file(io.BytesIO(b"\xff"), str(path), overwrite=True)
         assert path.read_text(encoding="utf-8") == "precious"
         with self.embed(embedder, path, "a\n", overwrite=True) as file:
@@ -284,14 +276,14 @@ class TestFile:
         [({"output_format": "bottom"}, "bottom"), ({"batch_size": 0}, "at least 1")],
     )
     def test_bad_arguments(self, embedder, tmp_path, arguments, message):
-        with pytest.raises(ConfigurationError, match=message):
+        with pytest.raises(ValueError, match=message):
             self.embed(embedder, tmp_path / "o", "a\n", **arguments)
         assert list(tmp_path.iterdir()) == []
 
     def test_output_folder_must_exist(self, embedder, tmp_path):
-        with pytest.raises(ConfigurationError, match="no folder"):
+        with pytest.raises(ValueError, match="no folder"):
             self.embed(embedder, tmp_path / "missing" / "o", "a\n")
-        with pytest.raises(ConfigurationError, match="is a folder"):
+        with pytest.raises(ValueError, match="is a folder"):
             self.embed(embedder, tmp_path, "a\n")
 
     def test_empty_input(self, embedder, tmp_path):
@@ -300,7 +292,7 @@ class TestFile:
 
 
 def test_sentences_in_batches_of_none(embedder):
-    with pytest.raises(ConfigurationError, match="the batch size is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match="the batch size is 0; it must be at least 1"):
         list(embedder.embed_sentences([["a"]], batch_size=0))
 
 
@@ -314,5 +306,5 @@ def test_strings_for_sentences_are_refused(embedder):
         lambda: list(embedder.embed_sentences(["A cat", "sat"])),
         lambda: embedder.embed_batch([["a", 1]]),
     ):
-        with pytest.raises(ConfigurationError, match="list of words|words are strings"):
+        with pytest.raises(Exception, match="list of words|words are strings"):
             call()

@@ -5,7 +5,6 @@ from typing import Any, List
 
 import numpy as np
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.embedding import nearest as nearest_module
@@ -142,7 +141,7 @@ def test_as_text() -> None:
 def test_mistakes(
     embedder: ElmoEmbedder, word: Any, sentences: Any, queries: Any, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(Exception, match=message):
         embedder.nearest(word, sentences, queries)
 
 
@@ -161,18 +160,18 @@ def test_anything_to_iterate_over(embedder: ElmoEmbedder) -> None:
 
 def test_vectors_that_depend_on_the_order_are_not_compared(tmp_path: Any) -> None:
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path), initial_state="carried")
-    with pytest.raises(ConfigurationError, match='"carried".*can only be compared with "settled"'):
+    with pytest.raises(ValueError, match='"carried".*can only be compared with "settled"'):
         embedder.nearest("bank", TEXT)
 
 
 @pytest.mark.parametrize("name", ["n_nearest", "max_occurrences"])
 def test_numbers(embedder: ElmoEmbedder, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name} is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
         embedder.nearest("bank", TEXT, [TEXT[0]], **{name: 0})
 
 
 def test_two_groups_need_two_occurrences(embedder: ElmoEmbedder) -> None:
-    with pytest.raises(ConfigurationError, match="max_occurrences is 1; it must be at least 2"):
+    with pytest.raises(ValueError, match="max_occurrences is 1; it must be at least 2"):
         embedder.nearest("bank", TEXT, max_occurrences=1)
     assert embedder.nearest("bank", TEXT, [["a", "bank"]], max_occurrences=1)
 
