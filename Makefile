@@ -64,14 +64,6 @@ check: lint types test  ## All of lint, types and test
 speed: $(INSTALLED)  ## Measure speed beside AllenNLP's modules (15 minutes, on a quiet machine)
 	$(VENV)/bin/python -m speed $(ARGS)
 
-.PHONY: browser
-browser:  ## Install Chromium, which the tests of pages need, where none is found (Debian; as root)
-	@for name in chromium chromium-browser google-chrome; do \
-		command -v "$$name" >/dev/null && exit; done; \
-	test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
-		{ echo "Install Chromium or Google Chrome: without root and apt-get, this can't"; exit 1; }; \
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium
-
 .PHONY: docs
 docs: $(INSTALLED)  ## Build the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -64,7 +64,6 @@ DEV = [
     "tensorboard>=2.10",  # the reader of what training logs
     "ruff>=0.5",
     "mypy>=1.8",
-    "playwright>=1.40",  # with the Chromium of `make browser`
     "ipykernel",
     "nbclient>=0.10",
     *DOCS,

@@ -3,8 +3,7 @@ Draw the pictures of the documentation: `make pictures`.
 
     python scripts/pictures.py DEMO docs/pictures
 
-DEMO is the folder of `make demo`. Needs matplotlib, plotly and playwright, and Chromium
-(`make browser`).
+DEMO is the folder of `make demo`. Needs matplotlib, plotly, playwright and Chromium.
 """
 
 import argparse

@@ -109,7 +109,7 @@ def run(
         return
     status, number = _USAGE, 0
     try:
-        with terminable(), _only_our_messages(), _printable_output():
+        with terminable(), _only_our_messages():
             _run(function, args)
         return
     except BrokenPipeError:  # The reader of our output has closed it.
@@ -194,23 +194,6 @@ def _only_our_messages() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(is_for_users)
-
-
-@contextmanager
-def _printable_output() -> Iterator[None]:
-    """Escape what standard output cannot encode, such as a file name, instead of failing."""
-    output: Any = sys.stdout
-    if getattr(output, "errors", None) != "strict" or not hasattr(output, "reconfigure"):
-        yield
-        return
-    output.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        try:
-            output.reconfigure(errors="strict")
-        except OSError:
-            pass  # `reconfigure` flushes, and the reader of the output is gone.
 
 
 def _drop_output() -> None:

@@ -197,7 +197,7 @@ def _ceafe(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float
     return float(similarity[best].sum()), len(clusters)
 
 
-def squad(answers: Sequence[str], accepted: Sequence[Sequence[str]]) -> Scores:
+def squad(accepted: Sequence[Sequence[str]], answers: Sequence[str]) -> Scores:
     """
     Score answers by exact match (`em`) and word F1 (`f1`) against the best of the accepted answers,
     by the functions of SQuAD's official script.

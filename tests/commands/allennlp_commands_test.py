@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import sys
 import tarfile
 from pathlib import Path
@@ -138,20 +137,3 @@ def test_build_vocab(run: Any, tmp_path: Path) -> None:
     assert built.get_index_to_token_vocabulary("lm_tokens") == made.get_index_to_token_vocabulary(
         "lm_tokens"
     )
-
-
-def test_diff(run: Any) -> None:
-    (first,) = Path("run").glob("model_state_e1_*.th")
-    lines = run("diff", "run/model.tar.gz", str(first)).splitlines()
-    assert len(lines) > 20 and any("softmax.weight, shape = " in line for line in lines)
-    assert {"!"} <= {re.sub(r"\x1b\[\d+m", "", line)[0] for line in lines} <= {"!", " "}
-
-
-def test_print_results(run: Any) -> None:
-    printed = run("print-results", ".", "-k", "best_validation_perplexity", "missing")
-    perplexity = json.loads(Path("run/metrics.json").read_text())["best_validation_perplexity"]
-    assert printed.splitlines()[1:] == [f"./run/metrics.json, {perplexity}, N/A"]
-
-
-def test_cached_path(run: Any) -> None:
-    assert run("cached-path", "run/model.tar.gz") == "run/model.tar.gz\n"

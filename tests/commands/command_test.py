@@ -20,7 +20,7 @@ from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import elmo_vocab
 from allennlp_elmo_plugin.commands.command import Command, run
-from tests.support.testing import fork, refused, tmpfs
+from tests.support.testing import fork, refused
 
 COMMANDS = [
     *("elmo", "elmo-vocab", "elmo-export", "elmo-import", "elmo-benchmark"),
@@ -354,62 +354,3 @@ def test_output_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert raised.value.code == 2
     line = "error: standard output: cannot write: No space left on device\n"
     assert capsys.readouterr().err == line
-
-
-def test_names_that_the_terminal_cannot_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    given = ["elmo-vocab", str(tmp_path / "text"), "-o", str(tmp_path / "東京\udcff")]
-    monkeypatch.setattr(sys, "argv", ["allennlp", *given])
-    with open(tmp_path / "stdout", "w", encoding="ascii") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        main()
-    printed = (tmp_path / "stdout").read_text(encoding="ascii")
-    assert printed.endswith("/\\u6771\\u4eac\\udcff\n")
-    assert stdout.errors == "strict"
-
-
-def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    (tmp_path / "text").write_text("".join(f"w{n}\n" for n in range(20_000)), encoding="utf-8")
-    (tmp_path / "out").mkdir()
-    with tmpfs(tmp_path / "out", size="64k"):
-
-        def command() -> None:
-            given = ["elmo-vocab", str(tmp_path / "text"), "-o", str(tmp_path / "out")]
-            monkeypatch.setattr(sys, "argv", ["allennlp", *given])
-            main()
-
-        with pytest.raises(SystemExit) as raised:
-            command()
-        assert raised.value.code == 2
-        assert os.listdir(tmp_path / "out") == []
-    expected = f"error: {tmp_path}/out: cannot write: No space left on device; nothing has changed"
-    assert capsys.readouterr().err.splitlines()[-1].startswith(expected)
-
-
-def test_killed_commands_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "text").write_text("a b\n", encoding="utf-8")
-    output = tmp_path / "out"
-    monkeypatch.setattr(elmo_vocab, "progress_bar", lambda **_: open(os.devnull, "rb"))
-    monkeypatch.setattr(elmo_vocab, "count_words", lambda *_: ({"a": 1, "b": 1}, 1))
-    for moment in range(0, 1000, 7):
-
-        def make() -> None:
-            elmo_vocab.make_vocabulary(tmp_path / "text", output)
-
-        killed = fork(make, kill_at=moment) == signal.SIGKILL
-        if not (output / "vocabulary").exists():
-            make()
-        names = ["counts.tsv", "vocab.txt", "vocabulary"]
-        assert sorted(path.name for path in output.iterdir() if path.name[0] != ".") == names
-        if not killed:
-            break
-        elmo_vocab.make_vocabulary(tmp_path / "text", output, force=True)
-        assert sorted(os.listdir(output)) == names
-        for name in names:
-            from allennlp_elmo_plugin.files.whole import remove
-
-            remove(output / name)
-    assert moment > 50

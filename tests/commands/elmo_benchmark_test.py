@@ -1,265 +1,189 @@
-"""The comparison, on data of a few sentences."""
+"""The command; tests/benchmark has the trainings, tables and pictures."""
 
 import json
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
-import torch
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
 
+from allennlp_elmo_plugin.benchmark import report
 from allennlp_elmo_plugin.benchmark import run as run_module
-from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER, benchmark
 from allennlp_elmo_plugin.files.locks import locked_folder
-from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
-from allennlp_elmo_plugin.version import __version__
-from tests.support.task_data import TASK_DATA, write_task_data
+from tests.support.task_data import write_task_data
 from tests.support.testing import refused, write_random_elmo
 
-ONE_EPOCH = json.dumps({"trainer.num_epochs": 1})
+Runs = List[Tuple[str, Path]]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _task_models() -> None:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import_plugins()
+    monkeypatch.chdir(tmp_path)
+    Path("elmo").mkdir()
+    write_random_elmo("elmo")
+    write_task_data(Path("data"))
+    lines = [f"{word} {number} 1 2\n" for number, word in enumerate(("the", "film"))]
+    Path("vectors.txt").write_text("".join(lines), encoding="utf-8")
 
 
 @pytest.fixture
-def elmo(tmp_path: Path) -> str:
-    (tmp_path / "elmo").mkdir()
-    write_random_elmo(tmp_path / "elmo")
-    return str(tmp_path / "elmo")
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """The models and folders of trainings, which take no time and have made-up results."""
+    calls: Runs = []
+
+    def run(kind: str, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
+        assert kind in folder.parent.name and not list(folder.iterdir())
+        calls.append((folder.name, folder))
+        score = 50.0 + len(str(params.as_dict(quiet=True))) % 40 + params["random_seed"]
+        metrics = {"accuracy": score / 100, "f1-measure-overall": score / 100}
+        return {
+            "score": score,
+            "allennlp_metrics": metrics,
+            "curve": [score],
+            "layer_weights": [],
+            "epochs": 3,
+            "stopped_early": True,
+            "trained_parameters": 7,
+            "seconds": 1.0,
+            "machine": "none",
+        }
+
+    monkeypatch.setattr(run_module, "run", run)
+    monkeypatch.setattr(report, "draw", lambda output: None)
+    return calls
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return write_task_data(tmp_path / "data")
+def go(*tasks: str, output: str = "out", **changes: Any) -> str:
+    given = {"seeds": 1, "elmo": "elmo", "data": Path("data"), **changes}
+    return benchmark(list(tasks or ["sst5"]), output=Path(output), **given)
 
 
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def of(model: str, seed: int = 1, task: str = "sst5") -> Path:
+    return Path("out/runs", task, f"{model}-{seed}.json")
 
 
-def test_command(
-    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    arguments = ["--tasks", "sst5,ner", "--elmo", elmo, "--data", str(data), "--seeds", "2"]
-    arguments += ["--output", str(tmp_path / "out"), "-o", json.dumps({"trainer.num_epochs": 2})]
+def test_command(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """With real trainings."""
+    pytest.importorskip("matplotlib")
+    arguments = ["--tasks", "sst5, ner", "--elmo", "elmo", "--data", "data", "--seeds", "1"]
+    arguments += ["--output", "out", "-o", json.dumps({"trainer.num_epochs": 2})]
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-benchmark", *arguments])
     main()
     printed, progress = capsys.readouterr()
     # Without a terminal, a line for each training.
-    assert len(progress.splitlines()) == 8
-    assert "8 of 8: ner_made baseline, seed 2" in progress and "about 0 min left" in progress
-    assert "| sst5 | accuracy |" in printed and "| +3.30 | 2 |" in printed
-    assert (tmp_path / "out" / "results.md").read_text(encoding="utf-8") in printed
-
-    rows = _read(tmp_path / "out" / "results.json")
+    assert re.findall(r"^(\d) of 4: (.*), seed 1: [\d.]+ after 2 epochs", progress, re.M) == [
+        ("1", "sst5 + ELMo"),
+        ("2", "sst5 baseline"),
+        ("3", "ner_made + ELMo"),
+        ("4", "ner_made baseline"),
+    ]
+    assert len(progress.splitlines()) == 4 and "about 0 min left" in progress
+    assert "| sst5 | accuracy |" in printed and "| ner_made | f1 |" in printed
+    assert Path("out/results.md").read_text(encoding="utf-8") in printed
+    rows = json.loads(Path("out/results.json").read_text(encoding="utf-8"))
     assert [row["task"] for row in rows] == ["ner_made", "sst5"]
     for row in rows:
-        results: Dict[str, List[Dict[str, Any]]] = {
-            model: [
-                _read(tmp_path / "out" / "runs" / row["task"] / f"{model}-{seed}.json")
-                for seed in (1, 2)
-            ]
-            for model in ("baseline", "elmo")
-        }
-        for model, runs in results.items():
-            first, second = (run["score"] for run in runs)
-            assert row[model]["mean"] == pytest.approx((first + second) / 2)
-            assert row[model]["std"] == pytest.approx(abs(first - second) / 2**0.5)
-            losses = [run["allennlp_metrics"]["loss"] for run in runs]
-            assert losses[0] != losses[1]
-            assert all(len(run["curve"]) == 2 for run in runs)
-        assert row["delta"] == pytest.approx(row["elmo"]["mean"] - row["baseline"]["mean"])
         (weights,) = row["layer_weights"]
         assert len(weights) == 3 and sum(weights) == pytest.approx(1)
-        assert max(weights) > min(weights)  # they have been trained
-        assert not results["baseline"][0]["layer_weights"]
-    assert "ended at the last epoch" in printed
-    assert "better: 2 of ner_made baseline, 2 of ner_made + ELMo, 2 of sst5 baseline" in printed
-    pytest.importorskip("matplotlib")
+        scores = [
+            json.loads(of(model, 1, row["task"]).read_text("utf-8"))["score"]
+            for model in ("baseline", "elmo")
+        ]
+        assert [row["baseline"]["mean"], row["elmo"]["mean"]] == scores
     for name in ("scores", "curves", "layer_weights"):
-        assert (tmp_path / "out" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert Path(f"out/{name}.png").read_bytes()[:4] == b"\x89PNG"
     # Nothing is left of the trainings.
-    assert not [path for path in (tmp_path / "out" / "runs").rglob("*") if path.suffix == ".th"]
+    assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
 
 
-@pytest.mark.parametrize(
-    "task", [name for name, _, _ in TASK_DATA if name not in ("sst5", "ner_made")]
-)
-def test_every_kind(task: str, elmo: str, data: Path, tmp_path: Path) -> None:
-    if task == "srl" and shutil.which("perl") is None:
-        pytest.skip("srl-eval.pl needs perl")
-    table = benchmark([task], elmo, data, tmp_path / "out", seeds=1, overrides=ONE_EPOCH)
-    assert f"| {task} | {TASKS[task].score_name} |" in table
-    for model in ("baseline", "elmo"):
-        result = _read(tmp_path / "out" / "runs" / task / f"{model}-1.json")
-        assert 0 <= result["score"] <= 100
-        assert result["score"] == result["scores"][TASKS[task].score_name]
-        ours = result["allennlp_metrics"][TASKS[task].allennlp_metric]
-        if task != "coref":
-            assert result["score"] == pytest.approx(100 * ours, abs=0.01)
+def test_goes_on_after_a_kill(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = run_module.run
 
-
-def test_the_weights_of_the_best_epoch_are_tested(elmo: str, data: Path, tmp_path: Path) -> None:
-    # So quick that it soon gets worse; validation and test data are the same here.
-    changes = {"trainer.num_epochs": 30, "trainer.patience": 1, "trainer.optimizer.lr": 0.05}
-    out = tmp_path / "out"
-    table = benchmark(["ner"], elmo, data, out, seeds=1, overrides=json.dumps(changes))
-    assert "ended at the last epoch" not in table
-    for model in ("baseline", "elmo"):
-        result = _read(out / "runs" / "ner_made" / f"{model}-1.json")
-        assert result["curve"][-1] < max(result["curve"])
-        assert result["score"] == pytest.approx(max(result["curve"]))
-        assert result["epochs"] < 30 and result["stopped_early"]
-
-
-def test_goes_on_after_a_kill(
-    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original, n_runs = run_module.run, []
-
-    def killed(task: Any, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
-        n_runs.append(folder)
-        if len(n_runs) == 2:
-            (folder / "half.th").touch()
+    def killed(*arguments: Any) -> Dict[str, Any]:
+        if len(runs) == 1:
+            (arguments[2] / "half.th").touch()
             raise KeyboardInterrupt
-        return original(task, params, folder, vectors)
+        return quick(*arguments)
 
-    monkeypatch.setattr(run_module, "run", killed)
-    arguments: Any = (["sst5"], elmo, data, tmp_path / "out")
-    with pytest.raises(KeyboardInterrupt):
-        benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
-    first = (tmp_path / "out" / "runs" / "sst5" / "elmo-1.json").read_bytes()
-    benchmark(*arguments, seeds=1, overrides=ONE_EPOCH)
-    assert len(n_runs) == 3 and n_runs[1] == n_runs[2]
-    assert (tmp_path / "out" / "runs" / "sst5" / "elmo-1.json").read_bytes() == first
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go(seeds=2)
+    before = of("elmo").read_bytes()
+    go(seeds=2)
+    names = ["elmo-1", "baseline-1", "elmo-2", "baseline-2"]
+    assert [name for name, _ in runs] == names and of("elmo").read_bytes() == before
     # More seeds and tasks later; nothing that is done is done again.
-    benchmark(["sst5", "ner"], *arguments[1:], seeds=2, overrides=ONE_EPOCH)
-    assert len(n_runs) == 9
-    uninterrupted = benchmark(["sst5"], elmo, data, tmp_path / "other", 1, overrides=ONE_EPOCH)
-    assert "| sst5 | accuracy |" in uninterrupted
-    for model in ("baseline", "elmo"):
-        name = Path("runs", "sst5", f"{model}-1.json")
-        found, expected = _read(tmp_path / "out" / name), _read(tmp_path / "other" / name)
-        assert found["allennlp_metrics"] == expected["allennlp_metrics"]
+    table = go("sst5", "ner", seeds=3)
+    assert [name for name, _ in runs[4:6]] == ["elmo-3", "baseline-3"] and len(runs) == 12
+    assert "| sst5 |" in table and "| ner_made |" in table
+    assert go("sst5", "ner", seeds=3) == table and len(runs) == 12
 
 
-def _add_a_tree(data: Path, split: str = "dev") -> None:
-    with (data / "sst5" / f"{split}.txt").open("a", encoding="utf-8") as file:
-        file.write("(3 (2 Not) (3 bad))\n")
-
-
-def test_vectors_are_computed_once_and_the_test_set_is_scored(
-    elmo: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    n_sentences = []
-    forward = ElmoBiLm.forward
-
-    def counting(self: Any, inputs: Any, *arguments: Any) -> Any:
-        n_sentences.append(len(inputs))
-        return forward(self, inputs, *arguments)
-
-    monkeypatch.setattr(ElmoBiLm, "forward", counting)
-    (data / "sst5" / "test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
-    benchmark(["sst5"], elmo, data, tmp_path / "out", 2, overrides=ONE_EPOCH)
-    trees = (data / "sst5" / "train.txt").read_text(encoding="utf-8").split("\n")
-    assert sum(n_sentences) == len(set(filter(None, trees))) + 1
-    for run in (tmp_path / "out" / "runs" / "sst5").iterdir():
-        assert set(_read(run)["scores"]) == {"accuracy", "accuracy-4"}
-
-
-WORDS = ("the", "film", "is", "not", "bad")
-
-
-@pytest.fixture
-def vectors(tmp_path: Path) -> Path:
-    path = tmp_path / "vectors.txt"
-    lines = [f"{word} {' '.join([str(number)] * 60)}\n" for number, word in enumerate(WORDS)]
-    path.write_text("".join(lines), encoding="utf-8")
-    return path
-
-
-def test_word_vectors(
-    elmo: str, data: Path, vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embeddings = []
-    original = run_module.keep_vectors
-
-    def watching(model: Any, *arguments: Any) -> None:
-        embedding = model._text_field_embedder.token_embedder_tokens.weight.detach().clone()
-        index = model.vocab.get_token_index
-        embeddings.append({word: embedding[index(word)].tolist() for word in WORDS})
-        original(model, *arguments)
-
-    monkeypatch.setattr(run_module, "keep_vectors", watching)
-    _add_a_tree(data)
-    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, CONFIG_FOLDER, ONE_EPOCH)
-    table = benchmark(*arguments, vectors)
-    assert "| word vectors | + ELMo | delta to baseline | delta to word vectors |" in table
-    runs = tmp_path / "out" / "runs" / "sst5"
-    results = {model: _read(runs / f"{model}-1.json") for model in ("baseline", "vectors", "elmo")}
-    expected = {word: [float(number)] * 60 for number, word in enumerate(WORDS)}
-    # With ELMo, with vectors, learned: of the same size. Learned words that are in the data once
-    # share one vector.
-    assert embeddings[0] == embeddings[1] == expected
-    assert all(len(vector) == 60 for vector in embeddings[2].values())
-    assert embeddings[2]["film"] != expected["film"]
-    assert embeddings[2]["bad"] == embeddings[2]["not"]
-    assert results["elmo"]["layer_weights"] and not results["vectors"]["layer_weights"]
-    versions = f"torch {torch.__version__}, this package {__version__}"
-    assert results["elmo"]["machine"].endswith(versions)
-    (row,) = _read(tmp_path / "out" / "results.json")
-    assert list(row["deltas"]) == ["baseline", "vectors"]
-
-
-def test_results_of_another_benchmark_are_refused(elmo: str, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    arguments: Any = (["sst5"], elmo, data, out, 1, CONFIG_FOLDER, ONE_EPOCH)
-    table = benchmark(*arguments)
-    (file, baseline) = (out / "runs" / "sst5" / f"{name}-1.json" for name in ("elmo", "baseline"))
-    before = file.read_bytes()
+def test_results_of_another_benchmark_are_refused(runs: Runs) -> None:
+    table = go()
+    run = json.loads(of("baseline").read_text("utf-8"))
     # A seed that not all models have does not count.
-    third = {**_read(baseline), "seed": 3, "score": 100.0}
-    baseline.with_name("baseline-3.json").write_text(json.dumps(third), encoding="utf-8")
-    assert benchmark(*arguments) == table and file.read_bytes() == before
-    message = "runs/sst5/elmo-1.json is not of this benchmark: {} changed (or"
-    write_random_elmo(elmo, seed=1)
-    with pytest.raises(ConfigurationError, match=re.escape(message.format("elmo"))):
-        benchmark(*arguments)
-    file.unlink()
-    benchmark(*arguments)
-    assert file.read_bytes() != before
-    _add_a_tree(data)
-    other = json.dumps({"trainer.num_epochs": 2})
-    with pytest.raises(ConfigurationError, match="baseline-1.json .*: config, data changed"):
-        benchmark(*arguments[:-1], other)
+    of("baseline", 3).write_text(json.dumps({**run, "seed": 3, "score": 99.0}), encoding="utf-8")
+    assert go() == table and len(runs) == 2
+    write_random_elmo("elmo", seed=1)
+    message = "runs/sst5/elmo-1.json is not of this benchmark: elmo changed (or an earlier version"
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        go()
+    of("elmo").unlink()
+    go()
+    assert [name for name, _ in runs[2:]] == ["elmo-1"]
+    with pytest.raises(ConfigurationError, match="baseline-1.json is not .*: config changed"):
+        go(overrides='{"trainer.num_epochs": 2}')
+    Path("data/sst5/dev.txt").write_text("(3 fine)\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="baseline-1.json is not .*: data changed"):
+        go()
+    go("imdb")  # Other tasks are not concerned.
     # As the version before wrote it
-    run = _read(file)
     del run["digests"]
-    file.write_text(json.dumps(run), encoding="utf-8")
-    baseline.unlink()
-    baseline.with_name("baseline-3.json").unlink()
-    with pytest.raises(ConfigurationError, match="elmo, vectors changed .or an earlier version"):
-        benchmark(*arguments)
+    of("baseline").write_text(json.dumps(run), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="baseline-1.json is not .*: config, data changed"):
+        go()
 
 
-def test_other_uses_of_the_folder(elmo: str, data: Path, tmp_path: Path) -> None:
-    arguments: Any = (["sst5"], elmo, data, tmp_path / "out", 1, CONFIG_FOLDER, ONE_EPOCH)
-    (tmp_path / "out" / "runs").mkdir(parents=True)
-    with locked_folder(tmp_path / "out", ValueError("in use")):
+def test_word_vectors(runs: Runs) -> None:
+    table = go(vectors=Path("vectors.txt"))
+    assert "| word vectors | + ELMo | delta to baseline | delta to word vectors |" in table
+    assert [name for name, _ in runs] == ["elmo-1", "vectors-1", "baseline-1"]
+    with pytest.raises(ConfigurationError, match="baseline-1.json .*: config changed"):
+        go()  # Without them, words have another size.
+    Path("vectors.txt").write_text("the 4 5 6\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="vectors-1.json .*: vectors changed|elmo-1.json"):
+        go(vectors=Path("vectors.txt"))
+    for model in ("vectors", "elmo"):
+        of(model).unlink()
+    go(vectors=Path("vectors.txt"))
+    assert [name for name, _ in runs[3:]] == ["elmo-1", "vectors-1"]
+
+
+def test_other_uses_of_the_folder(runs: Runs) -> None:
+    Path("out/runs").mkdir(parents=True)
+    with locked_folder(Path("out"), ValueError("in use")):
         with pytest.raises(ConfigurationError, match="another elmo-benchmark works there"):
-            benchmark(*arguments)
-    (tmp_path / "out" / "runs").rename(tmp_path / "out" / "thesis")
+            go()
+    Path("out/runs").rename("out/thesis")
     with pytest.raises(ConfigurationError, match="the folder is not empty, and no benchmark"):
-        benchmark(*arguments)
+        go()
+    assert not runs
+
+
+def test_without_matplotlib(runs: Runs, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    go()
+    assert "No pictures: they need matplotlib" in caplog.text
+    assert not list(Path("out").glob("*.png"))
 
 
 @pytest.mark.parametrize(
@@ -276,18 +200,22 @@ def test_other_uses_of_the_folder(elmo: str, data: Path, tmp_path: Path) -> None
         (["-o", "{"], "--overrides {"),
     ],
 )
-def test_mistakes(
-    change: List[str],
-    message: str,
-    elmo: str,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_mistakes(change: List[str], message: str, runs: Runs, capsys: Any) -> None:
     shutil.copytree("elmo", "cut")
     Path("cut", "weights.hdf5").write_bytes(b"")
     given = ["--tasks", "sst5", "--elmo", "elmo", "--data", "data", "--output", "out"]
     assert message in refused(capsys, "elmo-benchmark", *given, "--seeds", "1", *change)
-    assert not list(tmp_path.glob("out/runs/*/*.json"))
+    assert not runs and not Path("out").exists()
+
+
+def test_how_to_continue(runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    given = ["elmo-benchmark", "--tasks", "sst5", "--elmo", "elmo", "--data", "data"]
+    monkeypatch.setattr(sys, "argv", ["allennlp", *given, "--output", "out"])
+    monkeypatch.setattr(run_module, "run", stop)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.endswith("--data data --output out\n")
+    assert CONFIG_FOLDER.name == "benchmark"

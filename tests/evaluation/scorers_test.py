@@ -254,8 +254,8 @@ def test_nothing_predicted() -> None:
 def test_squad() -> None:
     # By hand, with the official rules: articles, punctuation and case do not count.
     scores = scorers.squad(
-        ["The Old Mill!", "two fields near", "rain"],
         [["old mill"], ["the two fields", "fields"], ["the harbour"]],
+        ["The Old Mill!", "two fields near", "rain"],
     )
     assert scores["em"] == pytest.approx(100 / 3)
     assert scores["f1"] == pytest.approx(100 * (1 + 0.8 + 0) / 3)

@@ -309,6 +309,10 @@ def test_late_errors_leave_other_files_as_they_are(tmp_path: Path) -> None:
         write_hdf5(file)
     with h5py.File(tmp_path / "late", "r") as hdf5:
         assert len(hdf5) == 50
+    with LateErrorFile(tmp_path / "cut") as file:
+        file.write(b"12345")
+        assert file.truncate(2) == 2
+    assert (tmp_path / "cut").read_bytes() == b"12"
     with LateErrorFile(tmp_path / "late.th") as file:
         torch.save({"a": torch.arange(5)}, file)
     assert torch.load(tmp_path / "late.th")["a"].tolist() == [0, 1, 2, 3, 4]

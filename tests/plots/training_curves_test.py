@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_is_read_of_a_run(folder: Path) -> None:
     run = read_run(str(folder))
-    assert run.name.endswith("/my_model")
+    assert run.name == f"{folder.parent.name}/my_model"
     assert run.curves == {
         "training": [(0.5, 50), (1.5, 30), (3.5, 20)],
         "validation": [(0, 900), (1, 40), (2, 30), (4, 35)],

@@ -149,8 +149,10 @@ def test_the_figure(embedder: ElmoEmbedder, tmp_path: Any) -> None:
                 place = found.places[row]
                 assert "<b>bank</b>" in text and text.endswith(f"sentence {place.number + 1}")
                 assert text.count("<") == text.count("<b>") * 2 + text.count("<br>")
-    last = np.stack([np.concatenate([getattr(t, axis) for t in figure.data]) for axis in "xy"])
-    assert abs(last).max() < figure.layout.xaxis.range[1] == figure.layout.yaxis.range[1] < 5
+    largest = max(abs(points).max() for points in found.layers.values())
+    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+        assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])
+    assert [list(trace.x) for trace in figure.data] == [list(t.x) for t in figure.frames[-1].data]
     title = "“bank” in its contexts: 9 of 10 occurrences, drawn at random in a &lt;text&gt;"
     assert figure.layout.title.text == title
     note = "Similar vectors in a model are near each other (PCA); groups by k-means in the top "

@@ -9,7 +9,6 @@ import torch
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
@@ -21,8 +20,7 @@ from tests.support.pretraining import (
     RecordLosses,
     write_text,
 )
-from tests.support.process_group import run_processes
-from tests.support.training_runs import train, train_in_group
+from tests.support.training_runs import train
 
 CONFIGS = [
     "original",
@@ -153,33 +151,11 @@ def test_config_trains_in_two_processes(config: Config, corpus: Path) -> None:
 
 
 # The others differ from the original in nothing but sizes.
-@pytest.mark.parametrize("name, num_samples", [("token_embeddings", 20), ("demo", 0)])
-def test_other_configs_train_in_two_processes(
-    name: str, num_samples: int, config: Config, corpus: Path
-) -> None:
-    path = corpus / "config.json"
-    params = config(name, {"model.num_samples": num_samples}).as_dict(quiet=True)
-    path.write_text(json.dumps(params), encoding="utf-8")
-    folder = corpus.parent / "model"
-    folder.mkdir()
-    first, second = run_processes(2, folder, train_in_group, [path], [folder], 2)
-    assert first["training_perplexity"] == second["training_perplexity"] < 2 * N_WORDS
 
 
 def _train(params: Params, folder: Path) -> List[float]:
     train_model(params, str(folder))
     return RecordLosses.losses
-
-
-def test_validation_changes_nothing_about_training(config: Config, corpus: Path) -> None:
-    changes = {"trainer.num_epochs": 3, "model.options.dropout": 0.3}
-    with_validation = _train(config(changes=changes), corpus.parent / "with")
-    without = config(changes=changes)
-    for key in ("validation_data_path", "validation_dataset_reader"):
-        del without.params[key]
-    without.params["trainer"]["validation_metric"] = "-loss"
-    assert _train(without, corpus.parent / "without") == with_validation
-    assert len(with_validation) > 30
 
 
 def test_a_seed_repeats_a_run_exactly(config: Config, corpus: Path) -> None:
@@ -199,35 +175,3 @@ def test_training_learns_what_is_there_to_learn(config: Config, corpus: Path) ->
 
 
 STOCK = {"type": "multiprocess", "batch_size": BATCH_SIZE}
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"data_loader": {**STOCK, "shuffle": True}}, "order of the text.*shuffle false"),
-        ({"data_loader": {**STOCK, "batch_size": 3}}, "3 rows where .* made 4.*batch_size 4"),
-        ({"model.num_samples": N_WORDS + 3}, "43 .*vocabulary"),
-        ({"dataset_reader.batch_size": 500}, "train.txt is smaller than one batch"),
-        ({"train_data_path": "nowhere/train.txt"}, "nowhere/train.txt does not exist"),
-        ({"train_data_path": "nowhere/*.txt"}, "No file matches nowhere/"),
-        ({"validation_data_path": "nowhere.txt"}, "nowhere.txt does not exist"),
-        ({"vocabulary.directory": "nowhere"}, "nowhere, does not exist.*elmo-vocab"),
-        ({"vocabulary": {"type": "empty"}}, "no namespace lm_tokens.*elmo-vocab"),
-        ({"dataset_reader.max_characters_per_token": None}, "max_characters_per_token"),
-        ({"dataset_reader.bidirectional": False}, "bidirectional to true in the reader"),
-        ({"model.options.char_cnn.n_characters": 260}, "n_characters.* is 260"),
-        ({"model.options.lstm.projection_dim": None}, "lstm.projection_dim"),
-    ],
-)
-def test_bad_input_is_named(
-    changes: Dict[str, Any], message: str, config: Config, corpus: Path
-) -> None:
-    with pytest.raises(ConfigurationError, match=f"(?s){message}"):
-        train_model(config("small", changes), str(corpus.parent / "model"))
-
-
-def test_stock_data_loader_in_order_trains_alike(config: Config, corpus: Path) -> None:
-    ours = _train(config(), corpus.parent / "ours")
-    # Read lazily: what is kept in memory would be the first epoch's order for ever.
-    stock = {**STOCK, "max_instances_in_memory": 8 * BATCH_SIZE}
-    assert _train(config(changes={"data_loader": stock}), corpus.parent / "stock") == ours

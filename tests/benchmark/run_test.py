@@ -1,0 +1,132 @@
+"""Trainings of each kind of task, on data of a few sentences."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+import torch
+from allennlp.common.plugins import import_plugins
+
+from allennlp_elmo_plugin.benchmark import run as run_module
+from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
+from allennlp_elmo_plugin.benchmark.configuration import Configuration
+from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
+from allennlp_elmo_plugin.benchmark.run import run
+from allennlp_elmo_plugin.benchmark.task import TASKS, kind_of
+from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.version import __version__
+from tests.support.task_data import TASK_DATA, write_task_data
+from tests.support.testing import write_random_elmo
+
+ONE_EPOCH = {"trainer.num_epochs": 1}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_plugins()
+    monkeypatch.chdir(tmp_path)
+    write_task_data(Path("data"))
+    Path("elmo").mkdir()
+    write_random_elmo("elmo")
+
+
+def train(
+    task: str,
+    changes: Dict[str, Any] = ONE_EPOCH,
+    seeds: int = 1,
+    vectors: Optional[Path] = None,
+    kept: Optional[VectorsOfModels] = None,
+) -> Dict[str, List[Dict[str, Any]]]:
+    """Return by model the results of the seeds."""
+    tasks = find_tasks(Path("data"), [task])
+    configuration = Configuration(tasks, "elmo", CONFIG_FOLDER, json.dumps(changes), vectors)
+    results: Dict[str, List[Dict[str, Any]]] = {}
+    for model in configuration.models:
+        for seed in range(1, seeds + 1):
+            Path("run").mkdir()
+            params = configuration.params(task, model, seed)
+            result = run(kind_of(task), params, Path("run"), {} if kept is None else kept)
+            results.setdefault(model, []).append(result)
+            shutil.rmtree("run")
+    return results
+
+
+@pytest.mark.parametrize("task", [name for name, _, _ in TASK_DATA])
+def test_every_kind(task: str) -> None:
+    if task == "srl" and shutil.which("perl") is None:
+        pytest.skip("srl-eval.pl needs perl")
+    for model, (result,) in train(task).items():
+        assert 0 <= result["score"] <= 100
+        assert result["score"] == result["scores"][TASKS[kind_of(task)].score_name]
+        ours = result["allennlp_metrics"][TASKS[kind_of(task)].allennlp_metric]
+        if task != "coref":
+            assert result["score"] == pytest.approx(100 * ours, abs=0.01)
+        assert not any(name.startswith("official") for name in result["allennlp_metrics"])
+        n_mixes = 0 if model == "baseline" else 2 if task in ("snli", "squad") else 1
+        assert len(result["layer_weights"]) == len(result["gamma"]) == n_mixes
+        for weights in result["layer_weights"]:
+            assert len(weights) == 3 and sum(weights) == pytest.approx(1)
+            assert max(weights) > min(weights)  # they have been trained
+        assert (result["epochs"], len(result["curve"])) == (1, 1) and not result["stopped_early"]
+        versions = f"torch {torch.__version__}, this package {__version__}"
+        assert result["machine"].endswith(versions) and 0 < result["seconds"] < 300
+
+
+def test_the_weights_of_the_best_epoch_are_tested() -> None:
+    # So quick that it soon gets worse; validation and test data are the same here.
+    changes = {"trainer.num_epochs": 30, "trainer.patience": 1, "trainer.optimizer.lr": 0.05}
+    for (result,) in train("ner_made", changes).values():
+        assert result["curve"][-1] < max(result["curve"])
+        assert result["score"] == pytest.approx(max(result["curve"]))
+        assert result["epochs"] < 30 and result["stopped_early"]
+
+
+def test_vectors_are_computed_once_and_the_test_set_is_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_sentences = []
+    forward = ElmoBiLm.forward
+
+    def counting(self: Any, inputs: Any, *arguments: Any) -> Any:
+        n_sentences.append(len(inputs))
+        return forward(self, inputs, *arguments)
+
+    monkeypatch.setattr(ElmoBiLm, "forward", counting)
+    Path("data/sst5/test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
+    results = train("sst5", seeds=2, kept={})
+    trees = Path("data/sst5/train.txt").read_text(encoding="utf-8").split("\n")
+    assert sum(n_sentences) == len(set(filter(None, trees))) + 1
+    for first, second in results.values():
+        assert set(first["scores"]) == {"accuracy", "accuracy-4"}
+        assert first["allennlp_metrics"]["loss"] != second["allennlp_metrics"]["loss"]
+    n_parameters = {model: some[0]["trained_parameters"] for model, some in results.items()}
+    # The language model is frozen; a larger encoder reads its three layers, mixed.
+    assert 0 < n_parameters["elmo"] - n_parameters["baseline"] < 100_000
+
+
+def test_word_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("the", "film", "is", "not", "bad")
+    lines = [f"{word} {' '.join([str(number)] * 60)}\n" for number, word in enumerate(words)]
+    Path("vectors.txt").write_text("".join(lines), encoding="utf-8")
+    embeddings = []
+    original = run_module.keep_vectors
+
+    def watching(model: Any, *arguments: Any) -> None:
+        embedding = model._text_field_embedder.token_embedder_tokens.weight.detach().clone()
+        index = model.vocab.get_token_index
+        embeddings.append({word: embedding[index(word)].tolist() for word in words})
+        original(model, *arguments)
+
+    monkeypatch.setattr(run_module, "keep_vectors", watching)
+    with Path("data/sst5/dev.txt").open("a", encoding="utf-8") as file:
+        file.write("(3 (2 Not) (3 bad))\n")
+    results = train("sst5", vectors=Path("vectors.txt"))
+    assert list(results) == ["baseline", "vectors", "elmo"]
+    learned, given, with_elmo = embeddings
+    # All of the same size. Learned words that are in the data once share one vector.
+    assert given == with_elmo == {word: [float(i)] * 60 for i, word in enumerate(words)}
+    assert all(len(vector) == 60 for vector in learned.values())
+    assert learned["film"] != given["film"] and learned["bad"] == learned["not"]

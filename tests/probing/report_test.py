@@ -1,0 +1,65 @@
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from allennlp_elmo_plugin.probing.report import draw, markdown
+
+
+def _results(task: str) -> Dict[str, Any]:
+    def row(name: str, layer: int, direction: str, accuracy: float) -> Dict[str, Any]:
+        accuracies = {"all": accuracy, "ambiguous": accuracy - 10, "unseen": None}
+        return {"name": name, "layer": layer, "direction": direction, "accuracy": accuracies}
+
+    layers = [
+        row("token layer", 0, "both", 80.0),
+        row("LSTM 1", 1, "both", 90.125),
+        row("LSTM 1, forward", 1, "forward", 85.0),
+        row("LSTM 1, backward", 1, "backward", 84.0),
+    ]
+    return {
+        "task": task,
+        "n_train": 3000,
+        "n_test": {"all": 1200, "ambiguous": 7, "unseen": 0},
+        "n_labels": 12,
+        "baseline": {"all": 70.0, "ambiguous": 60.0, "unseen": None},
+        "layers": layers,
+    }
+
+
+def test_tables() -> None:
+    lines = markdown(_results("pos")).splitlines()
+    assert lines[0] == "| | all (1,200) | ambiguous (7) | unseen (0) | paper |"
+    assert lines[2:6] == [
+        "| most frequent tag of the word | 70.00 | 60.00 |  |  |",
+        "| token layer | 80.00 | 70.00 |  |  |",
+        "| LSTM 1 | 90.12 | 80.12 |  | 97.3 |",
+        "| LSTM 1, forward | 85.00 | 75.00 |  |  |",
+    ]
+    assert "3,000 examples to train, with 12 tags" in lines[-1] and "table 6" in lines[-1]
+    assert "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |" in markdown(
+        _results("wsd")
+    )
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    drawn: Dict[str, Any] = {}
+    plot = Axes.plot
+
+    def watching(self: Any, x: Any, y: Any, *arguments: Any, **settings: Any) -> Any:
+        drawn[settings["label"]] = (list(x), list(y))
+        return plot(self, x, y, *arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Axes, "plot", watching)
+        draw(_results("pos"), tmp_path / "layers.png")
+    assert drawn == {
+        "both directions": ([0, 1], [80.0, 90.125]),
+        "forward": ([0, 1], [80.0, 85.0]),
+        "backward": ([0, 1], [80.0, 84.0]),
+        "Peters et al. (2018)": ([1, 2], [97.3, 96.8]),
+    }
+    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
