@@ -436,8 +436,8 @@ def test_nothing_stays(published: Path, tmp_path: Path, monkeypatch: Any) -> Non
     path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "209.zip")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    with find_model(str(path)) as folder:
-        names = {file.name for file in folder.iterdir()}
+    with find_model(str(path)) as files:
+        names = {file.name for file in files.options.parent.iterdir()}
         assert names == {"options.json", "model.hdf5", "vocab.txt"}
     ElmoEmbedder(str(path))
     assert not list((tmp_path / "temporary").iterdir())

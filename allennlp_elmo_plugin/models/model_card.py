@@ -13,12 +13,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
-from allennlp_elmo_plugin.files.model_file_names import (
-    CONFIG_FILE,
-    METRICS_FILE,
-    is_training_run,
-)
+from allennlp_elmo_plugin.files.model_file_names import METRICS_FILE
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles
 
 # The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
@@ -46,14 +43,14 @@ class Training(NamedTuple):
     metrics: Dict[str, float]
 
     @classmethod
-    def of(cls, folder: Path, source: str) -> "Training":
+    def of(cls, files: ModelFiles) -> "Training":
         """
-        Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
-        `ValueError` for a config.json that is no JSON.
+        Read them from the files of a model of any kind. Raises a `ValueError` for a config.json
+        that is no JSON.
         """
-        if not is_training_run(folder):
+        if not files.is_run:
             return cls({}, {})
-        config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
+        folder, config = files.options.parent, read_json_object(files.options)
         metrics: Dict[str, Any] = {}
         path = folder / METRICS_FILE
         if not path.exists():

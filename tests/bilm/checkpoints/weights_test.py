@@ -8,16 +8,12 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets, softmax_datasets
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    Hdf5Variables,
-    find_variables,
-    read_options,
-)
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import open_weights, read_options
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_softmax, write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.models.pretrained import read_folder
+from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_arrays, write_random_elmo
@@ -57,7 +53,7 @@ def test_every_kind_of_model_comes_back(forget_bias, bidirectional, dim, charact
     bilm, other = (BiLm(options, forget_bias) for _ in range(2))
     write_weights(tmp_path / "weights.hdf5", bilm)
     del values["bidirectional"]
-    with Hdf5Variables(tmp_path / "weights.hdf5") as variables:
+    with open_weights(tmp_path / "weights.hdf5") as variables:
         assert read_options(values, "here", variables).bidirectional == bidirectional
     read_weights(tmp_path / "weights.hdf5", other)
     for (name, actual), expected in zip(other.named_parameters(), bilm.parameters()):
@@ -134,7 +130,7 @@ def test_sizes_are_compared_before_there_is_memory_for_them(
     with pytest.raises(ConfigurationError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
         ElmoBiLm(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
     with pytest.raises(ValueError, match=r"weights.hdf5(: the variable .*| has .*; write)"):
-        read_folder(tmp_path, find_variables(tmp_path))
+        read_pretrained(str(tmp_path))
 
 
 def replace_dataset(file, name, array):
