@@ -36,9 +36,10 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_vocabulary_file,
     find_weight_file,
     has_checkpoint,
-    has_model,
     is_training_run,
     name_beside,
+    options_of,
+    weights_of,
 )
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import (
@@ -49,7 +50,6 @@ from allennlp_elmo_plugin.modules.language_model_archive import (
 
 logger = logging.getLogger(__name__)
 
-_HDF5_START = b"\x89HDF"
 _BUNDLED = "tiny"
 BUNDLED_MODEL = Path(__file__).resolve().parents[1] / "pretrained" / _BUNDLED
 """The folder of the model that comes with this package."""
@@ -173,24 +173,20 @@ class ElmoFiles(NamedTuple):
         `ValueError` that is raised in the `with` block.
         """
         with _configuration_errors():
-            if self._is_whole:
+            if self.options_file == self.weight_file:
                 with _opened(self.options_file, self.options_file) as files:
                     with files.open() as opened:
                         yield opened
                 return
-            _check_not_exchanged(self.options_file)
-            with ModelFiles("", Path(self.options_file), Path(self.weight_file)).open() as opened:
+            files = ModelFiles("", Path(self.options_file), Path(self.weight_file))
+            with files.open() as opened:
                 yield opened
-
-    @property
-    def _is_whole(self) -> bool:
-        return self.options_file == self.weight_file and _is_one_path(self.options_file)
 
     def as_two_files(self, folder: Path) -> "ElmoFiles":
         """
         Return the two files of this model. If it is in other files, write them to `folder`.
         """
-        if not self._is_whole:
+        if self.options_file != self.weight_file:
             return self
         with self.open() as (options, weights):
             weights.check(datasets(options))
@@ -253,11 +249,7 @@ def find_model(name: str) -> Iterator[ModelFiles]:
     if not os.path.isdir(path) or is_short_name(path):
         options, path = _find(name, argument="model")
         if options != path:
-            folder = Path(path).parent
-            softmax = folder / SOFTMAX_FILE
-            vocabulary = find_vocabulary_file(folder)
-            found = softmax if softmax.is_file() else None
-            yield ModelFiles(name, Path(options), Path(path), found, vocabulary)
+            yield _with_others(ModelFiles(name, Path(options), Path(path)))
             return
     with _opened(path, name) as files:
         yield files
@@ -269,15 +261,14 @@ def _opened(path: str, source: str) -> Iterator[ModelFiles]:
         yield _files_in(Path(path).parent, source, path)
     else:
         with model_folder(path, source) as folder:
-            yield _files_in(folder, source, str(folder))
+            yield _files_in(folder, source)
 
 
-def _files_in(folder: Path, source: str, checkpoint: str) -> ModelFiles:
+def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> ModelFiles:
     """
-    Return the files of the model in a folder; `checkpoint` is the prefix of the one that is meant,
-    or the folder.
+    Return the files of the model in a folder, or of its checkpoint with this prefix.
     """
-    if checkpoint == str(folder) and is_training_run(folder):
+    if checkpoint is None and is_training_run(folder):
         for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
             if (folder / name).exists():
                 vocabulary = folder / "vocabulary"
@@ -286,12 +277,11 @@ def _files_in(folder: Path, source: str, checkpoint: str) -> ModelFiles:
             f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
             f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
-    options, softmax = find_options_file(folder), None
-    if checkpoint != str(folder) or has_checkpoint(folder):
-        weights: Optional[Path] = Path(find_checkpoint(checkpoint))
+    options = find_options_file(folder)
+    if checkpoint is not None or has_checkpoint(folder):
+        weights: Optional[Path] = Path(find_checkpoint(checkpoint or folder))
     else:
         weights = find_weight_file(folder)
-        softmax = folder / SOFTMAX_FILE if (folder / SOFTMAX_FILE).is_file() else None
     if weights is None:
         archives = find_archives(folder)
         hint = f"; is {archives[0]} meant?" if archives else ""
@@ -305,7 +295,18 @@ def _files_in(folder: Path, source: str, checkpoint: str) -> ModelFiles:
             f"{folder / OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
             "checkpoints, and it is published with every weights.hdf5"
         )
-    return ModelFiles(source, options, weights, softmax, find_vocabulary_file(folder))
+    return _with_others(ModelFiles(source, options, weights))
+
+
+def _with_others(files: ModelFiles) -> ModelFiles:
+    """
+    Return a model's files with the softmax and the vocabulary that are in the same folder.
+    """
+    folder = files.weights.parent
+    # A checkpoint has its own.
+    has_softmax = files.weights.is_file() and (folder / SOFTMAX_FILE).is_file()
+    softmax = folder / SOFTMAX_FILE if has_softmax else None
+    return files._replace(softmax=softmax, vocabulary=find_vocabulary_file(folder))
 
 
 def _find(
@@ -327,56 +328,49 @@ def _find(
         options, default = None, options
     elif weights == DEFAULT_WEIGHT_FILE and options not in (None, DEFAULT_OPTIONS_FILE):
         weights = None
-    if options is not None and weights not in (None, options):
-        return _find_pair(options, weights, download)
     name = options or weights
     if name is None:
-        raise ValueError(
-            'no model was named: give options_file, a path or a short name such as "tiny"'
-        )
-    if _is_one_path(name):
+        raise ValueError('no model was named: give a path or a short name such as "tiny"')
+    is_one_name = options is None or weights in (None, options)
+    if is_one_name and _is_one_path(name):
         return name, name
-    if os.path.isdir(name) or is_short_name(name):
-        return _find_pair(name, name, download)
-    own, other = (argument, OPTIONS_FILE), ("weight_file", WEIGHT_FILE)
+    own, other = (OPTIONS_FILE, argument), (WEIGHT_FILE, "weight_file")
+    if not is_one_name or os.path.isdir(name) or is_short_name(name):
+        found = [
+            find_file(each or name, *kind, download)
+            for each, kind in ((options, own), (weights, other))
+        ]
+        for (_, which), path in zip((own, other), found):
+            if is_archive(path):
+                raise ValueError(f"{which} {path!r} is the archive of a whole model; give it alone")
+        if found[0].endswith(".hdf5") and found[1].endswith(".json"):
+            raise ValueError(
+                f"{argument} {found[0]!r} is a weight file (HDF5), not the options (JSON): "
+                f"exchange {argument} and weight_file"
+            )
+        return found[0], found[1]
     if options is None or name.endswith(".hdf5"):
         own, other = other, own
-    path = find_file(name, own[1], own[0], download)
+    path = find_file(name, *own, download)
     if is_archive(path):
         return path, path
-    if own[1] == OPTIONS_FILE:
-        _check_options(path, f"{argument} {name!r}")
-    beside = _beside(name, other[1], own[0])
+    beside: Any = name_beside(name)
+    if not _is_address(name):
+        beside = (weights_of if own[0] == OPTIONS_FILE else options_of)(Path(name))
     if beside is None and default is None:
         raise ValueError(
-            f"{own[0]} {name!r} needs its {other[0]}: there is no {other[1]} beside it"
+            f"{own[1]} {name!r} needs its {other[1]}: there is no {other[0]} beside it. A model "
+            f"is {WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
         )
     try:
-        found = find_file(beside or default or "", other[1], other[0], download)
+        found_beside = find_file(str(beside or default), *other, download)
     except ValueError:
         if default is None:
             raise
         # AllenNLP goes by the default, whatever lies beside the weights.
         logger.warning("%s: no such options; using %s", beside, default)
-        found = find_file(default, other[1], other[0], download)
-    return (path, found) if own[1] == OPTIONS_FILE else (found, path)
-
-
-def _find_pair(options_file: str, weight_file: str, download: bool) -> Tuple[str, str]:
-    options = find_file(options_file, OPTIONS_FILE, "options_file", download)
-    if is_archive(options):
-        raise ValueError(
-            f"options_file {options_file!r} is the archive of a whole model; leave out the "
-            f"weight_file {weight_file!r}"
-        )
-    _check_options(options, f"options_file {options_file!r}")
-    weights = find_file(weight_file, WEIGHT_FILE, "weight_file", download)
-    if is_archive(weights):
-        raise ValueError(
-            f"weight_file {weight_file!r} is the archive of a whole model; give it alone, as "
-            "options_file"
-        )
-    return options, weights
+        found_beside = find_file(default, *other, download)
+    return (path, found_beside) if own[0] == OPTIONS_FILE else (found_beside, path)
 
 
 def _is_one_path(path: str) -> bool:
@@ -387,58 +381,11 @@ def _is_one_path(path: str) -> bool:
     if not os.path.isdir(path):
         return is_archive(path) or _is_checkpoint(path)
     folder = Path(path)
-    if is_training_run(folder):
-        return True
-    return has_checkpoint(folder) and find_weight_file(folder) is None
-
-
-def _check_options(path: str, name: str) -> None:
-    """
-    Check that a file has the name or the first bytes of options (JSON) or weights (HDF5), so that
-    their readers can say what is wrong with it.
-    """
-    if path.endswith((".json", ".hdf5")) or not os.path.isfile(path):
-        return
-    with open(path, "rb") as file:
-        start = file.read(64)
-    if not (start.startswith(_HDF5_START) or start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")):
-        raise ValueError(
-            f"{name} is not a model: expected {WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
-        )
-
-
-def _check_not_exchanged(options_file: str) -> None:
-    with open(options_file, "rb") as file:
-        if file.read(len(_HDF5_START)) == _HDF5_START:
-            raise ValueError(
-                f"options_file {options_file!r} is a weight file (HDF5), not the options (JSON): "
-                "exchange options_file and weight_file"
-            )
+    return is_training_run(folder) or (has_checkpoint(folder) and find_weight_file(folder) is None)
 
 
 def _is_address(name: str) -> bool:
     return "://" in name
-
-
-def _beside(name: str, file_name: str, argument: str) -> Optional[str]:
-    """
-    Return the path or address of the other file of a model in two files, `name` being one of them;
-    `None` if there is none on this machine. `file_name` says which one is sought.
-    """
-    by_name = name_beside(name)
-    if _is_address(name) or (by_name is not None and os.path.exists(by_name)):
-        return by_name
-    folder = os.path.dirname(name) or os.curdir
-    found = _find_in(folder, file_name, argument)
-    if found is None:
-        return None
-    # It may belong to another model: by its name, or as the only weights beside several options.
-    partner = name_beside(found)
-    if file_name == WEIGHT_FILE and (partner is None or not os.path.exists(partner)):
-        partner = _find_in(folder, OPTIONS_FILE, argument)
-    if partner is not None and os.path.exists(partner) and not os.path.samefile(partner, name):
-        return None
-    return found
 
 
 def _is_checkpoint(path: str) -> bool:
@@ -449,9 +396,11 @@ def is_short_name(value: str) -> bool:
     """
     Return whether this is the short name of a model, and no folder with a model in it.
     """
-    if value not in SHORT_NAMES or os.path.isfile(value):
-        return False
-    return not (os.path.isdir(value) and has_model(Path(value)))
+    if value not in SHORT_NAMES or not os.path.exists(value):
+        return value in SHORT_NAMES
+    names = os.listdir(value) if os.path.isdir(value) else [CONFIG_FILE]
+    endings = (OPTIONS_FILE, ".hdf5", ".index", "checkpoint", CONFIG_FILE)
+    return not any(name.endswith(endings) for name in names)
 
 
 def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:

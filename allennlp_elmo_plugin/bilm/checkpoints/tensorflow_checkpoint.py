@@ -27,6 +27,10 @@ _MAX_INDEX_BYTES = 2**20
 _MAX_NAME_BYTES = 1000
 _MAX_DIMENSIONS, _MAX_DIMENSION = 32, 2**48
 
+_LATEST = re.compile(
+    rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE
+)
+
 
 class Variable(NamedTuple):
     """
@@ -214,9 +218,8 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     """
     Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files.
 
-    In a folder, it is the one that the file `checkpoint` names, by a path relative to the folder,
-    or an absolute one from before the folder was moved; without this file, the only one there is.
-    No other folder is searched.
+    In a folder, it is the one that the file `checkpoint` names, wherever the folder was before;
+    without this file, the only one there is. No other folder is searched.
 
     # Raises
 
@@ -225,55 +228,38 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     path = os.fspath(path)
     if not os.path.isdir(path):
         prefix = path.removesuffix(".index")
-        if os.path.isfile(f"{prefix}.index"):
-            return prefix
-        if os.path.exists(path):
-            raise ValueError(
-                f"{path}: not a TensorFlow V2 checkpoint, which has a file {prefix}.index; one of "
-                "the old format V1 has to be saved again by a newer TensorFlow"
+        if not os.path.isfile(f"{prefix}.index"):
+            raise FileNotFoundError(
+                f"{prefix}.index: there is no such TensorFlow checkpoint; one of the old format V1 "
+                "has to be saved again by a newer TensorFlow"
             )
-        raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
-    # Without data, the error names the file that is missing.
-    found = find_checkpoint_names(Path(path)) or sorted(
-        file.name.removesuffix(".index") for file in Path(path).glob("*.index")
-    )
+        return prefix
+    found = find_checkpoint_names(Path(path))
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
-        named = _latest(choice)
-        inside = not os.path.isabs(named) and ".." not in Path(named).parts
-        for name in ([named] if inside else []) + [os.path.basename(named)]:
-            if os.path.isfile(os.path.join(path, f"{name}.index")):
-                return os.path.join(path, name)
-        raise FileNotFoundError(
-            f"{choice}: names {named!r}, but there is no {f'{os.path.basename(named)}.index'!r}; "
-            f"of checkpoints there are {found}"
-        )
+        with open(choice, "rb") as file:  # a protocol buffer in text form
+            match = _LATEST.search(file.read(2**20))
+        try:  # Bytes that are not ASCII are escaped one by one, or as they are.
+            named = match[1].decode("unicode_escape").encode("latin-1").decode("utf-8")  # type: ignore[index]
+        except (TypeError, UnicodeError):
+            raise ValueError(
+                f'{choice}: has no line `model_checkpoint_path: "..."` in UTF-8'
+            ) from None
+        prefix = os.path.join(path, os.path.basename(named))
+        if not os.path.isfile(f"{prefix}.index"):
+            raise FileNotFoundError(
+                f"{choice}: names {named!r}, but there is no {os.path.basename(prefix)!r}; of "
+                f"checkpoints there are {found}"
+            )
+        return prefix
     if not found:
-        raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")
+        raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index, *.data-*)")
     if len(found) > 1:
         raise ValueError(
             f"{path}: has the checkpoints {found}, and no file `checkpoint` that says which is "
             "meant; give the path of one, without .index"
         )
     return os.path.join(path, found[0])
-
-
-def _latest(path: str) -> str:
-    """
-    Return `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
-    """
-    with open(path, "rb") as file:
-        text = file.read(2**20)
-    match = re.search(
-        rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE
-    )
-    if match is None:
-        raise ValueError(f'{path}: has no line `model_checkpoint_path: "..."`')
-    # Bytes that are not ASCII are escaped one by one, or as they are.
-    try:
-        return match.group(1).decode("unicode_escape").encode("latin-1").decode("utf-8")
-    except UnicodeError as error:
-        raise ValueError(f"{path}: model_checkpoint_path is not UTF-8 ({error})") from None
 
 
 def _mask(checksum: int) -> int:

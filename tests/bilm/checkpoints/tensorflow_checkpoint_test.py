@@ -1,4 +1,3 @@
-import os
 import shutil
 import time
 
@@ -121,26 +120,29 @@ class TestWhichCheckpoint:
         with pytest.raises(ValueError, match=r"\['model.ckpt-1', 'model.ckpt-2'\], and no file"):
             find_checkpoint(two)
         (two / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
-        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*'model.ckpt-3.index'"):
+        with pytest.raises(
+            FileNotFoundError,
+            match="names 'model.ckpt-3', but there is no 'model.ckpt-3'; .*'model.ckpt-1'",
+        ):
             find_checkpoint(two)
         (two / "checkpoint").write_text("nonsense")
         with pytest.raises(ValueError, match="checkpoint: has no line `model_checkpoint_path"):
             find_checkpoint(two)
         empty = tmp_path / "empty"
         empty.mkdir()
-        with pytest.raises(FileNotFoundError, match=r"no TensorFlow V2 checkpoint \(\*.index\)"):
+        with pytest.raises(FileNotFoundError, match="empty: there is no TensorFlow V2 checkpoint"):
             find_checkpoint(empty)
         with pytest.raises(FileNotFoundError, match="nothing.index: there is no such"):
             find_checkpoint(two / "nothing")
         (two / "old.ckpt").write_text("V1")
-        with pytest.raises(ValueError, match="not a TensorFlow V2 checkpoint"):
+        with pytest.raises(FileNotFoundError, match="old.ckpt.index: .* the old format V1"):
             find_checkpoint(two / "old.ckpt")
 
     @pytest.mark.parametrize(
         "text, message",
         [
-            (b'model_checkpoint_path: "a\\377"', "is not UTF-8"),
-            (b'model_checkpoint_path: "a\xff"', "is not UTF-8"),
+            (b'model_checkpoint_path: "a\\377"', "has no line .* in UTF-8"),
+            (b'model_checkpoint_path: "a\xff"', "has no line .* in UTF-8"),
             (b'model_checkpoint_path: "a\\8\\', "has no line"),
             (b'model_checkpoint_path: "\x1b[31m"', r"names '\\x1b\[31m'"),
             (b'model_checkpoint_path: "../outside/x"', "names '../outside/x'"),
@@ -201,15 +203,11 @@ class TestBadInput:
         names = {b"x" * i: b"" for i in range(1, 1002)}
         write_index(tmp_path / "x.index", {b"": b"\x08\x01", **names})
         with pytest.raises(ValueError, match="x.index: is damaged .a name of more than 1000 bytes"):
-            TensorFlowCheckpoint(tmp_path)
+            TensorFlowCheckpoint(tmp_path / "x")
         with open(tmp_path / "x.index", "wb") as file:
             file.truncate(2**40)
         with pytest.raises(ValueError, match="x.index: not the index"):
-            TensorFlowCheckpoint(tmp_path)
-        (tmp_path / "x.index").unlink()
-        os.mkfifo(tmp_path / "x.index")
-        with pytest.raises(ValueError, match="x.index: not the index"):
-            TensorFlowCheckpoint(tmp_path)
+            TensorFlowCheckpoint(tmp_path / "x")
 
     def test_every_damaged_byte_of_the_index_is_found(self, folder):
         index = folder / f"{PREFIX}.index"
@@ -270,4 +268,4 @@ class TestBadInput:
     def test_table(self, tmp_path, entries, compression, message):
         write_index(tmp_path / "x.index", entries, compression=compression)
         with pytest.raises(ValueError, match=message):
-            TensorFlowCheckpoint(tmp_path)
+            TensorFlowCheckpoint(tmp_path / "x")
