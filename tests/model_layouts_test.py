@@ -326,25 +326,6 @@ class TestWhatIsNotClear:
             shutil.copy(published / name, folder)
         assert ElmoFiles.find(str(folder)).weight_file == str(folder / "weights.hdf5")
 
-    def test_several_models_in_a_folder(self, published: Path, tmp_path: Path) -> None:
-        folder = copied(published, tmp_path / "m", options="a_options.json", weights="a.hdf5")
-        shutil.copy(folder / "a.hdf5", folder / "b.hdf5")
-        with pytest.raises(ConfigurationError, match="has a.hdf5, b.hdf5, so it is not clear"):
-            ElmoEmbedder(str(folder))
-        (folder / "a_options.json").rename(folder / "options.json")
-        with pytest.raises(ConfigurationError, match="that are meant weights.hdf5 or model.hdf5$"):
-            ElmoEmbedder(str(folder))
-        (folder / "options.json").rename(folder / "a_options.json")
-        # The one of the options' name, or of the usual one, is meant.
-        shutil.copy(folder / "a.hdf5", folder / "a_weights.hdf5")
-        assert ElmoFiles.find(str(folder)).weight_file == str(folder / "a_weights.hdf5")
-        shutil.copy(folder / "a_options.json", folder / "b_options.json")
-        with pytest.raises(ConfigurationError, match="has a_options.json, b_options.json"):
-            ElmoEmbedder(str(folder))
-        shutil.copy(folder / "a_options.json", folder / "options.json")
-        shutil.copy(folder / "a.hdf5", folder / "weights.hdf5")
-        assert ElmoFiles.find(str(folder)).weight_file == str(folder / "weights.hdf5")
-
     def test_several_models_in_an_archive(self, published: Path, tmp_path: Path) -> None:
         for name in ("a", "b"):
             nlpl(published, tmp_path / "m" / name)

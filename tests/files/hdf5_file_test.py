@@ -74,7 +74,7 @@ REFUSED = {
             "x",
             data=np.zeros(3, "float32"),
             maxshape=(None,),
-            chunks=(2**28,),
+            chunks=(2**25,),
             compression="gzip",
         ),
         "more than 100 times the file's",

@@ -1,7 +1,6 @@
 import json
 import logging
 import math
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -314,15 +313,6 @@ class TestFilesFromStrangers:
         assert all(torch.equal(made.state_dict()[name], expected[name]) for name in expected)
         assert Path("elmo/weights.hdf5").exists() and not Path("ran").exists()
 
-    @pytest.mark.parametrize(
-        "model",
-        [PROGRAM, "subprocess.Popen", {"type": "from_archive", "archive_file": PROGRAM}, None],
-        ids=str,
-    )
-    def test_other_models(self, model, run):
-        edit_config(run, model=model)
-        self.fails(run, r"config.json: (the model is of the type|\"model)")
-
     def test_what_the_models_arguments_name_is_not_constructed(self, run):
         model = {"type": "bidirectional_lm", "options": OPTIONS["characters"]}
         for key in ("regularizer", "initializer", "ddp_accelerator", "precision"):
@@ -330,34 +320,6 @@ class TestFilesFromStrangers:
         edit_config(run, model=model)
         export(str(self.archived(run)), Path("elmo"))
         assert not Path("ran").exists()
-        shutil.rmtree("elmo")
-        edit_config(run, model={**model, "options": PROGRAM})
-        self.fails(run, '"char_cnn" is missing')
-        edit_config(run, model={**model, "num_samples": PROGRAM})
-        self.fails(run, '"num_samples" must be a whole number')
-
-    def test_automatic_samples(self, run):
-        options = OPTIONS["characters"]
-        model = {"type": "bidirectional_lm", "options": options, "num_samples": "auto"}
-        edit_config(run, model=model)
-        export(str(run), Path("elmo"))
-        written = json.loads(Path("elmo/options.json").read_text(encoding="utf-8"))
-        assert written["sample_softmax"] is False  # of such a small vocabulary
-
-    def test_a_registered_subclass(self, run):
-        @Model.register("test_wrapped_lm")
-        class Wrapped(BidirectionalLanguageModel):
-            pass
-
-        edit_config(run, model={"type": "test_wrapped_lm", "options": OPTIONS["characters"]})
-        self.fails(run, "of the type 'test_wrapped_lm'; only a bidirectional_lm can be read")
-
-    @pytest.mark.parametrize(
-        "text", ['local x = importstr "/etc/passwd"; {"model": x}', '{"model": 1, "model": 2}', ""]
-    )
-    def test_config_is_json(self, text, run):
-        (run / "config.json").write_text(text, encoding="utf-8")
-        self.fails(self.archived(run), "config.json: .*; only the archive of a bidirectional_lm")
 
     def test_weights_are_not_unpickled(self, run):
         class Program:
@@ -401,24 +363,6 @@ class TestFilesFromStrangers:
         write_vocabulary_folder(run / "vocabulary", WORDS[:-1])
         self.fails(run, "vocabulary: has 49 words, but the model in .* has 50")
 
-    def test_options_file(self, run, monkeypatch):
-        """A file here is read as options; an address is not followed."""
-        model = {"type": "bidirectional_lm", "options_file": str(run / "options.json")}
-        edit_config(run, model=model)
-        self.fails(run, '"model.options_file" is .*, which is not a file here')
-        (run / "options.json").write_text(json.dumps(OPTIONS["characters"]), encoding="utf-8")
-        export(str(run), Path("elmo"))
-        shutil.rmtree("elmo")
-        os.mkfifo("pipe")
-        monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
-        (run / "options.json").unlink()
-        for name in ("/dev/zero", "pipe", "http://127.0.0.1:9/x", "s3://a/b", "hf://a/b", PROGRAM):
-            edit_config(run, model={**model, "options_file": name})
-            self.fails(run, '"model.options_file" is .*, which is not a file here')
-        edit_config(run, model={**model, "options_file": "/etc/hostname"})
-        with pytest.raises(ConfigurationError, match="/etc/hostname: not a JSON file"):
-            export(str(run), Path("elmo"))
-
     def test_addresses(self, monkeypatch):
         def download(path, **_):
             raise OSError("no route to \x1b host")
@@ -427,16 +371,3 @@ class TestFilesFromStrangers:
         self.fails(
             "https://127.0.0.1:9/model.tar.gz", "cannot download https://127.*OSError: no route"
         )
-
-    def test_a_run_that_went_on_from_an_archive(self, run, tmp_path):
-        origin = self.archived(run)
-        shutil.move(str(origin), tmp_path / "origin.tar.gz")
-        model = {"type": "from_archive", "archive_file": str(tmp_path / "origin.tar.gz")}
-        edit_config(run, model=model)
-        export(str(self.archived(run)), Path("elmo"))
-        assert json.loads(Path("elmo/options.json").read_text("utf-8"))["lstm"]["dim"] == 7
-        shutil.rmtree("elmo")
-        edit_config(run, model={**model, "archive_file": str(run)})
-        self.fails(run, '"model.archive_file" must be the archive')
-        edit_config(run, model={**model, "archive_file": "/nowhere"})
-        self.fails(run, "\"model.archive_file\" must be the archive .* but '/nowhere' is not there")

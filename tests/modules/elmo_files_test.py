@@ -191,10 +191,6 @@ class TestOneOfTheTwoFiles:
         "names, given, expected",
         [
             ("a_options.json a_weights.hdf5 options.json", "", None),
-            ("a_options.json a_weights.hdf5 options.json", "options.json", None),
-            ("a_options.json a_weights.hdf5 weights.hdf5", "", "a_options.json a_weights.hdf5"),
-            ("a_options.json a_weights.hdf5 weights.hdf5", "weights.hdf5", None),
-            ("a_options.json b_options.json c_weights.hdf5", "a_options.json", None),
             ("a_options.json options.json c_weights.hdf5", "a_options.json", None),
             ("a_options.json options.json model.hdf5", "a_options.json", None),
             ("a_options.json options.json model.hdf5", "model.hdf5", "options.json model.hdf5"),
