@@ -5,7 +5,7 @@ find the names in a config.
 
 import logging
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -201,14 +201,17 @@ class ElmoFiles(NamedTuple):
 @contextmanager
 def _configuration_errors() -> Iterator[None]:
     """
-    Raise AllenNLP's `ConfigurationError` in place of a `ValueError`.
+    Raise AllenNLP's `ConfigurationError`, where there is AllenNLP, in place of a `ValueError`.
     """
     try:
         yield
     except ValueError as error:
-        from allennlp.common.checks import ConfigurationError
+        with suppress(ImportError):
+            from allennlp.common.checks import ConfigurationError
 
-        raise ConfigurationError(str(error)) from (None if error.__suppress_context__ else error)
+            cause = None if error.__suppress_context__ else error
+            raise ConfigurationError(str(error)) from cause
+        raise
 
 
 def or_bundled(

@@ -48,7 +48,9 @@ def test_reads_and_writes_what_bilm_tf_writes(tmp_path):
     options = BiLmOptions.from_dict(OPTIONS)
     assert (options.lstm_dim, options.projection_dim, options.n_layers) == (16, 8, 2)
     assert (options.cell_clip, options.proj_clip, options.dropout) == (3.0, 3.0, 0.1)
-    assert options.char_cnn.n_filters == 12
+    assert options.char_cnn.n_filters == 12 and options.char_cnn.filters == ((1, 4), (2, 8))
+    assert options.to_dict()["char_cnn"]["filters"] == [[1, 4], [2, 8]]
+    assert options.directions == ["forward", "backward"]
     options.write(tmp_path / "options.json")
     assert BiLmOptions.from_file(tmp_path / "options.json") == options
     written = json.loads((tmp_path / "options.json").read_text())
@@ -67,6 +69,16 @@ def test_missing_keys_mean_bilm_tfs_defaults():
     assert BiLmOptions.from_dict(changed("char_cnn.activation", None)).char_cnn.activation == "relu"
     null = BiLmOptions.from_dict({**OPTIONS, "dropout": None, "char_cnn": None})
     assert null.dropout == 0.0 and null.char_cnn is None
+
+
+def test_projections_are_there_where_sizes_differ_or_it_is_said():
+    options = BiLmOptions.from_dict(OPTIONS)
+    assert options.projects_lstm and options.projects_characters
+    same = replace(options, projection_dim=16, char_cnn=None)
+    assert not same.projects_lstm and not same.projects_characters
+    said = replace(same, project_lstm=True, project_characters=True)
+    assert said.projects_lstm and said.projects_characters
+    assert not replace(options, projection_dim=12).projects_characters
 
 
 def test_bounds_are_included():
