@@ -284,21 +284,34 @@ class BiLmOptions:
         Return the contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
         AllenNLP and `from_dict` read.
         """
-        values: Dict[str, Any] = {}
-        for part in (self.char_cnn, self):
-            for each in () if part is None else fields(part):
-                *sections, last = each.metadata.get("key", "").split(".")
-                section = values
-                for name in sections:
-                    section = section.setdefault(name, {})
-                section[last] = getattr(part, each.name)
-        if self.char_cnn is not None:
-            values["char_cnn"]["filters"] = [list(pair) for pair in self.char_cnn.filters]
-            values["char_cnn"]["n_characters"] = N_CHARACTERS
-        if self.n_tokens_vocab is None:
-            del values["n_tokens_vocab"]
-        del values[""]  # of the fields without a key
-        return {**values, **self.training}
+        char_cnn, n_words = self.char_cnn, self.n_tokens_vocab
+        values: Dict[str, Any] = {"bidirectional": self.bidirectional}
+        if char_cnn is not None:
+            values["char_cnn"] = {
+                "activation": char_cnn.activation,
+                "embedding": {"dim": char_cnn.embedding_dim},
+                "filters": [list(pair) for pair in char_cnn.filters],
+                "max_characters_per_token": char_cnn.max_characters_per_token,
+                "n_characters": N_CHARACTERS,
+                "n_highway": char_cnn.n_highway,
+            }
+        return {
+            **values,
+            "dropout": self.dropout,
+            "lstm": {
+                "cell_clip": self.cell_clip,
+                "dim": self.lstm_dim,
+                "n_layers": self.n_layers,
+                "proj_clip": self.proj_clip,
+                "projection_dim": self.projection_dim,
+                "use_skip_connections": self.use_skip_connections,
+            },
+            **({} if n_words is None else {"n_tokens_vocab": n_words}),
+            "sample_softmax": self.sample_softmax,
+            "n_negative_samples_batch": self.n_negative_samples_batch,
+            "share_embedding_softmax": self.share_embedding_softmax,
+            **self.training,
+        }
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """

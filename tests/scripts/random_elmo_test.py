@@ -14,7 +14,7 @@ def test_random_elmo(
     tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with find_model("tiny") as tiny:
-        options = tiny / "options.json"
+        options = tiny.options
         models = []
         for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
             script = str(repository_root / "scripts" / "random_elmo.py")
@@ -47,7 +47,7 @@ def test_random_elmo_is_whole_or_not_at_all(
     )
     script = str(repository_root / "scripts" / "random_elmo.py")
     with find_model("tiny") as tiny:
-        monkeypatch.setattr(sys, "argv", [script, str(tiny / "options.json"), f"{tmp_path}/elmo"])
+        monkeypatch.setattr(sys, "argv", [script, str(tiny.options), f"{tmp_path}/elmo"])
         with pytest.raises(SystemExit, match="full"):
             runpy.run_path(script, run_name="__main__")
     assert not (tmp_path / "elmo").exists()

@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from typing import (
     Any,
     Callable,
@@ -57,7 +57,6 @@ _LSTM_VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
-_HIGHWAY_KINDS = ("W_carry", "b_carry", "W_transform", "b_transform")
 # What the names of a biLM's variables begin with.
 _BILM = ("char_embed", "CNN", "embedding", "RNN_", "rnn/")
 _ACCUMULATOR = "/Adagrad"
@@ -306,16 +305,16 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
                 f"{found}; write {found}, or use the weights that belong to these options"
             )
     options = BiLmOptions.from_dict(completed, source)
-    kinds = {"char_embed", "embedding"} & set(shapes)
-    if options.char_cnn is None and kinds == {"char_embed"}:
-        raise ValueError(
-            f'{source}: "char_cnn" is missing, but {weights.source} has the weights of a '
-            "character encoder; add it, or use the weights that belong to these options"
+    has_characters = "char_embed" in shapes
+    if has_characters != ("embedding" in shapes) and has_characters != bool(options.char_cnn):
+        is_there, kind, fix = (
+            ("missing", "the weights of a character encoder", "add")
+            if has_characters
+            else ("there", "a token embedding", "remove")
         )
-    if options.char_cnn is not None and kinds == {"embedding"}:
         raise ValueError(
-            f'{source}: "char_cnn" is there, but {weights.source} has a token embedding; remove '
-            "it, or use the weights that belong to these options"
+            f'{source}: "char_cnn" is {is_there}, but {weights.source} has {kind}; {fix} it, or '
+            "use the weights that belong to these options"
         )
     return replace(
         options,
@@ -350,9 +349,7 @@ def _known_options(shapes: Shapes) -> Dict[str, Any]:
         known["lstm"] = {
             "dim": kernel[1] // 4,
             "projection_dim": kernel[0] // 2,
-            "n_layers": _count(
-                shapes, *(f"{CELL.format(0, '{}')}/{kind}" for kind in _LSTM_KINDS.values())
-            ),
+            "n_layers": _count(shapes, cell.format(0, "{}")),
         }
         known["bidirectional"] = cell.format(1, 0) in shapes
     for name in ("embedding", SOFTMAX_BIAS):
@@ -361,25 +358,22 @@ def _known_options(shapes: Shapes) -> Dict[str, Any]:
     if SOFTMAX_BIAS in shapes and SOFTMAX_WEIGHT not in shapes:
         known["share_embedding_softmax"] = True
     if len(shapes.get("char_embed", ())) == 2:
-        n_filters = _count(shapes, "CNN/W_cnn_{}", "CNN/b_cnn_{}")
-        filters = [shapes.get(f"CNN/W_cnn_{i}", ()) for i in range(n_filters)]
+        n_filters = _count(shapes, "CNN/W_cnn_{}")
+        filters = [shapes[f"CNN/W_cnn_{i}"] for i in range(n_filters)]
         known["char_cnn"] = {
             "embedding": {"dim": shapes["char_embed"][1]},
-            "n_highway": _count(shapes, *(f"CNN_high_{{}}/{kind}" for kind in _HIGHWAY_KINDS)),
+            "n_highway": _count(shapes, "CNN_high_{}/W_carry"),
         }
         if filters and all(len(shape) == 4 for shape in filters):  # (1, width, dim, number) each
             known["char_cnn"]["filters"] = [[shape[1], shape[3]] for shape in filters]
     return known
 
 
-def _count(shapes: Shapes, *names: str) -> int:
+def _count(shapes: Shapes, name: str) -> int:
     """
-    Return how many layers have a variable. `check` names the others that a layer needs.
+    Return how many layers have a variable.
     """
-    number = 0
-    while any(name.format(number) in shapes for name in names):
-        number += 1
-    return number
+    return next(number for number in count() if name.format(number) not in shapes)
 
 
 @torch.no_grad()

@@ -248,8 +248,8 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
         prefix = os.path.join(path, os.path.basename(named))
         if not os.path.isfile(f"{prefix}.index"):
             raise FileNotFoundError(
-                f"{choice}: names {named!r}, but there is no {os.path.basename(prefix)!r}; of "
-                f"checkpoints there are {found}"
+                f"{choice}: names {named!r}, but there is no "
+                f"{f'{os.path.basename(prefix)}.index'!r}; of checkpoints there are {found}"
             )
         return prefix
     if not found:

@@ -122,7 +122,7 @@ class TestWhichCheckpoint:
         (two / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
         with pytest.raises(
             FileNotFoundError,
-            match="names 'model.ckpt-3', but there is no 'model.ckpt-3'; .*'model.ckpt-1'",
+            match="names 'model.ckpt-3', but there is no 'model.ckpt-3.index'; .*'model.ckpt-1'",
         ):
             find_checkpoint(two)
         (two / "checkpoint").write_text("nonsense")
