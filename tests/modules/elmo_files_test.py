@@ -1,5 +1,4 @@
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any, List
 
@@ -12,7 +11,6 @@ from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
-from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_OPTIONS_FILE,
@@ -68,32 +66,32 @@ def test_short_names(downloads: List[str], name: str, model: str) -> None:
         downloads.clear()
 
 
-def test_defaults_are_the_original(downloads: List[str]) -> None:
-    ElmoFiles.find("original")
-    assert downloads == [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda *files: Elmo(*files, num_output_representations=1),
-        lambda *files: ElmoTokenEmbedder(*files),
-        lambda *files: ElmoEmbedder(*files),
-        lambda *files: ElmoBiLm(*files),
-        lambda *files: ElmoCharacterEncoder(*files),
-    ],
-    ids=["Elmo", "ElmoTokenEmbedder", "ElmoEmbedder", "ElmoBiLm", "ElmoCharacterEncoder"],
-)
-def test_all_take_them(downloads: List[str], folder: Path, use: Any) -> None:
-    use("small", "small")
-    assert set(downloads) == set(addresses_of("small"))
-    downloads.clear()
-    use(str(folder), str(folder))
-    assert not downloads
-
-
 def addresses_of(name: str) -> List[str]:
     return [elmo_files._published(name, end) for end in ("options.json", "weights.hdf5")]
+
+
+@pytest.mark.parametrize("use", [Elmo, ElmoTokenEmbedder, ElmoCharacterEncoder])
+def test_all_take_them(downloads: List[str], use: Any) -> None:
+    use("small", "small")
+    assert downloads == addresses_of("small")
+
+
+def test_local_files(folder: Path, tmp_path: Path) -> None:
+    """Those that a digest of the model is made of."""
+    files = list(ElmoFiles.find(str(folder)))
+    assert local_files(str(folder)) == local_files(files[0], files[1]) == files
+    assert [Path(file).parent.name for file in local_files("tiny")] == ["tiny", "tiny"]
+    assert local_files("small") == local_files("https://x/options.json") == []
+    assert local_files("nowhere") == local_files(None) == []
+    for name in ("a[1].index", "a[1].data-00000-of-00001", "a[1].best.index"):
+        (folder / name).touch()
+    expected = [str(folder / name) for name in ("a[1].index", "a[1].data-00000-of-00001")]
+    for name in ("a[1]", "a[1].index"):
+        assert local_files(str(folder / name)) == [*expected, files[0]]
+    for name in ("config.json", "best.th", "options.json", "layers.hdf5", "other.hdf5"):
+        (tmp_path / name).touch()
+        if name != "config.json":
+            assert local_files(f"{tmp_path}/") == [str(tmp_path)]
 
 
 def test_a_folder_alone(folder: Path) -> None:
@@ -173,50 +171,6 @@ class TestOneOfTheTwoFiles:
         for ending in ("index", "data-00000-of-00001"):
             (folder / f"model.ckpt-1.{ending}").write_text("of another model", encoding="utf-8")
         assert read_pretrained(str(folder / name)).bilm.get_output_dim() == 16
-
-    def test_numbers_that_look_like_a_zip_archive(self, folder: Path) -> None:
-        files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
-        with open(files[1], "ab") as weights:
-            weights.write(b"PK\5\6" + bytes(18))
-        assert zipfile.is_zipfile(files[1])
-        assert ElmoFiles.find(*files) == files
-
-    def test_other_names(self, folder: Path) -> None:
-        """As in a folder, the only file of the kind is meant."""
-        (folder / "weights.hdf5").rename(folder / "model.hdf5")
-        files = (str(folder / "options.json"), str(folder / "model.hdf5"))
-        assert ElmoFiles.find(files[0]) == files and ElmoFiles.find(files[1]) == files
-
-    @pytest.mark.parametrize(
-        "names, given, expected",
-        [
-            ("a_options.json a_weights.hdf5 options.json", "", None),
-            ("a_options.json options.json c_weights.hdf5", "a_options.json", None),
-            ("a_options.json options.json model.hdf5", "a_options.json", None),
-            ("a_options.json options.json model.hdf5", "model.hdf5", "options.json model.hdf5"),
-        ],
-    )
-    def test_never_those_of_another_model(
-        self, tmp_path: Path, folder: Path, names: str, given: str, expected: Any
-    ) -> None:
-        several = tmp_path / "several"
-        several.mkdir()
-        for name in names.split():
-            own_name = "options.json" if name.endswith("json") else "weights.hdf5"
-            shutil.copyfile(folder / own_name, several / name)
-        path = str(several / given)
-        if expected is None:
-            errors = (ConfigurationError, OSError, ValueError)
-            with pytest.raises(errors, match="options.json"):
-                ElmoFiles.find(path)
-            with pytest.raises(errors, match=r"options.json|weights.hdf5"):
-                read_pretrained(path)
-            return
-        files = [several / name for name in expected.split()]
-        assert ElmoFiles.find(path) == tuple(map(str, files))
-        if given:
-            with find_model(path) as found:
-                assert [found.options, found.weights] == files
 
     def test_addresses(self, downloads: List[str]) -> None:
         options, weights = addresses_of("small")

@@ -167,6 +167,15 @@ def test_tied_tables_that_differ(place, tmp_path):
         make(tmp_path / "x", arrays, options)
 
 
+def test_a_softmax_without_a_weight_is_tied(tmp_path):
+    write_checkpoint(tmp_path / "x", {**ARRAYS, "lm/softmax/b": np.arange(3, dtype="float32")})
+    with open_weights(tmp_path / "x") as weights:
+        options = read_options({}, "here", weights)
+        assert options.share_embedding_softmax and options.n_tokens_vocab == 3
+        bilm, softmax = make_language_model(options, weights)
+    assert softmax.weight is bilm.token_layer.weight and softmax.bias.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("value", [[1, 2], -1, np.nan, np.inf])
 def test_number_of_updates(value, tmp_path):
     arrays = {"lm/x": np.zeros(1, "float32")}

@@ -78,7 +78,13 @@ class TestReading:
         )
         values = np.random.RandomState(0).standard_normal((40, 3)).astype("float32")
         wide = values.reshape(4, 30)
-        arrays = {"a": values[:7], "b": values, "wide": wide, "none": values[:0], "one": wide[0, 0]}
+        arrays = {
+            "a": values[:7],
+            "b": values[:37],
+            "wide": wide,
+            "none": values[:0],
+            "one": wide[0, 0],
+        }
         write_checkpoint(tmp_path / "x", arrays)
         checkpoint = TensorFlowCheckpoint(tmp_path / "x")
         for name, n_rows in (("a", 8), ("b", 8), ("wide", 1), ("none", 1), ("one", 25)):
