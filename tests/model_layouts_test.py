@@ -244,17 +244,6 @@ class TestEverywhere:
         digest = _Digests().of_path(tmp_path / "v.txt")
         assert found == {"namespace": "tokens", "pretrained_file": digest}
 
-    def test_two_files_for_archives_of_task_models(
-        self, archive_of_nlpl: str, published: Path, tmp_path: Path
-    ) -> None:
-        made = ElmoFiles.find(archive_of_nlpl).as_two_files(tmp_path)
-        assert made == (str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
-        expected, found = (read_arrays(f / "weights.hdf5") for f in (published, tmp_path))
-        assert all(np.array_equal(found[name], expected[name]) for name in expected)
-        assert ElmoFiles.find(str(published)).as_two_files(tmp_path) == ElmoFiles.find(
-            str(published)
-        )
-
 
 def test_an_address(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any

@@ -1,13 +1,19 @@
+import json
 import shutil
 from pathlib import Path
 from typing import Any, List
 
+import numpy
 import pytest
 import requests
+import torch
 from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
@@ -16,12 +22,14 @@ from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
+    ModelFiles,
     elmo_sections,
     find_model,
     local_files,
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
-from tests.support.testing import write_random_elmo
+from tests.support.bilm_tf import REFERENCE
+from tests.support.testing import read_arrays, write_random_elmo
 
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
@@ -92,6 +100,58 @@ def test_local_files(folder: Path, tmp_path: Path) -> None:
         (tmp_path / name).touch()
         if name != "config.json":
             assert local_files(f"{tmp_path}/") == [str(tmp_path)]
+
+
+def test_two_files_of_a_model_in_others(folder: Path, tmp_path: Path) -> None:
+    """For archives of task models."""
+    archive = shutil.make_archive(str(tmp_path / "x"), "zip", folder)
+    made = ElmoFiles.find(archive).as_two_files(tmp_path)
+    assert made == (str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+    expected, found = (read_arrays(each / "weights.hdf5") for each in (folder, tmp_path))
+    assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
+    files = ElmoFiles.find(str(folder))
+    assert files.as_two_files(tmp_path / "nowhere") == files
+
+
+def test_all_files_of_a_language_model(folder: Path) -> None:
+    options, weights = folder / "options.json", folder / "weights.hdf5"
+    with find_model(str(options)) as files:
+        assert files == ModelFiles(str(options), options, weights)
+    for name in ("softmax.hdf5", "vocab.txt"):
+        (folder / name).touch()
+    others = folder / "softmax.hdf5", folder / "vocab.txt"
+    for given in (folder, weights):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, weights, *others) and not files.is_run
+    shutil.copytree(REFERENCE / "checkpoint", folder, dirs_exist_ok=True)
+    prefix = folder / "model.ckpt-30"
+    for given in (folder, prefix, f"{prefix}.index"):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, prefix, None, others[1])
+            with files.open() as (_, found):
+                assert found.n_words == 50
+
+
+def test_all_files_of_a_training_run(tmp_path: Path) -> None:
+    lstm = {"dim": 6, "projection_dim": 4}
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": lstm, "n_tokens_vocab": 7}))
+    model = {"type": "bidirectional_lm", "options": {"lstm": lstm}, "dropout": 0.3}
+    config = json.dumps({"model": {**model, "num_samples": 5}})
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
+        read_pretrained(str(tmp_path))
+    state = torch.nn.ModuleDict({"bilm": bilm, "softmax": Softmax(7, 4)}).state_dict()
+    torch.save(state, tmp_path / "best.th")
+    with find_model(str(tmp_path)) as files, files.open() as (options, weights):
+        paths = (tmp_path / name for name in ("config.json", "best.th"))
+        assert files == ModelFiles(str(tmp_path), *paths, None, tmp_path / "vocabulary")
+        assert files.is_run and weights.n_words == options.n_tokens_vocab == 7
+        assert (options.dropout, options.n_negative_samples_batch) == (0.3, 5)
+    model["dropout"] = 2.0
+    (tmp_path / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match='config.json, model.options: "dropout" must be'):
+        with ElmoFiles.find(str(tmp_path)).open():
+            pass
 
 
 def test_a_folder_alone(folder: Path) -> None:
