@@ -12,7 +12,7 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, read_options
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import open_weights, read_options
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.models.model_card import facts_of
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -101,7 +101,7 @@ def test_size_and_card() -> None:
     assert names == {"options.json", "weights.hdf5", "README.md"}
     assert sum(path.stat().st_size for path in PACKAGED.iterdir()) <= MAX_BYTES
     weight_file = PACKAGED / "weights.hdf5"
-    with Hdf5Variables(weight_file) as variables:
+    with open_weights(weight_file) as variables:
         values = read_json_object(PACKAGED / "options.json")
         options = read_options(values, "options.json", variables)
     card = (PACKAGED / "README.md").read_text(encoding="utf-8")

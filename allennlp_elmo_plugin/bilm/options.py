@@ -6,92 +6,58 @@ import json
 import logging
 import os
 import reprlib
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
-from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import did_you_mean, read_json_object, shown
 from allennlp_elmo_plugin.files.whole import whole_file
 
 logger = logging.getLogger(__name__)
 
-# The keys of bilm-tf's options that describe the training, not the model. They are kept and written
-# back, and are ignored here, except `unroll_steps` (see `BiLmOptions.from_dict`).
-_WHOLE_TRAINING_KEYS = ("batch_size", "n_epochs", "n_train_tokens", "unroll_steps")
-_TRAINING_KEYS = ("all_clip_norm_val", "learning_rate", *_WHOLE_TRAINING_KEYS)
+# The sections of an options.json, and its keys that describe the training instead of the model.
+# Those are kept and written back, and ignored here, except `unroll_steps` (see `from_dict`).
+_SECTIONS = ("lstm", "char_cnn", "char_cnn.embedding")
+_TRAINING_KEYS = {
+    *("all_clip_norm_val", "batch_size", "learning_rate"),
+    *("n_epochs", "n_train_tokens", "unroll_steps"),
+}
 _MAX_INT = 2**31 - 1
-# A word needs memory in proportion, and the weights don't limit it.
-_MAX_CHARACTERS = 1000
-_REQUIRED = object()
+
+Rule = Tuple[str, Callable[[Any], bool]]
+"""What a value must be, for errors, and whether one is."""
 
 
-def _is_number(value: Any) -> bool:
-    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_real and -1e300 < value < 1e300
+def _whole(least: int, most: int = _MAX_INT) -> Rule:
+    text = f"a whole number from {least} to {most}"
+    return text, lambda value: type(value) is int and least <= value <= most
 
 
-class _Section:
+def _number(text: str, is_right: Callable[[float], bool]) -> Rule:
+    return text, lambda value: type(value) in (int, float) and is_right(value)
+
+
+def _are_filters(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 0
+        and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value)
+        and all(_whole(1)[1](number) for pair in value for number in pair)
+    )
+
+
+_FILTERS = f"a list of [width, number] pairs, whole numbers from 1 to {_MAX_INT}", _are_filters
+_FLAG = "true or false", lambda value: isinstance(value, bool)
+_CLIP = _number("a number above 0, or null", lambda value: 0 < value < 1e300)
+_DROPOUT = _number("a number, at least 0 and below 1", lambda value: 0 <= value < 1)
+_ACTIVATION = '"relu" or "tanh"', lambda value: value in ("relu", "tanh")
+
+
+def _option(key: str, rule: Rule, **default: Any) -> Any:
     """
-    A JSON object of the options, read key by key, with errors that name the file, the key and the
-    fix.
+    Return the field of a key of options.json, named with its sections.
     """
-
-    def __init__(self, values: Any, name: str, source: str) -> None:
-        self.name = name
-        self.source = source
-        if not isinstance(values, Mapping):
-            raise ValueError(f"{source}: {name or 'the options'} must be a JSON object {{...}}")
-        # What has not been taken yet.
-        self.rest = dict(values)
-        self._known: List[str] = []
-
-    def key(self, key: str) -> str:
-        return f'"{self.name}.{shown(key)}"' if self.name else f'"{shown(key)}"'
-
-    def error(self, key: str, message: str) -> ValueError:
-        return ValueError(f"{self.source}: {self.key(key)} {message}")
-
-    def take(self, key: str, default: Any = _REQUIRED) -> Any:
-        self._known.append(key)
-        value = self.rest.pop(key, default)
-        if value is _REQUIRED:
-            raise self.error(key, "is missing; bilm-tf's options.json always has it")
-        return value
-
-    def take_int(
-        self, key: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = _MAX_INT
-    ) -> Any:
-        value = self.take(key, default)
-        if value is default and default is not _REQUIRED:
-            return value
-        if not _is_number(value) or value != int(value):
-            raise self.error(key, f"must be a whole number, but is {reprlib.repr(value)}")
-        if value < minimum:
-            raise self.error(key, f"must be at least {minimum}, but is {value!r}")
-        if value > maximum:
-            raise self.error(key, f"must be at most {maximum}, but is {value!r}")
-        return int(value)
-
-    def take_positive(self, key: str) -> Optional[float]:
-        value = self.take(key, None)
-        if value is None:
-            return None
-        if not _is_number(value) or not value > 0:
-            raise self.error(key, f"must be a number above 0 or null, but is {reprlib.repr(value)}")
-        return float(value)
-
-    def take_bool(self, key: str, default: bool) -> bool:
-        value = self.take(key, default)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.error(key, f"must be true or false, but is {reprlib.repr(value)}")
-        return value
-
-    def refuse_rest(self) -> None:
-        for key in self.rest:
-            known = sorted(self._known)
-            raise self.error(key, f"is not known; the keys of this section are {known}")
+    return field(metadata={"key": key, "rule": rule}, **default)
 
 
 @dataclass(frozen=True)
@@ -113,67 +79,18 @@ class CharCnnOptions:
         How many ids a word is cut or padded to, including its begin and end marks.
     """
 
-    filters: Tuple[Tuple[int, int], ...]
-    activation: str
-    embedding_dim: int
-    n_highway: int = 0
-    max_characters_per_token: int = 50
+    filters: Tuple[Tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)
+    activation: str = _option("char_cnn.activation", _ACTIVATION)
+    embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
+    n_highway: int = _option("char_cnn.n_highway", _whole(0), default=0)
+    # A word needs memory in proportion, and the weights don't limit it.
+    max_characters_per_token: int = _option(
+        "char_cnn.max_characters_per_token", _whole(3, 1000), default=50
+    )
 
     @property
     def n_filters(self) -> int:
         return sum(number for _, number in self.filters)
-
-    @classmethod
-    def from_section(cls, section: _Section) -> "CharCnnOptions":
-        n_characters = section.take_int("n_characters", N_CHARACTERS)
-        if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
-            raise section.error(
-                "n_characters",
-                f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
-                f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), but "
-                f"is {n_characters}; this model knows both, so write {N_CHARACTERS}",
-            )
-        max_characters = section.take_int("max_characters_per_token", 50, 3, _MAX_CHARACTERS)
-        filters = section.take("filters")
-        if not isinstance(filters, (list, tuple)) or not filters:
-            raise section.error("filters", "must be a list of [width, number] pairs")
-        for pair in filters:
-            whole = isinstance(pair, (list, tuple)) and all(type(n) is int for n in pair)
-            if not whole or len(pair) != 2 or min(pair) < 1 or pair[1] > _MAX_INT:
-                raise section.error(
-                    "filters",
-                    f"must be [width, number] pairs, with numbers of at most {_MAX_INT}, but has "
-                    f"{reprlib.repr(pair)}",
-                )
-            if pair[0] > max_characters:
-                raise section.error(
-                    "filters", f"has width {pair[0]}, more than the {max_characters} characters"
-                )
-        activation = section.take("activation", "relu")
-        if activation not in ("relu", "tanh"):
-            raise section.error(
-                "activation", f'must be "relu" or "tanh", but is {reprlib.repr(activation)}'
-            )
-        embedding = _Section(section.take("embedding"), section.name + ".embedding", section.source)
-        options = cls(
-            filters=tuple((width, number) for width, number in filters),
-            activation=activation,
-            embedding_dim=embedding.take_int("dim"),
-            n_highway=section.take_int("n_highway", None, minimum=0) or 0,
-            max_characters_per_token=max_characters,
-        )
-        section.refuse_rest()
-        return options
-
-    def to_dict(self) -> Dict[str, Any]:
-        return {
-            "activation": self.activation,
-            "embedding": {"dim": self.embedding_dim},
-            "filters": [list(pair) for pair in self.filters],
-            "max_characters_per_token": self.max_characters_per_token,
-            "n_characters": N_CHARACTERS,
-            "n_highway": self.n_highway,
-        }
 
 
 @dataclass(frozen=True)
@@ -224,19 +141,19 @@ class BiLmOptions:
         bilm-tf's rule: only if that changes their size. AllenNLP always projects.
     """
 
-    lstm_dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: Optional[float] = None
-    proj_clip: Optional[float] = None
-    use_skip_connections: bool = False
+    lstm_dim: int = _option("lstm.dim", _whole(1))
+    projection_dim: int = _option("lstm.projection_dim", _whole(1))
+    n_layers: int = _option("lstm.n_layers", _whole(1), default=1)
+    cell_clip: Optional[float] = _option("lstm.cell_clip", _CLIP, default=None)
+    proj_clip: Optional[float] = _option("lstm.proj_clip", _CLIP, default=None)
+    use_skip_connections: bool = _option("lstm.use_skip_connections", _FLAG, default=False)
     char_cnn: Optional[CharCnnOptions] = None
-    bidirectional: bool = True
-    dropout: float = 0.0
-    n_tokens_vocab: Optional[int] = None
-    sample_softmax: bool = True
-    n_negative_samples_batch: int = 8192
-    share_embedding_softmax: bool = False
+    bidirectional: bool = _option("bidirectional", _FLAG, default=True)
+    dropout: float = _option("dropout", _DROPOUT, default=0.0)
+    n_tokens_vocab: Optional[int] = _option("n_tokens_vocab", _whole(1), default=None)
+    sample_softmax: bool = _option("sample_softmax", _FLAG, default=True)
+    n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), default=8192)
+    share_embedding_softmax: bool = _option("share_embedding_softmax", _FLAG, default=False)
     training: Dict[str, Any] = field(default_factory=dict)
     project_lstm: Optional[bool] = None
     project_characters: Optional[bool] = None
@@ -257,6 +174,18 @@ class BiLmOptions:
             return self.char_cnn is not None and self.char_cnn.n_filters != self.projection_dim
         return self.project_characters
 
+    @property
+    def architecture(self) -> Dict[str, Any]:
+        """
+        What determines a model's parameters and how they are used, by keys of options.json.
+        """
+        keys = {
+            key: value
+            for key, value in flatten(self.to_dict()).items()
+            if key == "bidirectional" or key.startswith(_SECTIONS)
+        }
+        return {**keys, "projects": [self.projects_lstm, self.projects_characters]}
+
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
         """
@@ -271,8 +200,8 @@ class BiLmOptions:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
         """
-        Check the contents of an options.json. Missing keys have bilm-tf's defaults: no clip, no
-        skip connections, no highway layers.
+        Check the contents of an options.json. Missing keys, and those that are null, have bilm-tf's
+        defaults: no clip, no skip connections, no highway layers.
 
         The default of `bidirectional` is a guess. bilm-tf trains forward only without this key, but
         always predicts in both directions, and its published options lack the key. So options
@@ -289,51 +218,63 @@ class BiLmOptions:
 
         `ValueError` that names the source and the key.
         """
-        top = _Section(values, "", source)
-        lstm = _Section(top.take("lstm"), "lstm", source)
-        char_cnn_values = top.take("char_cnn", None)
+
+        def error(key: str, message: str) -> ValueError:
+            return ValueError(f'{source}: "{shown(key)}" {message}')
+
+        def take(kind: Any) -> Dict[str, Any]:
+            taken = {}
+            for each in fields(kind):
+                key = each.metadata.get("key")
+                if key in given:
+                    text, is_right = each.metadata["rule"]
+                    taken[each.name] = value = given.pop(key)
+                    if not is_right(value):
+                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
+                elif key is not None and each.default is MISSING:
+                    raise error(key, "is missing; bilm-tf's options.json always has it")
+            return taken
+
+        given = {key: value for key, value in flatten(values).items() if value is not None}
+        for section in _SECTIONS:
+            if section in given:
+                raise error(section, "must be a JSON object {...}")
         char_cnn = None
-        if char_cnn_values is not None:
-            char_cnn = CharCnnOptions.from_section(_Section(char_cnn_values, "char_cnn", source))
-        dropout = top.take("dropout", 0.0)
-        if not _is_number(dropout):
-            raise top.error("dropout", f"must be a number, but is {reprlib.repr(dropout)}")
-        if not 0 <= dropout < 1:
-            raise top.error("dropout", f"must be at least 0 and below 1, but is {dropout}")
-        options = cls(
-            lstm_dim=lstm.take_int("dim"),
-            projection_dim=lstm.take_int("projection_dim"),
-            n_layers=lstm.take_int("n_layers", 1),
-            cell_clip=lstm.take_positive("cell_clip"),
-            proj_clip=lstm.take_positive("proj_clip"),
-            use_skip_connections=lstm.take_bool("use_skip_connections", False),
-            char_cnn=char_cnn,
-            bidirectional=top.take_bool("bidirectional", "unroll_steps" not in values),
-            dropout=float(dropout),
-            n_tokens_vocab=top.take_int("n_tokens_vocab", None),
-            sample_softmax=top.take_bool("sample_softmax", True),
-            n_negative_samples_batch=top.take_int("n_negative_samples_batch", 8192),
-            share_embedding_softmax=top.take_bool("share_embedding_softmax", False),
-            training=top.rest,
-        )
-        lstm.refuse_rest()
-        for key in _TRAINING_KEYS:
-            value = top.rest.get(key, 0)
-            if value is not None and not _is_number(value):
-                raise top.error(key, f"must be a number, but is {reprlib.repr(value)}")
-            if key in _WHOLE_TRAINING_KEYS and value and (value != int(value) or value < 0):
-                raise top.error(key, f"must be a whole number, at least 0, but is {value!r}")
-        unknown = [shown(key) for key in top.rest if key not in _TRAINING_KEYS]
+        if values.get("char_cnn") is not None:
+            given.setdefault("char_cnn.activation", "relu")
+            n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
+            if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
+                raise error(
+                    "char_cnn.n_characters",
+                    f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
+                    f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding); "
+                    f"this model knows both, so write {N_CHARACTERS}",
+                )
+            taken = take(CharCnnOptions)
+            taken["filters"] = tuple(map(tuple, taken["filters"]))
+            char_cnn = CharCnnOptions(**taken)
+            width, most = max(char_cnn.filters)[0], char_cnn.max_characters_per_token
+            if width > most:
+                raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
+        given.setdefault("bidirectional", "unroll_steps" not in values)
+        options = cls(char_cnn=char_cnn, **take(cls), training=given)
+        for key in given:
+            if key.startswith(_SECTIONS):
+                known = [
+                    each.metadata.get("key", "") for each in fields(cls) + fields(CharCnnOptions)
+                ]
+                raise error(key, "is not known" + did_you_mean(key, known))
+        unknown = [shown(key) for key in given if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
         if options.projection_dim > options.lstm_dim:
-            raise lstm.error(
-                "projection_dim",
-                f"({options.projection_dim}) must not exceed {lstm.key('dim')} "
-                f"({options.lstm_dim}): the projection makes the output smaller",
+            raise error(
+                "lstm.projection_dim",
+                f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim}): the '
+                "projection makes the output smaller",
             )
         if options.share_embedding_softmax and char_cnn is not None:
-            raise top.error(
+            raise error(
                 "share_embedding_softmax", "needs a token embedding: take char_cnn out or unset it"
             )
         return options
@@ -344,9 +285,18 @@ class BiLmOptions:
         AllenNLP and `from_dict` read.
         """
         char_cnn, n_words = self.char_cnn, self.n_tokens_vocab
+        values: Dict[str, Any] = {"bidirectional": self.bidirectional}
+        if char_cnn is not None:
+            values["char_cnn"] = {
+                "activation": char_cnn.activation,
+                "embedding": {"dim": char_cnn.embedding_dim},
+                "filters": [list(pair) for pair in char_cnn.filters],
+                "max_characters_per_token": char_cnn.max_characters_per_token,
+                "n_characters": N_CHARACTERS,
+                "n_highway": char_cnn.n_highway,
+            }
         return {
-            "bidirectional": self.bidirectional,
-            **({} if char_cnn is None else {"char_cnn": char_cnn.to_dict()}),
+            **values,
             "dropout": self.dropout,
             "lstm": {
                 "cell_clip": self.cell_clip,
@@ -370,3 +320,17 @@ class BiLmOptions:
         with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
             json.dump(self.to_dict(), options_file, indent=2)
             options_file.write("\n")
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
+    """
+    Return the values of an options.json, by their keys with dots between the sections.
+    """
+    flat: Dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if name in _SECTIONS and isinstance(value, Mapping):
+            flat.update(flatten(value, f"{name}."))
+        else:
+            flat[name] = value
+    return flat

@@ -47,7 +47,6 @@ from allennlp_elmo_plugin.files.model_file_names import (
     SOFTMAX_FILE,
     VOCABULARY_FILE,
     WEIGHT_FILE,
-    find_vocabulary_file,
 )
 from allennlp_elmo_plugin.files.whole import output_folder, whole_file
 from allennlp_elmo_plugin.models.model_card import Training, model_card
@@ -207,12 +206,12 @@ def _write(
     Write the files that both layouts have to a folder, and return the model.
     """
     try:
-        with find_model(name) as source:
-            model = read_model(source, name)
+        with find_model(name) as files:
+            model = read_model(files)
             if model.words is None:
-                model = model._replace(words=_read_words(source))
-            training = Training.of(source, name)
-            card = (source if source.is_dir() else source.parent) / CARD_FILE
+                model = model._replace(words=_read_words(files.vocabulary))
+            training = Training.of(files)
+            card = files.options.parent / CARD_FILE
             if not training.config and card.is_file():
                 shutil.copyfile(card, folder / CARD_FILE)  # It has the licence.
         model.options.write(folder / OPTIONS_FILE)
@@ -227,11 +226,10 @@ def _write(
     return model
 
 
-def _read_words(folder: Path) -> Optional[List[str]]:
+def _read_words(path: Optional[Path]) -> Optional[List[str]]:
     """
-    Return the vocabulary in the folder of a model that works without one.
+    Return the vocabulary of a model that works without one.
     """
-    path = find_vocabulary_file(folder if folder.is_dir() else folder.parent)
     try:
         return None if path is None else read_vocabulary_file(path)
     except ValueError as error:

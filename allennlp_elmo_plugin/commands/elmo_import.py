@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Optional, Union
+from typing import IO, Any, Callable, Dict, NoReturn, Optional, Union
 
 import torch
 from allennlp.commands.subcommand import Subcommand
@@ -29,11 +29,9 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.meta import META_NAME, Meta
 from allennlp.models.archival import CONFIG_NAME
 
-from allennlp_elmo_plugin.bilm.checkpoints.published_layout import Dataset
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    SavedVariables,
-    find_variables,
     make_language_model,
+    read_accumulators,
 )
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.commands.command import Command
@@ -46,13 +44,11 @@ from allennlp_elmo_plugin.files.model_file_names import (
     ADAGRAD_FILE,
     ARCHIVE_FILE,
     ARCHIVED_WEIGHT_FILE,
-    find_vocabulary_file,
     find_vocabulary_names,
-    is_training_run,
 )
 from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder
-from allennlp_elmo_plugin.models.pretrained import read_folder
-from allennlp_elmo_plugin.modules.elmo_files import find_model
+from allennlp_elmo_plugin.models.pretrained import read_model
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
 from allennlp_elmo_plugin.progress import step_bar
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
@@ -134,51 +130,47 @@ def import_model(
     """
     with output_folder(output, _OUTPUTS, force) as made:
         try:
-            with find_model(os.fspath(source)) as folder:
-                report = _import_model(folder, os.fspath(source), made, vocab_file)
+            with find_model(os.fspath(source)) as files:
+                report = _import_model(files, made, vocab_file)
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(str(error)) from error
     print(f"Written to {output}: {report}")
 
 
-def _import_model(folder: Path, source: str, made: Path, vocab_file: Optional[PathLike]) -> str:
+def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike]) -> str:
     """
-    Write the model in a folder, or with this prefix of a checkpoint, to the folder `made`. Return a
-    report for the user, to whom it is `source`.
+    Write the model in these files to the folder `made`. Return a report for the user.
     """
-    if is_training_run(folder):
+    if files.is_run:
         raise ConfigurationError(
-            f"{source} is an archive of AllenNLP, or the folder of a training run, which needs no "
-            "import: `allennlp elmo-export` exports it, and `pretrained_file` trains it further"
+            f"{files.source} is an archive of AllenNLP, or the folder of a training run, which "
+            "needs no import: `allennlp elmo-export` exports it, and `pretrained_file` trains it "
+            "further"
         )
-    with find_variables(folder) as variables:
-        vocabulary_path = _find_vocabulary(folder, vocab_file, variables.n_words)
-        model = read_folder(folder, variables, vocabulary_path, source)
-        options, has_softmax = model.options, model.softmax is not None
-        assert model.words is not None
-        if options.n_negative_samples_batch >= len(model.words):
-            # Published options lack this number, and bilm-tf's default may be more than the words.
-            options = replace(options, sample_softmax=False)
-        with tempfile.TemporaryDirectory(dir=made) as staging:
-            write_vocabulary_folder(Path(staging, VOCABULARY_FOLDER), model.words)
-            _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
-        del model  # whose memory the accumulators need
-        n_updates = _write_accumulators(options, variables, made / ADAGRAD_FILE)
-        return _report(options, source, has_softmax, n_updates)
+    model = read_model(files, vocab_file or files.vocabulary or _no_vocabulary(files))
+    options, has_softmax = model.options, model.softmax is not None
+    assert model.words is not None
+    if options.n_negative_samples_batch >= len(model.words):
+        # Published options lack this number, and bilm-tf's default may be more than the words.
+        options = replace(options, sample_softmax=False)
+    with tempfile.TemporaryDirectory(dir=made) as staging:
+        write_vocabulary_folder(Path(staging, VOCABULARY_FOLDER), model.words)
+        _write_archive(options, model.modules(), Path(staging), made / ARCHIVE_FILE)
+    del model  # whose memory the accumulators need
+    n_updates = _write_accumulators(options, files.weights, made / ADAGRAD_FILE)
+    return _report(options, files.source, has_softmax, n_updates)
 
 
-def _find_vocabulary(source: Path, vocab_file: Optional[PathLike], n_words: Optional[int]) -> Path:
-    folder = source if source.is_dir() else source.parent
-    path = find_vocabulary_file(folder) if vocab_file is None else Path(vocab_file)
-    if path is not None:
-        return path
-    found = find_vocabulary_names(folder)
+def _no_vocabulary(files: ModelFiles) -> NoReturn:
+    with files.open() as (_, weights):
+        n_words = weights.n_words
+    found = find_vocabulary_names(files.options.parent)
     use = "for the new softmax"
     if n_words is not None:
         use = f"of {n_words:,} words that the model was trained with"
     raise ValueError(
-        f"{folder}: {f'has {found}' if found else 'has no vocabulary'}; give with --vocab-file the "
-        f"one {use}, one word a line in the order of their ids"
+        f"{files.source}: {f'has {found}' if found else 'has no vocabulary'}; give with "
+        f"--vocab-file the one {use}, one word a line in the order of their ids"
     )
 
 
@@ -236,18 +228,15 @@ def _config(options: BiLmOptions) -> Dict[str, Any]:
     }
 
 
-def _write_accumulators(
-    options: BiLmOptions, variables: SavedVariables, path: Path
-) -> Optional[int]:
+def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> Optional[int]:
     """
     Write the state of Adagrad, if there is one, in the form of the parameters. Return the number of
     updates so far.
     """
-    state = variables.adagrad_state()
+    state = read_accumulators(weights) if os.path.isfile(f"{weights}.index") else None
     if state is None:
         return None
     accumulators, n_updates = state
-    accumulators.check([Dataset(name, shape, []) for name, shape in variables.shapes.items()])
     bilm, softmax = make_language_model(options, accumulators)
     modules = torch.nn.ModuleDict({"bilm": bilm})
     if softmax is not None:

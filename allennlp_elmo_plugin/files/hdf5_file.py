@@ -6,7 +6,7 @@ its data, and if their size, unpacked, is in proportion to that of the file.
 import math
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional, Tuple, Union
+from typing import Any, Iterator, List, Tuple, Union
 
 import numpy
 
@@ -85,33 +85,27 @@ def is_float(item: Any) -> bool:
         return False
 
 
-def float_blocks(
-    dataset: Any, path: Path, out: Optional[numpy.ndarray] = None
-) -> Iterator[Tuple[int, numpy.ndarray]]:
+def float_blocks(dataset: Any) -> Iterator[Tuple[int, numpy.ndarray]]:
     """
-    Yield a dataset of the file at `path` as float32, in blocks of rows, each with the number of its
-    first row. With `out`, which has the dataset's shape, read the whole dataset to it at once.
+    Yield a dataset as float32, in blocks of rows, each with the number of its first row.
 
     # Raises
 
     `ValueError` that names the file and the dataset.
     """
-    # A single read is faster than several, but needs memory for all.
-    n_numbers = _BLOCK if out is None else math.prod(dataset.shape)
-    n_rows = max(1, n_numbers // max(1, math.prod(dataset.shape[1:])))
+    n_rows = max(1, _BLOCK // max(1, math.prod(dataset.shape[1:])))
     if dataset.chunks is not None:  # each of which is to be decompressed once
         n_rows += -n_rows % dataset.chunks[0]
     for start in range(0, dataset.shape[0], n_rows):
         rows = slice(start, min(start + n_rows, dataset.shape[0]))
-        shape = rows.stop - start, *dataset.shape[1:]
-        block = numpy.empty(shape, "float32") if out is None else out[rows]
+        block = numpy.empty((rows.stop - start, *dataset.shape[1:]), "float32")
         try:
             if block.size:
                 dataset.read_direct(block, rows)
         except Exception as error:
             raise ValueError(
-                f"{path}: the dataset '{shown(dataset.name, 200)}' can't be read, the file is "
-                f"damaged ({shown(error, 200)})"
+                f"{dataset.file.filename}: the dataset '{shown(dataset.name, 200)}' can't be read, "
+                f"the file is damaged ({shown(error, 200)})"
             ) from error
         yield start, block
 

@@ -4,6 +4,7 @@ files of other publishers are found in a folder.
 """
 
 import glob
+import os
 import posixpath
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -73,24 +74,53 @@ def find_options_file(folder: Path) -> Optional[Path]:
 
     `ValueError` that names the files, if there are several.
     """
-    return _find(folder, [OPTIONS_FILE], f"*{OPTIONS_FILE}")
+    if (folder / OPTIONS_FILE).exists():
+        return folder / OPTIONS_FILE
+    return _only(folder, _names(folder, f"*{OPTIONS_FILE}"), OPTIONS_FILE)
 
 
 def find_weight_file(folder: Path) -> Optional[Path]:
     """
-    Return the HDF5 weights in a folder: with `NAME_options.json`, `NAME_weights.hdf5`; or
-    weights.hdf5, or model.hdf5; or the only HDF5 file that belongs to no other options, apart from
-    those of a softmax and of Adagrad.
+    Return the HDF5 weights in a folder: those of its options, or the only ones.
 
     # Raises
 
     `ValueError` that names the files, if there are several.
     """
-    found = _find(folder, _weight_names(folder), "*.hdf5", (SOFTMAX_FILE, ADAGRAD_FILE))
-    options = None if found is None else name_beside(str(found))
-    if (folder / OPTIONS_FILE).exists() and options is not None and Path(options).exists():
-        return found if Path(options).name == OPTIONS_FILE else None
-    return found
+    options = find_options_file(folder)
+    return weights_of(options if options is not None else folder / OPTIONS_FILE)
+
+
+def weights_of(options: Path) -> Optional[Path]:
+    """
+    Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
+    If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file, apart from those
+    of a softmax and of Adagrad.
+
+    # Raises
+
+    `ValueError` that names the files, if there are several.
+    """
+    folder, is_only = options.parent, len(_names(options.parent, f"*{OPTIONS_FILE}")) < 2
+    names = [options.name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE]
+    if is_only or options.name == OPTIONS_FILE:
+        names += [WEIGHT_FILE, NLPL_WEIGHT_FILE]
+    for name in names:
+        if (folder / name).exists():
+            return folder / name
+    others = [name for name in _names(folder, "*.hdf5") if name not in (SOFTMAX_FILE, ADAGRAD_FILE)]
+    return _only(folder, others, f"{WEIGHT_FILE} or {NLPL_WEIGHT_FILE}") if is_only else None
+
+
+def options_of(weights: Path) -> Optional[Path]:
+    """
+    Return the options that belong to HDF5 weights; the reverse of `weights_of`.
+    """
+    by_name = name_beside(str(weights))
+    if by_name is not None and os.path.exists(by_name):
+        return Path(by_name)
+    options = find_options_file(weights.parent)
+    return options if options is not None and weights_of(options) == weights else None
 
 
 def is_one_of_two_files(name: str) -> bool:
@@ -112,13 +142,6 @@ def name_beside(name: str) -> Optional[str]:
         if name.endswith(own):
             return name[: -len(own)] + other
     return None
-
-
-def _weight_names(folder: Path) -> List[str]:
-    options = _names(folder, f"*{OPTIONS_FILE}")
-    of_options = [name[: -len(OPTIONS_FILE)] + WEIGHT_FILE for name in options]
-    names = [*(of_options if len(options) == 1 else []), WEIGHT_FILE, NLPL_WEIGHT_FILE]
-    return list(dict.fromkeys(names))
 
 
 def find_vocabulary_file(folder: Path) -> Optional[Path]:
@@ -163,30 +186,18 @@ def is_training_run(folder: Path) -> bool:
     Return whether a folder is that of a training run of AllenNLP, or has the files of its archive,
     and not those of a published model.
     """
-    return (folder / CONFIG_FILE).exists() and not _is_published(folder)
-
-
-def _is_published(folder: Path) -> bool:
-    if any((folder / name).exists() for name in _weight_names(folder)):
-        return True
-    if any((folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE)):
+    if not (folder / CONFIG_FILE).exists():
         return False
     try:
-        return None not in (find_options_file(folder), find_weight_file(folder))
+        options, weights = find_options_file(folder), find_weight_file(folder)
     except ValueError:  # It is not clear which are meant.
-        return False
-
-
-def has_model(folder: Path) -> bool:
-    """
-    Return whether a folder is that of a model, even if files of it are missing.
-    """
-    names = (CONFIG_FILE, *_weight_names(folder))
-    return (
-        any((folder / name).exists() for name in names)
-        or has_checkpoint(folder)
-        or any(_names(folder, pattern) for pattern in ("*.index", f"*{OPTIONS_FILE}"))
+        return True
+    if options is None or weights is None:
+        return True
+    has_own_weights = any(
+        (folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE)
     )
+    return has_own_weights and not weights.name.endswith((WEIGHT_FILE, NLPL_WEIGHT_FILE))
 
 
 def model_folders(folder: Path) -> List[Path]:
@@ -205,19 +216,13 @@ def find_archives(folder: Path) -> List[Path]:
     return [folder / name for name in sorted(names, key=lambda name: name != ARCHIVE_FILE)]
 
 
-def _find(
-    folder: Path, names: Sequence[str], pattern: str, others: Sequence[str] = ()
-) -> Optional[Path]:
-    for name in names:
-        if (folder / name).exists():
-            return folder / name
-    found = [name for name in _names(folder, pattern) if name not in others]
-    if len(found) > 1:
+def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
+    if len(names) > 1:
         raise ValueError(
-            f"{folder}: has {', '.join(found)}, so it is not clear which belong together; give the "
-            f"paths of both files, or name the ones that are meant {' or '.join(names)}"
+            f"{folder}: has {', '.join(names)}, so it is not clear which belong together; give the "
+            f"paths of both files, or name the ones that are meant {meant}"
         )
-    return folder / found[0] if found else None
+    return folder / names[0] if names else None
 
 
 def _names(folder: Path, pattern: str) -> List[str]:

@@ -8,18 +8,16 @@ import math
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple
+from typing import Any, Dict, Mapping, NamedTuple
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
-from allennlp_elmo_plugin.files.model_file_names import (
-    CONFIG_FILE,
-    METRICS_FILE,
-    is_training_run,
-)
+from allennlp_elmo_plugin.files.model_file_names import METRICS_FILE
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles
 
+_DIRECTIONS = ("", "forward_", "backward_")
 # The sections of config.json that say how a model was trained.
 _SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
 _TO_FILL_IN = "(to be filled in by the author)"
@@ -31,43 +29,35 @@ _TO_COMPLETE = "## Language, data and licence\n\n" + "\n".join(
 
 class Training(NamedTuple):
     """
-    What the files of a training run, or of its archive, tell about it.
-
-    # Parameters
-
-    config : `Dict[str, Any]`
-        The sections of config.json that describe the training, with the names of files without the
-        folders, which concern only the author.
-    metrics : `Dict[str, float]`
-        The numbers in metrics.json; of a run that has not ended, in the last metrics_epoch_N.json.
+    What the files of a training run, or of its archive, tell about it: sections of config.json, and
+    the numbers in metrics.json; of a run that has not ended, in the last metrics_epoch_N.json.
     """
 
     config: Dict[str, Any]
-    metrics: Dict[str, float]
+    metrics: Dict[str, Any]
 
     @classmethod
-    def of(cls, folder: Path, source: str) -> "Training":
+    def of(cls, files: ModelFiles) -> "Training":
         """
-        Read them from the folder of a model of any kind; `source` is its name in errors. Raises a
-        `ValueError` for a config.json that is no JSON.
+        Read them from the files of a model of any kind.
         """
-        if not is_training_run(folder):
+        if not files.is_run:
             return cls({}, {})
-        config = read_json_object(folder / CONFIG_FILE, f"{source}/{CONFIG_FILE}")
+        folder, config = files.options.parent, read_json_object(files.options)
+        epochs = folder.glob("metrics_epoch_*.json")
+        newest_first = sorted(epochs, key=lambda each: (len(each.name), each.name), reverse=True)
         metrics: Dict[str, Any] = {}
-        path = folder / METRICS_FILE
-        if not path.exists():
-            epochs = folder.glob("metrics_epoch_*.json")
-            path = max(epochs, key=lambda each: (len(each.name), each.name), default=path)
-        if path.exists():
-            with suppress(ValueError):  # NaN, of a training that diverged
-                metrics = read_json_object(path)
-        numbers = {key: value for key, value in metrics.items() if isinstance(value, (int, float))}
+        for path in [folder / METRICS_FILE, *newest_first]:
+            if path.exists():
+                with suppress(ValueError):  # NaN, of a training that diverged
+                    metrics = read_json_object(path)
+                break
         sections = {key: config[key] for key in _SECTIONS if key in config}
-        return cls(_without_folders(sections), numbers)
+        return cls(_without_folders(sections), metrics)
 
 
 def _without_folders(value: Any) -> Any:
+    # They concern only the author.
     if isinstance(value, dict):
         return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -98,25 +88,28 @@ def model_card(
     precision : `str`
         The type of its numbers.
     """
-    facts = {**facts_of(model.options, weight_file), "Weights": f"{weight_file.name}, {precision}"}
-    facts["Vocabulary"] = "none in the files"
-    if model.words is not None:
-        facts["Vocabulary"] = f"{len(model.words):,} words"
-        if model.softmax is not None:
-            facts["Vocabulary"] += ", which the softmax knew in training"
+    vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
+    if model.words is not None and model.softmax is not None:
+        vocabulary += ", which the softmax knew in training"
+    facts = {
+        "Property": "Value",
+        **facts_of(model.options, weight_file),
+        "Weights": f"{weight_file.name}, {precision}",
+        "Vocabulary": vocabulary,
+    }
+    config = f"{_TO_FILL_IN[:-1]}: the files of the model have no config.json.)"
+    if training.config:
+        config = f"```json\n{to_json(training.config)}\n```"
     parts = [
         f"# ELMo: {name}",
         "A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in "
         "the layout of the published models. Exported by `allennlp elmo-export` of "
         "allennlp_elmo_plugin.",
-        _table({"Property": "Value", **facts}),
-        "## Perplexity",
-        _perplexities(training.metrics),
-        "## Training",
-        *_training(training.config),
+        _table(facts),
+        f"## Perplexity\n\n{_perplexities(training.metrics)}",
+        f"## Training\n\n{config}",
         _TO_COMPLETE,
-        "## Use",
-        _use(name, model.options, precision),
+        f"## Use\n\n{_use(name, model.options, precision)}",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -150,13 +143,11 @@ def _input(options: BiLmOptions) -> str:
     )
 
 
-def _perplexities(metrics: Mapping[str, float]) -> str:
+def _perplexities(metrics: Mapping[str, Any]) -> str:
     rows = {"Text": "both directions | forward | backward"}
     for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
-        found = [
-            metrics.get(f"{prefix}_{kind}perplexity") for kind in ("", "forward_", "backward_")
-        ]
-        if any(value is not None for value in found):
+        found = [metrics.get(f"{prefix}_{kind}perplexity") for kind in _DIRECTIONS]
+        if any(isinstance(value, (int, float)) for value in found):
             rows[text] = " | ".join("" if value is None else f"{value:.1f}" for value in found)
     if len(rows) == 1:
         return f"{_TO_FILL_IN[:-1]}: the files of the model have no metrics.json.)"
@@ -165,12 +156,6 @@ def _perplexities(metrics: Mapping[str, float]) -> str:
         + "\n\nWith a sampled softmax, the one of training looks better than it is; don't compare "
         "the two."
     )
-
-
-def _training(config: Mapping[str, Any]) -> List[str]:
-    if not config:
-        return [f"{_TO_FILL_IN[:-1]}: the files of the model have no config.json.)"]
-    return [f"```json\n{to_json(config)}\n```"]
 
 
 def _use(name: str, options: BiLmOptions, precision: str) -> str:

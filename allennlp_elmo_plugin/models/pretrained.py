@@ -6,41 +6,19 @@ training runs, exported models, and checkpoints of bilm-tf.
 import logging
 import os
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Union
 
 import torch
 
-from allennlp_elmo_plugin.bilm.checkpoints.published_layout import (
-    Dataset,
-    Part,
-    datasets,
-    softmax_datasets,
-)
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    SavedVariables,
-    check_tied,
-    find_variables,
-    flatten,
-    load,
-    make_language_model,
-)
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, flatten
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, read_vocabulary_folder
-from allennlp_elmo_plugin.files.model_file_names import (
-    VOCABULARY_FILE,
-    find_vocabulary_file,
-    is_training_run,
-)
-from allennlp_elmo_plugin.modules.elmo_files import find_model
-from allennlp_elmo_plugin.modules.language_model_archive import (
-    open_training_run,
-    read_folder_options,
-)
+from allennlp_elmo_plugin.data.vocabulary import read_vocabulary_folder
+from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
 
 logger = logging.getLogger(__name__)
 
@@ -160,106 +138,49 @@ def read_pretrained(name: str) -> PretrainedLanguageModel:
 
     # Raises
 
-    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it,
-    `ConfigurationError` for what can't be downloaded.
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
     """
-    with find_model(name) as folder:
-        return read_model(folder, name)
+    with find_model(name) as files:
+        return read_model(files)
 
 
-def read_model(folder: Path, source: str) -> PretrainedLanguageModel:
+def read_model(files: ModelFiles, vocab_file: Optional[PathLike] = None) -> PretrainedLanguageModel:
     """
-    Read the language model in a folder of any kind. Raises what `read_pretrained` raises.
+    Read the language model in files that `find_model` found. Raises what `read_pretrained` raises.
 
     # Parameters
 
-    folder : `Path`
-        What `find_model` yields.
-    source : `str`
-        Its name in errors and messages.
-    """
-    if is_training_run(folder):
-        return _read_training_run(folder, source)
-    with find_variables(folder) as variables:
-        return read_folder(folder, variables, source=source)
-
-
-def _read_training_run(folder: Path, source: str) -> PretrainedLanguageModel:
-    options, variables = open_training_run(folder, source)
-    words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, f"{source}/{VOCABULARY_FOLDER}")
-    if options.n_tokens_vocab not in (None, len(words)):
-        raise ValueError(
-            f'{source}: "n_tokens_vocab" of the options is {options.n_tokens_vocab}, but the '
-            f"vocabulary has {len(words)} words"
-        )
-    options = replace(options, n_tokens_vocab=len(words))
-    is_tied = options.share_embedding_softmax
-    weight, bias = softmax_datasets(len(words), options.projection_dim)
-    variables.check_size(chain(datasets(options), [bias] if is_tied else [weight, bias]))
-    bilm = BiLm(options, device="meta")
-    shared: Any = bilm.token_layer.weight if is_tied else None
-    softmax = Softmax(len(words), options.projection_dim, weight=shared, device="meta")
-    model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
-    # The variables are the parameters, under the same names.
-    table = {
-        name: Dataset(name, tuple(parameter.shape), [Part(name)])
-        for name, parameter in model.state_dict().items()
-    }
-    variables.check(table.values())
-    # A shared table is read by its first name.
-    load(model, [table[name] for name, _ in model.named_parameters()], variables)
-    if shared is not None:
-        check_tied(softmax.weight.detach(), variables, "softmax.weight")
-    return PretrainedLanguageModel(source, options, words, bilm, softmax)
-
-
-def read_folder(
-    folder: Path,
-    variables: SavedVariables,
-    vocab_file: Optional[PathLike] = None,
-    source: str = "",
-) -> PretrainedLanguageModel:
-    """
-    Read the language model of a folder with options, weights and a vocabulary. Raises what
-    `read_pretrained` raises.
-
-    # Parameters
-
-    folder : `Path`
-        The folder, or the prefix of a checkpoint's files in it.
-    variables : `SavedVariables`
-        Those that `find_variables` found there.
-    vocab_file : `str`, optional (default = the one in the folder)
+    files : `ModelFiles`
+    vocab_file : `str`, optional (default = the one in `files`)
         The vocabulary; for a model without a table of words, any.
-    source : `str`, optional (default = the folder)
-        The name of the model in messages.
     """
-    options = read_folder_options(folder, variables)
-    if not folder.is_dir():
-        folder = folder.parent
-    # bilm-tf's rule for projections, as options.json can't express others.
-    options = replace(options, project_lstm=None, project_characters=None)
-    words = None
-    if variables.n_words is not None or vocab_file is not None:
-        words = _read_words(folder, variables, vocab_file)
-        options = replace(options, n_tokens_vocab=len(words))
-    bilm, softmax = make_language_model(options, variables)
-    return PretrainedLanguageModel(source or str(folder), options, words, bilm, softmax)
+    with files.open() as (options, weights):
+        # bilm-tf's rule for projections, as options.json can't express others.
+        options = replace(options, project_lstm=None, project_characters=None)
+        words = None
+        if weights.n_words is not None or vocab_file is not None:
+            words = _read_words(files, weights.n_words, vocab_file)
+            options = replace(options, n_tokens_vocab=len(words))
+        bilm, softmax = make_language_model(options, weights)
+    return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
 
 
 def _read_words(
-    folder: Path, variables: SavedVariables, vocab_file: Optional[PathLike]
+    files: ModelFiles, n_words: Optional[int], vocab_file: Optional[PathLike]
 ) -> List[str]:
-    path = find_vocabulary_file(folder) if vocab_file is None else Path(vocab_file)
+    path = vocab_file or files.vocabulary
     if path is None:
         raise FileNotFoundError(
-            f"{folder}: has a model of {variables.n_words} words, but not the vocabulary that says "
+            f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "
             f"which; put it there as {VOCABULARY_FILE}, one word a line"
         )
-    words = read_vocabulary_file(path)
-    if variables.n_words not in (None, len(words)):
+    if files.is_run:
+        words = read_vocabulary_folder(Path(path), str(path))
+    else:
+        words = read_vocabulary_file(path)
+    if n_words not in (None, len(words)):
         raise ValueError(
-            f"{path}: has {len(words)} words, but the model in {folder} has {variables.n_words}; "
-            "give the vocabulary that it was trained with"
+            f"{path}: has {len(words)} words, but the model in {files.source} has {n_words}; give "
+            "the vocabulary that it was trained with"
         )
     return words

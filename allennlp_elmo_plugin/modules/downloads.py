@@ -2,10 +2,6 @@
 
 import logging
 
-import requests
-from allennlp.common import file_utils
-from cached_path.util import find_latest_cached
-
 logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS, _READ_SECONDS = 3.0, 10.0
@@ -16,6 +12,10 @@ def cached_path(address: str) -> str:
     Do what AllenNLP's `cached_path` does, without its half a minute of attempts where there is no
     connection and the file was downloaded before.
     """
+    import requests
+    from allennlp.common import file_utils
+    from cached_path.util import find_latest_cached
+
     if address.startswith(("http://", "https://")):
         try:
             requests.head(address, timeout=(_CONNECT_SECONDS, _READ_SECONDS))

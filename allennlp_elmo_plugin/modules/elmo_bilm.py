@@ -290,7 +290,7 @@ class ElmoBiLm(CachingModule, BiLm):
         """
         Return what the layers of a sentence depend on: a digest of the model, and the settings.
         """
-        digest = hashlib.sha256(repr(self.options).encode("utf-8"))
+        digest = hashlib.sha256(repr(self.options.architecture).encode("utf-8"))
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(name.encode("utf-8"))

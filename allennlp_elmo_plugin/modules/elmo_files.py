@@ -1,35 +1,32 @@
 """
-The files of a pretrained ELMo: find or download a model by any of its names, open it, and find the
-names in a config.
+The files of a pretrained model: find or download them by any of their names, and open them; and
+find the names in a config.
 """
 
 import logging
 import os
-import tarfile
-import tempfile
-import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import CACHE_DIRECTORY
-
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    Hdf5Variables,
-    SavedVariables,
+    Weights,
     load,
+    open_weights,
     read_options,
 )
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import find_checkpoint
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.model_archive import errors_that_name, is_archive, model_folder
+from allennlp_elmo_plugin.files.model_archive import is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
-    ADAGRAD_FILE,
+    ARCHIVED_WEIGHT_FILE,
+    CONFIG_FILE,
     OPTIONS_FILE,
+    RUN_WEIGHT_FILE,
     SOFTMAX_FILE,
     WEIGHT_FILE,
     WHOLE_MODELS,
@@ -39,13 +36,17 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_vocabulary_file,
     find_weight_file,
     has_checkpoint,
-    has_model,
-    is_one_of_two_files,
     is_training_run,
     name_beside,
+    options_of,
+    weights_of,
 )
 from allennlp_elmo_plugin.modules.downloads import cached_path
-from allennlp_elmo_plugin.modules.language_model_archive import PUBLISHED_ADDRESS, open_published
+from allennlp_elmo_plugin.modules.language_model_archive import (
+    PUBLISHED_ADDRESS,
+    archived_options,
+    set_options,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,53 @@ def _published(name: str, file_name: str) -> str:
 
 DEFAULT_OPTIONS_FILE = _published("original", OPTIONS_FILE)
 DEFAULT_WEIGHT_FILE = _published("original", WEIGHT_FILE)
+
+
+class ModelFiles(NamedTuple):
+    """
+    The files of a language model on this machine.
+
+    # Parameters
+
+    source : `str`
+        The model's name in errors and messages.
+    options : `Path`
+        options.json, or the config.json of a training run.
+    weights : `Path`
+        What `open_weights` opens.
+    softmax, vocabulary : `Path`, optional
+        `None` where there is none, or the softmax is in `weights`.
+    """
+
+    source: str
+    options: Path
+    weights: Path
+    softmax: Optional[Path] = None
+    vocabulary: Optional[Path] = None
+
+    @property
+    def is_run(self) -> bool:
+        """
+        Whether these are the files of a training run, or of its archive.
+        """
+        return self.options.name == CONFIG_FILE
+
+    @contextmanager
+    def open(self) -> Iterator[Tuple[BiLmOptions, Weights]]:
+        """
+        Open the weights, and read the options, completed by them.
+
+        # Raises
+
+        `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+        """
+        if self.is_run:
+            values, source, arguments = archived_options(self.options.parent)
+        else:
+            values, source, arguments = read_json_object(self.options), str(self.options), {}
+        with open_weights(self.weights, self.softmax) as weights:
+            set_options(values, arguments, weights.n_words or 0, f"{self.options}, model")
+            yield read_options(values, source, weights), weights
 
 
 class ElmoFiles(NamedTuple):
@@ -111,81 +159,11 @@ class ElmoFiles(NamedTuple):
         `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded or is
         ambiguous; they name the value and the fix.
         """
-        options_file, weight_file = (
-            os.path.expanduser(name) if name else None for name in (options_file, weight_file)
-        )
-        if options_file is not None and weight_file in (None, DEFAULT_WEIGHT_FILE, options_file):
-            if _is_one_path(options_file):
-                return cls(options_file, options_file)
-            if os.path.isdir(options_file) or is_short_name(options_file):
-                weight_file = options_file
-            elif weight_file != options_file and options_file.endswith(".hdf5"):
-                options_file, weight_file = None, options_file
-        if options_file is None or (
-            options_file == DEFAULT_OPTIONS_FILE and weight_file not in (None, DEFAULT_WEIGHT_FILE)
-        ):
-            return cls._of_weights(options_file, weight_file)
-        found = find_file(options_file, OPTIONS_FILE, "options_file")
-        if is_archive(found):
-            if weight_file not in (None, DEFAULT_WEIGHT_FILE, options_file):
-                raise ConfigurationError(
-                    f"options_file {options_file!r} is the archive of a whole model; leave out the "
-                    f"weight_file {weight_file!r}"
-                )
-            return cls(found, found)
-        if not _may_be_one_of_two_files(found):
-            raise ConfigurationError(
-                f"options_file {options_file!r} is not a model: expected {WHOLE_MODELS}, or one of "
-                f"{list(SHORT_NAMES)}"
-            )
-        if weight_file in (None, DEFAULT_WEIGHT_FILE):
-            weight_file = _beside(options_file, WEIGHT_FILE, "options_file") or weight_file
-        if weight_file is None:
-            raise ConfigurationError(
-                f"options_file {options_file!r} needs its weight_file: there is no {WEIGHT_FILE} "
-                "beside it"
-            )
-        weights = find_file(weight_file, WEIGHT_FILE, "weight_file")
-        # `is_zipfile` alone finds zip archives in the numbers of some weights.
-        if is_archive(weights) and (zipfile.is_zipfile(weights) or tarfile.is_tarfile(weights)):
-            raise ConfigurationError(
-                f"weight_file {weight_file!r} is the archive of a whole model; give it alone, as "
-                "options_file"
-            )
-        return cls(found, weights)
-
-    @classmethod
-    def _of_weights(cls, options_file: Optional[str], weight_file: Optional[str]) -> "ElmoFiles":
-        """
-        Find the options beside weights; `options_file` is used if there are none.
-        """
-        if weight_file is None:
-            raise ConfigurationError(
-                'no model was named: give options_file, a path or a short name such as "tiny"'
-            )
-        if os.path.isdir(weight_file) or is_short_name(weight_file) or _is_one_path(weight_file):
-            return cls.find(weight_file)
-        found = find_file(weight_file, WEIGHT_FILE, "weight_file")
-        if is_archive(found):
-            return cls(found, found)
-        beside = _beside(weight_file, OPTIONS_FILE, "weight_file")
-        if beside is not None:
-            try:
-                return cls(find_file(beside, OPTIONS_FILE, "options_file"), found)
-            except ConfigurationError:
-                if options_file is None or not _is_address(beside):
-                    raise
-                # AllenNLP goes by the default, whatever lies beside the weights.
-                logger.warning("%s: no such options; using %s", beside, options_file)
-        if options_file is None:
-            raise ConfigurationError(
-                f"weight_file {weight_file!r} needs its options_file: there is no {OPTIONS_FILE} "
-                "beside it"
-            )
-        return cls(find_file(options_file, OPTIONS_FILE, "options_file"), found)
+        with _configuration_errors():
+            return cls(*_find(options_file, weight_file))
 
     @contextmanager
-    def open(self) -> Iterator[Tuple[BiLmOptions, SavedVariables]]:
+    def open(self) -> Iterator[Tuple[BiLmOptions, Weights]]:
         """
         Open the weights, and read the options, completed by them.
 
@@ -194,46 +172,46 @@ class ElmoFiles(NamedTuple):
         `ConfigurationError` that names the file and what is wrong with it; also for a
         `ValueError` that is raised in the `with` block.
         """
-        import h5py
-
-        try:
-            if self._is_whole:
-                path = self.options_file
-                with _opened(path, path) as folder, open_published(folder, path) as opened:
-                    yield opened
+        with _configuration_errors():
+            if self.options_file == self.weight_file:
+                with _opened(self.options_file, self.options_file) as files:
+                    with files.open() as opened:
+                        yield opened
                 return
-            try:
-                values = read_json_object(self.options_file)
-            except ValueError as error:
-                if os.path.isfile(self.options_file) and h5py.is_hdf5(self.options_file):
-                    raise ConfigurationError(
-                        f"options_file {self.options_file!r} is a weight file (HDF5), not the "
-                        "options (JSON): exchange options_file and weight_file"
-                    ) from error
-                raise
-            with Hdf5Variables(self.weight_file) as variables:
-                yield read_options(values, self.options_file, variables), variables
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
-
-    @property
-    def _is_whole(self) -> bool:
-        return self.options_file == self.weight_file and _is_one_path(self.options_file)
+            files = ModelFiles("", Path(self.options_file), Path(self.weight_file))
+            with files.open() as opened:
+                yield opened
 
     def as_two_files(self, folder: Path) -> "ElmoFiles":
         """
         Return the two files of this model. If it is in other files, write them to `folder`.
         """
-        if not self._is_whole:
+        if self.options_file != self.weight_file:
             return self
-        with self.open() as (options, variables):
-            variables.check(datasets(options))
+        with self.open() as (options, weights):
+            weights.check(datasets(options))
             bilm = BiLm(options, device="meta")
-            load(bilm, datasets(options), variables)
+            load(bilm, datasets(options), weights)
         made = ElmoFiles(str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE))
         options.write(made.options_file)
         write_weights(made.weight_file, bilm)
         return made
+
+
+@contextmanager
+def _configuration_errors() -> Iterator[None]:
+    """
+    Raise AllenNLP's `ConfigurationError`, where there is AllenNLP, in place of a `ValueError`.
+    """
+    try:
+        yield
+    except ValueError as error:
+        with suppress(ImportError):
+            from allennlp.common.checks import ConfigurationError
+
+            cause = None if error.__suppress_context__ else error
+            raise ConfigurationError(str(error)) from cause
+        raise
 
 
 def or_bundled(
@@ -254,65 +232,148 @@ def or_bundled(
 
 
 @contextmanager
-def find_model(name: str) -> Iterator[Path]:
+def find_model(name: str) -> Iterator[ModelFiles]:
     """
-    Yield the folder with the files of a language model, or the prefix of its checkpoint. The files
-    of an archive, and those that are downloaded one by one, are in a temporary folder until the end
+    Yield the files of a language model. Those of an archive are in a temporary folder until the end
     of the block.
 
     # Parameters
 
     name : `str`
-        A whole model, as `ElmoFiles.find` describes it, or the address of an archive.
+        A whole model, as `ElmoFiles.find` describes it, one of its two files, or the address of
+        either or of an archive. Of a folder with weights and a checkpoint, the checkpoint is meant,
+        which has more.
 
     # Raises
 
-    `FileNotFoundError` for a path, `ValueError` for an archive that can't be read,
-    `ConfigurationError` for what can't be downloaded.
+    `FileNotFoundError` for a path, `ValueError` for what can't be read or downloaded.
     """
     path = os.path.expanduser(name)
-    if not path:
-        raise ConfigurationError("no model was named: its name is empty")
-    if path == _BUNDLED and is_short_name(path):
-        yield BUNDLED_MODEL
-        return
-    is_file = is_one_of_two_files(path) and os.path.isfile(path)
-    if is_file and _means_its_folder(path):
-        yield Path(path).parent
-        return
-    if is_file or is_short_name(path) or (is_one_of_two_files(path) and _is_address(path)):
-        with tempfile.TemporaryDirectory() as folder:
-            for file, own_name in zip(ElmoFiles.find(path), (OPTIONS_FILE, WEIGHT_FILE)):
-                os.symlink(os.path.abspath(file), os.path.join(folder, own_name))
-            if is_file:  # There may be files of other models, but one softmax and vocabulary.
-                parent = Path(path).parent
-                for other in (parent / SOFTMAX_FILE, find_vocabulary_file(parent)):
-                    if other is not None and other.is_file():
-                        link = Path(folder) / other.relative_to(parent)
-                        link.parent.mkdir(exist_ok=True)
-                        os.symlink(other.resolve(), link)
-            with errors_that_name(name, Path(folder)):
-                yield Path(folder)
-        return
-    if not _is_checkpoint(path):
-        try:
-            path = _download(path, name, "model")
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"There is no archive or folder {name}, no checkpoint {name}.index, nor is it "
-                f"one of the models {list(SHORT_NAMES)}"
-            ) from error
-    with _opened(path, name) as found:
-        yield found
+    if not os.path.isdir(path) or is_short_name(path):
+        options, path = _find(name, argument="model")
+        if options != path:
+            yield _with_others(ModelFiles(name, Path(options), Path(path)))
+            return
+    with _opened(path, name) as files:
+        yield files
 
 
 @contextmanager
-def _opened(path: str, source: str) -> Iterator[Path]:
+def _opened(path: str, source: str) -> Iterator[ModelFiles]:
     if _is_checkpoint(path):
-        yield Path(path)
+        yield _files_in(Path(path).parent, source, path)
     else:
         with model_folder(path, source) as folder:
-            yield folder
+            yield _files_in(folder, source)
+
+
+def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> ModelFiles:
+    """
+    Return the files of the model in a folder, or of its checkpoint with this prefix.
+    """
+    if checkpoint is None and is_training_run(folder):
+        for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
+            if (folder / name).exists():
+                vocabulary = folder / "vocabulary"
+                return ModelFiles(source, folder / CONFIG_FILE, folder / name, None, vocabulary)
+        raise ValueError(
+            f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
+            f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
+        )
+    options = find_options_file(folder)
+    if checkpoint is not None or has_checkpoint(folder):
+        weights: Optional[Path] = Path(find_checkpoint(checkpoint or folder))
+    else:
+        weights = find_weight_file(folder)
+    if weights is None:
+        archives = find_archives(folder)
+        hint = f"; is {archives[0]} meant?" if archives else ""
+        raise FileNotFoundError(
+            f"{folder}: there is neither a checkpoint of TensorFlow (model.ckpt-*.index and "
+            f"model.ckpt-*.data-*) nor a {WEIGHT_FILE} or another file that ends with .hdf5, and "
+            f"the folder is not that of a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE}){hint}"
+        )
+    if options is None:
+        raise FileNotFoundError(
+            f"{folder / OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
+            "checkpoints, and it is published with every weights.hdf5"
+        )
+    return _with_others(ModelFiles(source, options, weights))
+
+
+def _with_others(files: ModelFiles) -> ModelFiles:
+    """
+    Return a model's files with the softmax and the vocabulary that are in the same folder.
+    """
+    folder = files.weights.parent
+    # A checkpoint has its own.
+    has_softmax = files.weights.is_file() and (folder / SOFTMAX_FILE).is_file()
+    softmax = folder / SOFTMAX_FILE if has_softmax else None
+    return files._replace(softmax=softmax, vocabulary=find_vocabulary_file(folder))
+
+
+def _find(
+    options_file: Optional[str],
+    weight_file: Optional[str] = None,
+    argument: str = "options_file",
+    download: bool = True,
+) -> Tuple[str, str]:
+    """
+    Do what `ElmoFiles.find` does, or without downloads return addresses as they are. `argument` is
+    the name of `options_file` in errors.
+    """
+    options, weights = (
+        os.path.expanduser(name).rstrip("/") or "/" if name else None
+        for name in (options_file, weight_file)
+    )
+    default = None
+    if options == DEFAULT_OPTIONS_FILE and weights not in (None, DEFAULT_WEIGHT_FILE):
+        options, default = None, options
+    elif weights == DEFAULT_WEIGHT_FILE and options not in (None, DEFAULT_OPTIONS_FILE):
+        weights = None
+    name = options or weights
+    if name is None:
+        raise ValueError('no model was named: give a path or a short name such as "tiny"')
+    is_one_name = options is None or weights in (None, options)
+    if is_one_name and _is_one_path(name):
+        return name, name
+    own, other = (OPTIONS_FILE, argument), (WEIGHT_FILE, "weight_file")
+    if not is_one_name or os.path.isdir(name) or is_short_name(name):
+        found = [
+            find_file(each or name, *kind, download)
+            for each, kind in ((options, own), (weights, other))
+        ]
+        for (_, which), path in zip((own, other), found):
+            if is_archive(path):
+                raise ValueError(f"{which} {path!r} is the archive of a whole model; give it alone")
+        if found[0].endswith(".hdf5") and found[1].endswith(".json"):
+            raise ValueError(
+                f"{argument} {found[0]!r} is a weight file (HDF5), not the options (JSON): "
+                f"exchange {argument} and weight_file"
+            )
+        return found[0], found[1]
+    if options is None or name.endswith(".hdf5"):
+        own, other = other, own
+    path = find_file(name, *own, download)
+    if is_archive(path):
+        return path, path
+    beside: Any = name_beside(name)
+    if not _is_address(name):
+        beside = (weights_of if own[0] == OPTIONS_FILE else options_of)(Path(name))
+    if beside is None and default is None:
+        raise ValueError(
+            f"{own[1]} {name!r} needs its {other[1]}: there is no {other[0]} beside it. A model "
+            f"is {WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
+        )
+    try:
+        found_beside = find_file(str(beside or default), *other, download)
+    except ValueError:
+        if default is None:
+            raise
+        # AllenNLP goes by the default, whatever lies beside the weights.
+        logger.warning("%s: no such options; using %s", beside, default)
+        found_beside = find_file(default, *other, download)
+    return (path, found_beside) if own[0] == OPTIONS_FILE else (found_beside, path)
 
 
 def _is_one_path(path: str) -> bool:
@@ -323,55 +384,11 @@ def _is_one_path(path: str) -> bool:
     if not os.path.isdir(path):
         return is_archive(path) or _is_checkpoint(path)
     folder = Path(path)
-    if is_training_run(folder):
-        return True
-    return has_checkpoint(folder) and _find_in(path, WEIGHT_FILE, "options_file") is None
-
-
-def _may_be_one_of_two_files(path: str) -> bool:
-    """
-    Return whether a file has the name or the first bytes of options (JSON) or weights (HDF5), so
-    that their readers can say what is wrong with it.
-    """
-    if path.endswith((".json", ".hdf5")):
-        return True
-    with open(path, "rb") as file:
-        start = file.read(64)
-    return start.startswith(b"\x89HDF") or start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    return is_training_run(folder) or (has_checkpoint(folder) and find_weight_file(folder) is None)
 
 
 def _is_address(name: str) -> bool:
     return "://" in name
-
-
-def _beside(name: str, file_name: str, argument: str) -> Optional[str]:
-    """
-    Return the path or address of the other file of a model in two files, `name` being one of them;
-    `None` if there is none on this machine. `file_name` says which one is sought.
-    """
-    by_name = name_beside(name)
-    if _is_address(name) or (by_name is not None and os.path.exists(by_name)):
-        return by_name
-    folder = os.path.dirname(name) or os.curdir
-    found = _find_in(folder, file_name, argument)
-    if found is None:
-        return None
-    # It may belong to another model: by its name, or as the only weights beside several options.
-    partner = name_beside(found)
-    if file_name == WEIGHT_FILE and (partner is None or not os.path.exists(partner)):
-        partner = _find_in(folder, OPTIONS_FILE, argument)
-    if partner is not None and os.path.exists(partner) and not os.path.samefile(partner, name):
-        return None
-    return found
-
-
-def _means_its_folder(path: str) -> bool:
-    """Return whether options or weights are those of a folder that has no others."""
-    folder = Path(path).parent
-    names = {each.name for each in (*folder.glob(f"*{OPTIONS_FILE}"), *folder.glob("*.hdf5"))}
-    if WEIGHT_FILE in names and has_checkpoint(folder):
-        return False
-    return names <= {OPTIONS_FILE, WEIGHT_FILE, SOFTMAX_FILE, ADAGRAD_FILE}
 
 
 def _is_checkpoint(path: str) -> bool:
@@ -382,9 +399,11 @@ def is_short_name(value: str) -> bool:
     """
     Return whether this is the short name of a model, and no folder with a model in it.
     """
-    if value not in SHORT_NAMES or os.path.isfile(value):
-        return False
-    return not (os.path.isdir(value) and has_model(Path(value)))
+    if value not in SHORT_NAMES or not os.path.exists(value):
+        return value in SHORT_NAMES
+    names = os.listdir(value) if os.path.isdir(value) else [CONFIG_FILE]
+    endings = (OPTIONS_FILE, ".hdf5", ".index", "checkpoint", CONFIG_FILE)
+    return not any(name.endswith(endings) for name in names)
 
 
 def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
@@ -395,45 +414,31 @@ def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
     try:
         found = find(Path(folder))
     except ValueError as error:
-        raise ConfigurationError(f"{argument}: {error}") from error
+        raise ValueError(f"{argument}: {error}") from error
     return None if found is None else str(found)
 
 
-def local_files(*names: Optional[str]) -> List[str]:
+def local_files(options_file: Optional[str], weight_file: Optional[str] = None) -> List[str]:
     """
     Return the paths that `options_file` and `weight_file`, or the name of a whole model, mean, and
     that are not downloaded: options before weights, the files of a checkpoint, or the folder of a
     model in other files.
     """
-    given = [os.path.expanduser(name).rstrip("/") or "/" for name in names if name]
-    found: List[Optional[str]] = []
-    for path in given:
-        if is_short_name(path):
-            if path != _BUNDLED:
-                continue
-            path = str(BUNDLED_MODEL)
-        if os.path.isdir(path):
-            pair: List[Optional[str]] = [None, None]
-            if not _is_one_path(path):
-                pair = [_find_in(path, each, "model") for each in (OPTIONS_FILE, WEIGHT_FILE)]
-            found += [path] if None in pair else pair
-        elif _is_checkpoint(path):
-            files = checkpoint_files(path.removesuffix(".index"))
-            found += [each for each in files if os.path.isfile(each)]
-            found.append(_find_in(os.path.dirname(path) or os.curdir, OPTIONS_FILE, "model"))
-        elif os.path.isfile(path):
-            is_options = path.endswith(OPTIONS_FILE)
-            beside = None
-            if len(given) == 1 and is_one_of_two_files(path):
-                beside = _beside(path, WEIGHT_FILE if is_options else OPTIONS_FILE, "model")
-            found += [path, beside] if is_options else [beside, path]
-    return [each for each in found if each is not None]
+    try:
+        options, weights = _find(options_file, weight_file, download=False)
+    except (FileNotFoundError, ValueError):
+        return [name for name in (options_file, weight_file) if name and os.path.exists(name)]
+    found = [options] if options == weights else [options, weights]
+    if _is_checkpoint(options):
+        beside = _find_in(os.path.dirname(options) or os.curdir, OPTIONS_FILE, "model")
+        found = [*checkpoint_files(options.removesuffix(".index")), beside or ""]
+    return [path for path in found if os.path.exists(path)]
 
 
-def find_file(value: str, file_name: str, argument: str) -> str:
+def find_file(value: str, file_name: str, argument: str, download: bool = True) -> str:
     """
-    Return the local path of a file of an ELMo, or download it. `value` is the file, its folder, its
-    address or the short name of a model; `argument` is its name in errors.
+    Return the path of the options or the weights of an ELMo, or download it. `value` is the file,
+    its folder, its address or the short name of a model; `argument` is its name in errors.
     """
     address = value
     if is_short_name(value):
@@ -441,35 +446,34 @@ def find_file(value: str, file_name: str, argument: str) -> str:
         address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
     elif os.path.isdir(value):
         address = _find_in(value, file_name, argument) or os.path.join(value, file_name)
-    try:
-        return _download(address, value, argument)
-    except FileNotFoundError as error:
-        hint = f"nor is it one of the models {list(SHORT_NAMES)}"
-        if os.path.isdir(value):
-            folder = Path(value)
-            meant = [each.parent for each in sorted(folder.glob(f"*/*{OPTIONS_FILE}"))]
-            meant += find_archives(folder)  # elmo-import's is alone in its folder
-            hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
-            hint += f"; is {meant[0]} meant?" if meant else ""
-        raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}") from error
+    if _is_address(address):
+        return _download(address, value, argument) if download else address
+    if os.path.exists(address):
+        return address
+    hint = f"nor is it one of the models {list(SHORT_NAMES)}"
+    if os.path.isdir(value):
+        folder = Path(value)
+        meant = [each.parent for each in sorted(folder.glob(f"*/*{OPTIONS_FILE}"))]
+        meant += find_archives(folder)  # elmo-import's is alone in its folder
+        hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
+        hint += f"; is {meant[0]} meant?" if meant else ""
+    raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}")
 
 
 def _download(address: str, value: str, argument: str) -> str:
     """
-    Return the local path of an address or path. `value` is what the user named.
+    Return the local path of an address. `value` is what the user named.
     """
     try:
         return cached_path(address)
     except FileNotFoundError as error:
-        if not _is_address(address):
-            raise
-        raise ConfigurationError(f"{argument} {value!r}: there is no {address}") from error
+        raise ValueError(f"{argument} {value!r}: there is no {address}") from error
     except Exception as error:  # of any of the libraries that know how to download
-        raise ConfigurationError(
+        raise ValueError(
             f"{argument} {value!r}: cannot download {address}, and it is not in AllenNLP's cache "
-            f"{CACHE_DIRECTORY} ({type(error).__name__}: {shown(error, 200)}). Without a "
-            "connection, give the path of a file that was downloaded elsewhere"
-        ) from (None if isinstance(error, ConnectionError) else error)
+            f"({type(error).__name__}: {shown(error, 200)}). Without a connection, give the path "
+            "of a file that was downloaded elsewhere"
+        ) from None
 
 
 def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:

@@ -285,7 +285,7 @@ def test_float16(run, tmp_path):
 
 class TestBadInput:
     def test_no_archive(self, tmp_path):
-        with pytest.raises(ConfigurationError, match="no archive or folder .*nothing"):
+        with pytest.raises(ConfigurationError, match="model .*nothing': there is no"):
             export(str(tmp_path / "nothing"), tmp_path / "elmo")
         (tmp_path / "empty").mkdir()
         with pytest.raises(ConfigurationError, match="not that of a training run"):

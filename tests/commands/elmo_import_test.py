@@ -360,7 +360,7 @@ class TestVariants:
             (
                 "characters",
                 {"lstm": {"dim": "7"}},
-                "lstm.dim. must be a whole number, but is",
+                "lstm.dim. must be a whole number from 1 to 2147483647, but is",
             ),
             (
                 "characters",
@@ -390,7 +390,7 @@ class TestVariants:
                 '_softmax" is false, but .* has true;',
             ),
             ("tokens", {"n_tokens_vocab": 51}, '"n_tokens_vocab" is 51, but .* has 50; write 50'),
-            ("tokens", {"lstm": []}, "lstm must be a JSON object"),
+            ("tokens", {"lstm": []}, '"lstm" must be a JSON object'),
         ],
     )
     def test_options_and_variables_that_contradict(self, name, edit, message, saved, tmp_path):
@@ -501,7 +501,7 @@ class TestBadInput:
         assert not (tmp_path / "model").exists()
 
     def test_no_model(self, tmp_path):
-        self.fails(tmp_path / "nothing", tmp_path, "no archive or folder .*nothing")
+        self.fails(tmp_path / "nothing", tmp_path, "model .*nothing': there is no")
         (tmp_path / "empty").mkdir()
         self.fails(tmp_path / "empty", tmp_path, "neither a checkpoint of TensorFlow .* nor a we")
 

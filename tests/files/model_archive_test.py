@@ -92,6 +92,42 @@ def test_links_devices_and_files_outside_are_left_out(made, read, tmp_path):
         assert read(data, compressed=False) == WANTED
 
 
+def test_archives_without_one_model(read):
+    def fails(message, names):
+        with pytest.raises(ValueError, match=f"^model.tar.gz{message}"):
+            read(pack(files=dict.fromkeys(names, b"")))
+
+    fails(" is not the archive of a model: .* it has a, b$", ["x/b", "a", ".hidden"])
+    fails(" is not the archive of a model: .* it has 0, .*, 7, ...$", map(str, range(9)))
+    fails(" is not the archive of a model: .* it has no files$", [])
+    fails(": has several models, in the folders a, b;", ["a/options.json", "b/options.json"])
+    names = ["encoder.pkl", "token_embedder.pkl", "config.json"]
+    fails(": is a model of ELMoForManyLangs, which has another", names)
+    assert set(read(pack(files=dict.fromkeys(["options.json", "b/options.json"], b"")))) == {
+        "options.json",
+        "b/options.json",
+    }
+    assert set(read(pack(files={"a/b/options.json": b""}))) == {"options.json"}
+
+
+def test_folders_are_as_they_are(tmp_path):
+    with model_folder(str(tmp_path), "x") as folder:
+        assert folder == tmp_path
+    with pytest.raises(ValueError, match="^x is not a model: expected"):
+        with model_folder("/dev/null", "x"):
+            pass
+
+
+def test_errors_name_the_archive(tmp_path):
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(gzip.compress(pack()))
+    for kind in (ValueError, FileNotFoundError):
+        with pytest.raises(kind, match="^model.tar.gz/config.json is wrong$"):
+            with model_folder(str(path), "model.tar.gz") as folder:
+                raise kind(f"{folder}/config.json is wrong")
+    assert not folder.exists()
+
+
 def test_bombs(read, monkeypatch):
     """Sizes are those of the contents, not those that headers tell."""
     monkeypatch.setattr(model_archive, "allowance", lambda size: max(2**20, 100 * size))

@@ -33,12 +33,16 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
-    Hdf5Variables,
-    find_variables,
+    Weights,
     make_language_model,
+    open_weights,
+    read_accumulators,
     read_options,
 )
-from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import (
+    TensorFlowCheckpoint,
+    find_checkpoint,
+)
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -330,11 +334,15 @@ class Seeds:
             BiLmOptions.from_file(folder / "options.json").to_dict()
         elif reader == "hdf5":
             read_weights(folder / "weights.hdf5", self.bilm)
-            _read_variables(folder)
-            with find_variables(folder) as variables:
-                make_language_model(read_options({"char_cnn": {}}, "here", variables), variables)
+            with open_weights(folder / "weights.hdf5") as weights:
+                _read_blocks(weights, 2)  # All are read as weights.
+                options = read_options({"char_cnn": {"activation": "relu"}}, "here", weights)
+                make_language_model(options, weights)
         elif reader == "index":
-            _read_variables(folder)
+            prefix = find_checkpoint(folder)
+            with open_weights(prefix) as weights:
+                _read_blocks(weights)
+            read_accumulators(prefix)
         elif reader == "vocabulary":
             read_vocabulary_file(folder / "vocab.txt")
         elif reader == "text":
@@ -343,19 +351,17 @@ class Seeds:
         elif reader == "tensors":
             for tensor in read_tensors(folder / "weights.th").values():
                 tensor.sum()
+            with open_weights(folder / "weights.th") as weights:
+                _read_blocks(weights)
         else:
             read_pretrained(str(folder / ("model.zip" if reader == "zip" else "model.tar.gz")))
 
 
-def _read_variables(folder: Path) -> None:
-    variables = find_variables(folder)
-    # Of an HDF5 file, all are read as weights.
-    n_read = 2 if isinstance(variables, Hdf5Variables) else None
+def _read_blocks(weights: Weights, n_read: Optional[int] = None) -> None:
     # A model has no scalars.
-    for name in [name for name, shape in variables.shapes.items() if shape][:n_read]:
-        for _ in variables.blocks(name):
+    for name in [name for name, shape in weights.shapes.items() if shape][:n_read]:
+        for _ in weights.blocks(name):
             pass
-    variables.adagrad_state()
 
 
 def _tar(members: Dict[str, bytes]) -> bytes:

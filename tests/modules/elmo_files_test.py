@@ -1,32 +1,35 @@
+import json
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any, List
 
-import h5py
 import numpy
 import pytest
 import requests
+import torch
 from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import find_variables
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
-from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
+    ModelFiles,
     elmo_sections,
     find_model,
     local_files,
 )
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
-from tests.support.testing import write_random_elmo
+from tests.support.bilm_tf import REFERENCE
+from tests.support.testing import read_arrays, write_random_elmo
 
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
@@ -71,32 +74,84 @@ def test_short_names(downloads: List[str], name: str, model: str) -> None:
         downloads.clear()
 
 
-def test_defaults_are_the_original(downloads: List[str]) -> None:
-    ElmoFiles.find("original")
-    assert downloads == [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda *files: Elmo(*files, num_output_representations=1),
-        lambda *files: ElmoTokenEmbedder(*files),
-        lambda *files: ElmoEmbedder(*files),
-        lambda *files: ElmoBiLm(*files),
-        lambda *files: ElmoCharacterEncoder(*files),
-    ],
-    ids=["Elmo", "ElmoTokenEmbedder", "ElmoEmbedder", "ElmoBiLm", "ElmoCharacterEncoder"],
-)
-def test_all_take_them(downloads: List[str], folder: Path, use: Any) -> None:
-    use("small", "small")
-    assert set(downloads) == set(addresses_of("small"))
-    downloads.clear()
-    use(str(folder), str(folder))
-    assert not downloads
-
-
 def addresses_of(name: str) -> List[str]:
     return [elmo_files._published(name, end) for end in ("options.json", "weights.hdf5")]
+
+
+@pytest.mark.parametrize("use", [Elmo, ElmoTokenEmbedder, ElmoCharacterEncoder])
+def test_all_take_them(downloads: List[str], use: Any) -> None:
+    use("small", "small")
+    assert downloads == addresses_of("small")
+
+
+def test_local_files(folder: Path, tmp_path: Path) -> None:
+    """Those that a digest of the model is made of."""
+    files = list(ElmoFiles.find(str(folder)))
+    assert local_files(str(folder)) == local_files(files[0], files[1]) == files
+    assert [Path(file).parent.name for file in local_files("tiny")] == ["tiny", "tiny"]
+    assert local_files("small") == local_files("https://x/options.json") == []
+    assert local_files("nowhere") == local_files(None) == []
+    for name in ("a[1].index", "a[1].data-00000-of-00001", "a[1].best.index"):
+        (folder / name).touch()
+    expected = [str(folder / name) for name in ("a[1].index", "a[1].data-00000-of-00001")]
+    for name in ("a[1]", "a[1].index"):
+        assert local_files(str(folder / name)) == [*expected, files[0]]
+    for name in ("config.json", "best.th", "options.json", "layers.hdf5", "other.hdf5"):
+        (tmp_path / name).touch()
+        if name != "config.json":
+            assert local_files(f"{tmp_path}/") == [str(tmp_path)]
+
+
+def test_two_files_of_a_model_in_others(folder: Path, tmp_path: Path) -> None:
+    """For archives of task models."""
+    archive = shutil.make_archive(str(tmp_path / "x"), "zip", folder)
+    made = ElmoFiles.find(archive).as_two_files(tmp_path)
+    assert made == (str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+    expected, found = (read_arrays(each / "weights.hdf5") for each in (folder, tmp_path))
+    assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
+    files = ElmoFiles.find(str(folder))
+    assert files.as_two_files(tmp_path / "nowhere") == files
+
+
+def test_all_files_of_a_language_model(folder: Path) -> None:
+    options, weights = folder / "options.json", folder / "weights.hdf5"
+    with find_model(str(options)) as files:
+        assert files == ModelFiles(str(options), options, weights)
+    for name in ("softmax.hdf5", "vocab.txt"):
+        (folder / name).touch()
+    others = folder / "softmax.hdf5", folder / "vocab.txt"
+    for given in (folder, weights):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, weights, *others) and not files.is_run
+    shutil.copytree(REFERENCE / "checkpoint", folder, dirs_exist_ok=True)
+    prefix = folder / "model.ckpt-30"
+    for given in (folder, prefix, f"{prefix}.index"):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, prefix, None, others[1])
+            with files.open() as (_, found):
+                assert found.n_words == 50
+
+
+def test_all_files_of_a_training_run(tmp_path: Path) -> None:
+    lstm = {"dim": 6, "projection_dim": 4}
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": lstm, "n_tokens_vocab": 7}))
+    model = {"type": "bidirectional_lm", "options": {"lstm": lstm}, "dropout": 0.3}
+    config = json.dumps({"model": {**model, "num_samples": 5}})
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
+        read_pretrained(str(tmp_path))
+    state = torch.nn.ModuleDict({"bilm": bilm, "softmax": Softmax(7, 4)}).state_dict()
+    torch.save(state, tmp_path / "best.th")
+    with find_model(str(tmp_path)) as files, files.open() as (options, weights):
+        paths = (tmp_path / name for name in ("config.json", "best.th"))
+        assert files == ModelFiles(str(tmp_path), *paths, None, tmp_path / "vocabulary")
+        assert files.is_run and weights.n_words == options.n_tokens_vocab == 7
+        assert (options.dropout, options.n_negative_samples_batch) == (0.3, 5)
+    model["dropout"] = 2.0
+    (tmp_path / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match='config.json, model.options: "dropout" must be'):
+        with ElmoFiles.find(str(tmp_path)).open():
+            pass
 
 
 def test_a_folder_alone(folder: Path) -> None:
@@ -177,57 +232,6 @@ class TestOneOfTheTwoFiles:
             (folder / f"model.ckpt-1.{ending}").write_text("of another model", encoding="utf-8")
         assert read_pretrained(str(folder / name)).bilm.get_output_dim() == 16
 
-    def test_numbers_that_look_like_a_zip_archive(self, folder: Path) -> None:
-        files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
-        with open(files[1], "ab") as weights:
-            weights.write(b"PK\5\6" + bytes(18))
-        assert zipfile.is_zipfile(files[1])
-        assert ElmoFiles.find(*files) == files
-
-    def test_other_names(self, folder: Path) -> None:
-        """As in a folder, the only file of the kind is meant."""
-        (folder / "weights.hdf5").rename(folder / "model.hdf5")
-        files = (str(folder / "options.json"), str(folder / "model.hdf5"))
-        assert ElmoFiles.find(files[0]) == files and ElmoFiles.find(files[1]) == files
-
-    @pytest.mark.parametrize(
-        "names, given, expected",
-        [
-            ("a_options.json a_weights.hdf5 options.json", "", None),
-            ("a_options.json a_weights.hdf5 options.json", "options.json", None),
-            ("a_options.json a_weights.hdf5 weights.hdf5", "", "a_options.json a_weights.hdf5"),
-            ("a_options.json a_weights.hdf5 weights.hdf5", "weights.hdf5", None),
-            ("a_options.json b_options.json c_weights.hdf5", "a_options.json", None),
-            ("a_options.json options.json c_weights.hdf5", "a_options.json", None),
-            ("a_options.json options.json model.hdf5", "a_options.json", None),
-            ("a_options.json options.json model.hdf5", "model.hdf5", "options.json model.hdf5"),
-        ],
-    )
-    def test_never_those_of_another_model(
-        self, tmp_path: Path, folder: Path, names: str, given: str, expected: Any
-    ) -> None:
-        several = tmp_path / "several"
-        several.mkdir()
-        for name in names.split():
-            own_name = "options.json" if name.endswith("json") else "weights.hdf5"
-            shutil.copyfile(folder / own_name, several / name)
-        path = str(several / given)
-        if expected is None:
-            errors = (ConfigurationError, OSError)
-            with pytest.raises(errors, match="options.json"):
-                ElmoFiles.find(path)
-            with pytest.raises(errors, match=r"options.json|weights.hdf5"):
-                with find_model(path) as found:
-                    read_pretrained(str(found))
-            return
-        files = [several / name for name in expected.split()]
-        assert ElmoFiles.find(path) == tuple(map(str, files))
-        if given:
-            with find_model(path) as found:
-                assert [
-                    (found / each).resolve() for each in ("options.json", "weights.hdf5")
-                ] == files
-
     def test_addresses(self, downloads: List[str]) -> None:
         options, weights = addresses_of("small")
         for arguments in ((options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)):
@@ -284,33 +288,20 @@ def test_nothing_there(folder: Path) -> None:
     (folder / "x.zip").touch()
     with pytest.raises(FileNotFoundError, match=f"is {folder}/x.zip meant?"):
         ElmoFiles.find(str(folder))
-    with pytest.raises(FileNotFoundError, match=f"is {folder}/x.zip meant?"):
-        find_variables(folder)
     (folder / "model.tar.gz").touch()  # as elmo-import writes it
     with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
         ElmoFiles.find(str(folder))
     (folder / "options.json").unlink()
     with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
-        find_variables(folder)
+        read_pretrained(str(folder))
 
 
-@pytest.mark.parametrize("use", [Elmo, ElmoEmbedder])
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("text", b"A sentence .\n", r"text' is not a model: expected .* \(.zip, .tar.gz\) of an"),
-        ("text", b"", "text' is not a model"),
-        ("text", b"\xff\xfe\x00", "text' is not a model"),
-        ("my.json", b'{"a": 1}', "my.json' needs its weight_file"),
-        ("options.json", b"", "options.json' needs its weight_file"),
-    ],
-)
-def test_files_that_are_no_models(
-    use: Any, name: str, content: bytes, message: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_bytes(content)
+@pytest.mark.parametrize("name", ["text", "my.json", "options.json"])
+def test_files_that_are_no_models(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"A sentence .\n")
+    message = f"{name}' needs its weight_file: .* A model is the folder or archive"
     with pytest.raises(ConfigurationError, match=message) as caught:
-        use(str(tmp_path / name))
+        ElmoEmbedder(str(tmp_path / name))
     assert "\n" not in str(caught.value)
 
 
@@ -324,7 +315,7 @@ def test_options_of_any_name(folder: Path) -> None:
 def test_an_empty_name() -> None:
     with pytest.raises(ConfigurationError, match="no model was named"):
         ElmoFiles.find("")
-    with pytest.raises(ConfigurationError, match="no model was named"), find_model(""):
+    with pytest.raises(ValueError, match="no model was named"), find_model(""):
         pass
 
 
@@ -358,9 +349,7 @@ def test_without_a_connection_what_was_downloaded_before_is_used(
 def test_an_archive_as_weights(folder: Path) -> None:
     archive = shutil.make_archive(str(folder / "x"), "zip", folder)
     assert ElmoFiles.find(None, archive) == (archive, archive)
-    message = (
-        "weight_file '.*x.zip' is the archive of a whole model; give it alone, as options_file"
-    )
+    message = "weight_file '.*x.zip' is the archive of a whole model; give it alone"
     with pytest.raises(ConfigurationError, match=message):
         ElmoFiles.find(str(folder / "options.json"), archive)
 
@@ -369,56 +358,6 @@ def test_exchanged(folder: Path) -> None:
     files = ElmoFiles.find(str(folder))
     with pytest.raises(ConfigurationError, match="exchange options_file and weight_file"):
         Elmo(files.weight_file, files.options_file, 1)
-    with pytest.raises(ConfigurationError, match="options.json.*not an HDF5 file"):
-        Elmo(files.options_file, files.options_file, 1)
-
-
-@pytest.mark.parametrize(
-    "other, key",
-    [
-        ({"lstm_dim": 12}, '"lstm.dim" is 16, but .* has 12'),
-        ({"projection_dim": 4}, '"lstm.projection_dim" is 8, but .* has 4'),
-        ({"n_layers": 1}, '"lstm.n_layers" is 2, but .* has 1'),
-        ({"n_layers": 3}, '"lstm.n_layers" is 2, but .* has 3'),
-        ({"filters": [(1, 4), (2, 6)]}, '"char_cnn.filters" is .*, but .* has'),
-        ({"filters": [(1, 4), (2, 6), (4, 8)]}, '"char_cnn.filters" is .*, but .* has'),
-        ({"n_highway": 2}, '"char_cnn.n_highway" is 1, but .* has 2'),
-        ({"n_highway": 0}, '"char_cnn.n_highway" is 1, but .* has 0'),
-        ({"char_dim": 5}, '"char_cnn.embedding.dim" is 4, but .* has 5'),
-    ],
-    ids=str,
-)
-def test_weights_of_another_model(tmp_path: Path, folder: Path, other: Any, key: str) -> None:
-    _, weight_file = write_random_elmo(tmp_path, **other)
-    message = f"options.json: {key}.*; write .*, or use the weights that belong to these options"
-    with pytest.raises(ConfigurationError, match=message):
-        Elmo(str(folder / "options.json"), weight_file, 1)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "CNN/W_cnn_2",
-        "CNN_high_0/W_carry",
-        "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0",
-        "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0",
-    ],
-)
-@pytest.mark.parametrize("values", [None, [1], "weights", h5py.Empty("f4")], ids=str)
-def test_a_variable_of_a_layer_is_not_there(name: str, values: Any, folder: Path) -> None:
-    with h5py.File(folder / "weights.hdf5", "r+") as file:
-        del file[name]
-        if values is not None:
-            file[name] = numpy.array(values, "int32") if isinstance(values, list) else values
-    message = f"weights.hdf5: the variable '{name}' is missing, or has no floating-point numbers"
-    with pytest.raises(ConfigurationError, match=message):
-        Elmo(str(folder), str(folder), 1)
-
-
-def test_options_that_are_no_options(folder: Path) -> None:
-    (folder / "options.json").write_text('{"lstm": {"dim": 4}}', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match='options.json: "lstm.dim" is 4, but .* has 16'):
-        Elmo(str(folder), str(folder), 1)
 
 
 @pytest.mark.parametrize(

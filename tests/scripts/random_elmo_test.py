@@ -13,7 +13,7 @@ def test_random_elmo(
     tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with find_model("tiny") as tiny:
-        options = tiny / "options.json"
+        options = tiny.options
         models = []
         for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
             script = str(repository_root / "scripts" / "random_elmo.py")

@@ -6,8 +6,9 @@ import math
 import os
 import re
 import struct
+from operator import index
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple, Union
 
 import numpy
 
@@ -22,10 +23,13 @@ _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 # Bytes that are read at a time: few enough for the processor's cache.
 _CHUNK_BYTES = 2**20
 # Limits, as few bytes of an index can describe much. bilm-tf's largest has 60 variables in 6 KB.
-_MAX_INDEX_BYTES = 16 * 2**20
+_MAX_INDEX_BYTES = 2**20
 _MAX_NAME_BYTES = 1000
-_MAX_VARIABLES = 100_000
-_MAX_DIMENSIONS = 32
+_MAX_DIMENSIONS, _MAX_DIMENSION = 32, 2**48
+
+_LATEST = re.compile(
+    rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', re.MULTILINE
+)
 
 
 class Variable(NamedTuple):
@@ -39,7 +43,10 @@ class Variable(NamedTuple):
     offset: int
     size: int
     checksum: int
-    is_partitioned: bool
+
+    @property
+    def is_float(self) -> bool:
+        return _DTYPES.get(self.dtype, "")[1:2] == "f"
 
 
 class TensorFlowCheckpoint:
@@ -82,8 +89,7 @@ class TensorFlowCheckpoint:
 
         # Raises
 
-        `FileNotFoundError` for a missing data file; `ValueError` for one that is cut off or
-        damaged, and for a type that is not numeric.
+        What `find` raises, and `ValueError` for a data file that is damaged.
         """
         from google_crc32c import extend
 
@@ -109,35 +115,26 @@ class TensorFlowCheckpoint:
         """
         Return a whole variable. Raises what `blocks` raises.
         """
-        variable, dtype, _ = self.find(name)
         blocks = [block.reshape(-1) for _, block in self.blocks(name)]
-        try:
-            return numpy.concatenate([numpy.empty(0, dtype), *blocks]).reshape(variable.shape)
-        except (
-            ValueError,
-            OverflowError,
-        ) as error:  # of a shape with 0 and with more than NumPy counts
-            raise ValueError(f"{self._index_file}: {name!r} can't be read: {error}") from None
+        variable, dtype, _ = self.find(name)
+        return numpy.concatenate([numpy.empty(0, dtype), *blocks]).reshape(variable.shape)
 
     def find(self, name: str) -> Tuple[Variable, numpy.dtype, str]:
         """
-        Return a variable's entry in the index, its type, and its data file. The file has as many
-        bytes as the entry promises. Raises what `blocks` raises, without reading values.
+        Return a variable's entry in the index, its type, and its data file.
+
+        # Raises
+
+        `FileNotFoundError` for a missing data file; `ValueError` for one that is cut off, and for a
+        variable that is in parts or whose type is not numeric.
         """
         variable = self.variables[name]
-        if variable.is_partitioned:
-            raise ValueError(f"{self._index_file}: {name!r} is in parts, which can't be read")
-        if variable.dtype not in _DTYPES:
-            raise ValueError(
-                f"{self._index_file}: {name!r} has TensorFlow's type {variable.dtype}, which can't "
-                f"be read; numbers of {sorted(_DTYPES)} can"
-            )
-        dtype = numpy.dtype(_DTYPES[variable.dtype])
+        dtype = numpy.dtype(_DTYPES.get(variable.dtype, "V1"))
         n_bytes = math.prod(variable.shape) * dtype.itemsize
-        if variable.size != n_bytes:
+        if dtype.kind == "V" or variable.size != n_bytes:
             raise ValueError(
-                f"{self._index_file}: {name!r} has {variable.size} bytes, but its shape "
-                f"{variable.shape} takes {n_bytes}"
+                f"{self._index_file}: {name!r} can't be read: it is in parts, or {variable.size} "
+                f"bytes of TensorFlow's type {variable.dtype} in the shape {variable.shape}"
             )
         data_file = f"{self.prefix}.data-{variable.file_number:05d}-of-{self._n_files:05d}"
         if not os.path.isfile(data_file):
@@ -148,12 +145,9 @@ class TensorFlowCheckpoint:
 
     def _read_index(self) -> None:
         is_file = os.path.isfile(self._index_file)
-        if not is_file or os.path.getsize(self._index_file) > _MAX_INDEX_BYTES:
-            raise ValueError(
-                f"{self._index_file}: not the index of a TensorFlow checkpoint, which is a file of "
-                f"at most {_MAX_INDEX_BYTES:,} bytes here"
-            )
-        table = Path(self._index_file).read_bytes()
+        table = b""
+        if is_file and os.path.getsize(self._index_file) <= _MAX_INDEX_BYTES:
+            table = Path(self._index_file).read_bytes()
         if len(table) < _FOOTER_SIZE or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
             raise ValueError(
                 f"{self._index_file}: not the index of a TensorFlow checkpoint, or one cut off"
@@ -177,7 +171,7 @@ class TensorFlowCheckpoint:
                     self._parse_entry(key, entry)
             if not self._n_files:
                 raise IndexError("it has no header")
-        except (IndexError, struct.error, UnicodeDecodeError) as error:
+        except (IndexError, TypeError, struct.error, UnicodeDecodeError) as error:
             raise ValueError(f"{self._index_file}: is damaged ({error})") from error
 
     def _block(self, table: bytes, handle: Tuple[int, ...]) -> Iterator[Tuple[bytes, bytes]]:
@@ -194,16 +188,10 @@ class TensorFlowCheckpoint:
         if _mask(crc32c(table[offset : end + 1])) != checksum:
             raise IndexError("the checksum of a block is wrong")
         if compression:
-            raise ValueError(
-                f"{self._index_file}: has compressed blocks (type {compression}), which "
-                "TensorFlow's Saver does not write and this can't read"
-            )
+            raise IndexError("compressed blocks, which TensorFlow's Saver does not write")
         block = table[offset:end]
         # The block ends with places where reading can start, and their number.
-        (n_restarts,) = struct.unpack("<I", block[-4:])
-        last = size - 4 * (n_restarts + 1)
-        if last < 0:
-            raise IndexError("a block is too short")
+        last = size - 4 * (struct.unpack("<I", block[-4:])[0] + 1)
         key, place = b"", 0
         while place < last:
             n_shared, n_new, n_value, place = _varints(block, place, 3)
@@ -217,24 +205,21 @@ class TensorFlowCheckpoint:
             place += n_value
 
     def _parse_entry(self, key: bytes, entry: bytes) -> None:
-        if not key:
-            header = dict(_fields(entry))
-            if header.get(2):
-                raise ValueError(f"{self._index_file}: was written on a big-endian machine")
-            self._n_files = _integer(header.get(1, 0))
-        elif len(self.variables) == _MAX_VARIABLES:
-            raise IndexError(f"more than {_MAX_VARIABLES:,} variables")
-        else:
+        if key:
             self.variables[key.decode("utf-8")] = _parse_variable(entry)
+            return
+        header = dict(_fields(entry))
+        if header.get(2):
+            raise IndexError("from a big-endian machine")
+        self._n_files = index(header.get(1, 0))
 
 
 def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     """
     Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files.
 
-    In a folder, it is the one that the file `checkpoint` names, by a path relative to the folder,
-    or an absolute one from before the folder was moved; without this file, the only one there is.
-    No other folder is searched.
+    In a folder, it is the one that the file `checkpoint` names, wherever the folder was before;
+    without this file, the only one there is. No other folder is searched.
 
     # Raises
 
@@ -243,55 +228,38 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     path = os.fspath(path)
     if not os.path.isdir(path):
         prefix = path.removesuffix(".index")
-        if os.path.isfile(f"{prefix}.index"):
-            return prefix
-        if os.path.exists(path):
-            raise ValueError(
-                f"{path}: not a TensorFlow V2 checkpoint, which has a file {prefix}.index; one of "
-                "the old format V1 has to be saved again by a newer TensorFlow"
+        if not os.path.isfile(f"{prefix}.index"):
+            raise FileNotFoundError(
+                f"{prefix}.index: there is no such TensorFlow checkpoint; one of the old format V1 "
+                "has to be saved again by a newer TensorFlow"
             )
-        raise FileNotFoundError(f"{prefix}.index: there is no such TensorFlow checkpoint")
-    # Without data, the error names the file that is missing.
-    found = find_checkpoint_names(Path(path)) or sorted(
-        file.name.removesuffix(".index") for file in Path(path).glob("*.index")
-    )
+        return prefix
+    found = find_checkpoint_names(Path(path))
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
-        named = _latest(choice)
-        inside = not os.path.isabs(named) and ".." not in Path(named).parts
-        for name in ([named] if inside else []) + [os.path.basename(named)]:
-            if os.path.isfile(os.path.join(path, f"{name}.index")):
-                return os.path.join(path, name)
-        raise FileNotFoundError(
-            f"{choice}: names {named!r}, but there is no {f'{os.path.basename(named)}.index'!r}; "
-            f"of checkpoints there are {found}"
-        )
+        with open(choice, "rb") as file:  # a protocol buffer in text form
+            match = _LATEST.search(file.read(2**20))
+        try:  # Bytes that are not ASCII are escaped one by one, or as they are.
+            named = match[1].decode("unicode_escape").encode("latin-1").decode("utf-8")  # type: ignore[index]
+        except (TypeError, UnicodeError):
+            raise ValueError(
+                f'{choice}: has no line `model_checkpoint_path: "..."` in UTF-8'
+            ) from None
+        prefix = os.path.join(path, os.path.basename(named))
+        if not os.path.isfile(f"{prefix}.index"):
+            raise FileNotFoundError(
+                f"{choice}: names {named!r}, but there is no "
+                f"{f'{os.path.basename(prefix)}.index'!r}; of checkpoints there are {found}"
+            )
+        return prefix
     if not found:
-        raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index)")
+        raise FileNotFoundError(f"{path}: there is no TensorFlow V2 checkpoint (*.index, *.data-*)")
     if len(found) > 1:
         raise ValueError(
             f"{path}: has the checkpoints {found}, and no file `checkpoint` that says which is "
             "meant; give the path of one, without .index"
         )
     return os.path.join(path, found[0])
-
-
-def _latest(path: str) -> str:
-    """
-    Return `model_checkpoint_path` of a file `checkpoint`, a protocol buffer in text form.
-    """
-    with open(path, "rb") as file:
-        text = file.read(2**20)
-    match = re.search(
-        rb'^[ \t]*model_checkpoint_path[ \t]*:[ \t]*"((?:[^"\\\n]|\\.)*)"', text, re.MULTILINE
-    )
-    if match is None:
-        raise ValueError(f'{path}: has no line `model_checkpoint_path: "..."`')
-    # Bytes that are not ASCII are escaped one by one, or as they are.
-    try:
-        return match.group(1).decode("unicode_escape").encode("latin-1").decode("utf-8")
-    except UnicodeError as error:
-        raise ValueError(f"{path}: model_checkpoint_path is not UTF-8 ({error})") from None
 
 
 def _mask(checksum: int) -> int:
@@ -301,85 +269,55 @@ def _mask(checksum: int) -> int:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _varint(data: bytes, place: int) -> Tuple[int, int]:
-    """
-    Return the number at `place`, seven bits a byte from the lowest, and the place after it.
-    """
-    number = shift = 0
-    while True:
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return number, place
-        if shift > 63:
-            raise IndexError("a number of more than 64 bits")
-
-
 def _varints(data: bytes, place: int, count: int) -> Tuple[int, ...]:
     """
-    Return `count` numbers from `place` on, and the place after them.
+    Return `count` numbers from `place` on, seven bits a byte from the lowest, and the place after
+    them.
     """
     numbers = []
     for _ in range(count):
-        number, place = _varint(data, place)
+        number = shift = 0
+        while shift == 0 or data[place - 1] >= 0x80:
+            if shift > 63:
+                raise IndexError("a number of more than 64 bits")
+            number |= (data[place] & 0x7F) << shift
+            place, shift = place + 1, shift + 7
         numbers.append(number)
     return (*numbers, place)
 
 
-def _fields(message: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
+def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
     """
-    Yield the fields of a protocol buffer: the number of each, and its value.
+    Yield the fields of a protocol buffer: the number of each, and its value, a number or bytes.
     """
     place = 0
     while place < len(message):
-        tag, place = _varint(message, place)
+        tag, place = _varints(message, place, 1)
         wire_type = tag & 7
         if wire_type == 0:
-            number, place = _varint(message, place)
+            number, place = _varints(message, place, 1)
             yield tag >> 3, number
         elif wire_type == 2:
-            size, place = _varint(message, place)
+            size, place = _varints(message, place, 1)
             if place + size > len(message):
                 raise IndexError("a field is cut off")
             yield tag >> 3, message[place : place + size]
             place += size
-        elif wire_type in (1, 5):
-            form = "<Q" if wire_type == 1 else "<I"
-            yield tag >> 3, struct.unpack_from(form, message, place)[0]
-            place += struct.calcsize(form)
+        elif wire_type == 5:
+            yield tag >> 3, struct.unpack_from("<I", message, place)[0]
+            place += 4
         else:
             raise IndexError(f"a field of wire type {wire_type}")
 
 
-def _integer(value: Union[int, bytes]) -> int:
-    if not isinstance(value, int):
-        raise IndexError("a number was expected")
-    return value
-
-
 def _parse_variable(entry: bytes) -> Variable:
-    numbers: Dict[int, int] = {}
+    fields: Dict[int, Any] = dict(_fields(entry))
     shape: List[int] = []
-    is_partitioned = False
-    for field, value in _fields(entry):
-        if field == 2 and isinstance(value, bytes):  # a shape, whose field 2 is a dimension
-            dimensions = [part for number, part in _fields(value) if number == 2]
-            if len(dimensions) > _MAX_DIMENSIONS:
-                raise IndexError(f"a shape of more than {_MAX_DIMENSIONS} dimensions")
-            for dimension in dimensions:
-                if isinstance(dimension, bytes):
-                    shape.append(_integer(dict(_fields(dimension)).get(1, 0)))
-        elif field == 7:
-            is_partitioned = True
-        else:
-            numbers[field] = _integer(value)
-    return Variable(
-        dtype=numbers.get(1, 0),
-        shape=tuple(shape),
-        file_number=numbers.get(3, 0),
-        offset=numbers.get(4, 0),
-        size=numbers.get(5, 0),
-        checksum=numbers.get(6, 0),
-        is_partitioned=is_partitioned,
-    )
+    for number, dimension in _fields(fields.get(2, b"")):
+        if number == 2:
+            shape.append(index(dict(_fields(dimension)).get(1, 0)))
+    if len(shape) > _MAX_DIMENSIONS or max(shape, default=0) > _MAX_DIMENSION:
+        raise IndexError("a shape that no variable has")
+    # Field 7 describes the parts of a variable.
+    dtype = 0 if 7 in fields else index(fields.get(1, 0))
+    return Variable(dtype, tuple(shape), *(index(fields.get(number, 0)) for number in (3, 4, 5, 6)))

@@ -13,7 +13,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.published_layout import (
     datasets,
     softmax_datasets,
 )
-from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import Hdf5Variables, load
+from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load, open_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
@@ -35,9 +35,9 @@ def read_weights(path: PathLike, model: BiLm) -> None:
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5 or
     cut off, a dataset missing or of another shape, NaN or infinity.
     """
-    with Hdf5Variables(path) as variables:
-        variables.check(datasets(model.options))
-        load(model, datasets(model.options, model.forget_bias), variables)
+    with open_weights(path) as weights:
+        weights.check(datasets(model.options))
+        load(model, datasets(model.options, model.forget_bias), weights)
 
 
 def write_weights(path: PathLike, bilm: BiLm, dtype: str = WEIGHT_DTYPES[0]) -> None:

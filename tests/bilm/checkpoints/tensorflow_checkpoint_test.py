@@ -1,4 +1,3 @@
-import os
 import shutil
 import time
 
@@ -79,7 +78,13 @@ class TestReading:
         )
         values = np.random.RandomState(0).standard_normal((40, 3)).astype("float32")
         wide = values.reshape(4, 30)
-        arrays = {"a": values[:7], "b": values, "wide": wide, "none": values[:0], "one": wide[0, 0]}
+        arrays = {
+            "a": values[:7],
+            "b": values[:37],
+            "wide": wide,
+            "none": values[:0],
+            "one": wide[0, 0],
+        }
         write_checkpoint(tmp_path / "x", arrays)
         checkpoint = TensorFlowCheckpoint(tmp_path / "x")
         for name, n_rows in (("a", 8), ("b", 8), ("wide", 1), ("none", 1), ("one", 25)):
@@ -121,26 +126,29 @@ class TestWhichCheckpoint:
         with pytest.raises(ValueError, match=r"\['model.ckpt-1', 'model.ckpt-2'\], and no file"):
             find_checkpoint(two)
         (two / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
-        with pytest.raises(FileNotFoundError, match="'model.ckpt-3', but .*'model.ckpt-3.index'"):
+        with pytest.raises(
+            FileNotFoundError,
+            match="names 'model.ckpt-3', but there is no 'model.ckpt-3.index'; .*'model.ckpt-1'",
+        ):
             find_checkpoint(two)
         (two / "checkpoint").write_text("nonsense")
         with pytest.raises(ValueError, match="checkpoint: has no line `model_checkpoint_path"):
             find_checkpoint(two)
         empty = tmp_path / "empty"
         empty.mkdir()
-        with pytest.raises(FileNotFoundError, match=r"no TensorFlow V2 checkpoint \(\*.index\)"):
+        with pytest.raises(FileNotFoundError, match="empty: there is no TensorFlow V2 checkpoint"):
             find_checkpoint(empty)
         with pytest.raises(FileNotFoundError, match="nothing.index: there is no such"):
             find_checkpoint(two / "nothing")
         (two / "old.ckpt").write_text("V1")
-        with pytest.raises(ValueError, match="not a TensorFlow V2 checkpoint"):
+        with pytest.raises(FileNotFoundError, match="old.ckpt.index: .* the old format V1"):
             find_checkpoint(two / "old.ckpt")
 
     @pytest.mark.parametrize(
         "text, message",
         [
-            (b'model_checkpoint_path: "a\\377"', "is not UTF-8"),
-            (b'model_checkpoint_path: "a\xff"', "is not UTF-8"),
+            (b'model_checkpoint_path: "a\\377"', "has no line .* in UTF-8"),
+            (b'model_checkpoint_path: "a\xff"', "has no line .* in UTF-8"),
             (b'model_checkpoint_path: "a\\8\\', "has no line"),
             (b'model_checkpoint_path: "\x1b[31m"', r"names '\\x1b\[31m'"),
             (b'model_checkpoint_path: "../outside/x"', "names '../outside/x'"),
@@ -179,10 +187,13 @@ class TestBadInput:
         [
             (entry([2**20, 2**20], 2**42), "00001: is cut off in the middle of 'x'"),
             (entry([5], 20, offset=2**63), "00001: is cut off in the middle of 'x'"),
-            (entry([2**63, 2**63], 20), "index: 'x' has 20 bytes, but its shape"),
-            (entry([2**64 - 1], 20), "index: 'x' has 20 bytes, but its shape"),
-            (entry([0, 2**63], 0) + b"\x35" + mask(0), "index: 'x' can't be read"),
-            (entry([1] * 33, 4), "more than 32 dimensions"),
+            (entry([2**40, 2**40], 20), "index: 'x' can't be read: .* 20 bytes of .*type 1"),
+            (entry([5], 8), r"index: 'x' can't be read: .* 8 bytes of .* in the shape \(5,\)"),
+            (entry([3], 3, dtype=4), "index: 'x' can't be read: .* 3 bytes of .*type 4"),
+            (b"\x08\x01\x3a\x00", "index: 'x' can't be read: it is in parts"),
+            (entry([2**64 - 1], 20), "is damaged .a shape that no variable has"),
+            (entry([0, 2**63], 0) + b"\x35" + mask(0), "is damaged .a shape that no variable"),
+            (entry([1] * 33, 4), "is damaged .a shape that no variable has"),
             (entry([5], 20) + b"\x28" + b"\xff" * 100, "more than 64 bits"),
             (entry([5], 20) + b"\x12\x70", "a field is cut off"),
         ],
@@ -193,42 +204,16 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             TensorFlowCheckpoint(tmp_path).read("x")
 
-    def test_an_index_that_grows(self, tmp_path, monkeypatch):
+    def test_an_index_that_grows(self, tmp_path):
         """Each name repeats the one before, so that few bytes can be many names."""
         names = {b"x" * i: b"" for i in range(1, 1002)}
         write_index(tmp_path / "x.index", {b"": b"\x08\x01", **names})
         with pytest.raises(ValueError, match="x.index: is damaged .a name of more than 1000 bytes"):
-            TensorFlowCheckpoint(tmp_path)
-        monkeypatch.setattr(
-            "allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint._MAX_VARIABLES", 900
-        )
-        with pytest.raises(ValueError, match="x.index: is damaged .more than 900 variables"):
-            TensorFlowCheckpoint(tmp_path)
+            TensorFlowCheckpoint(tmp_path / "x")
         with open(tmp_path / "x.index", "wb") as file:
             file.truncate(2**40)
         with pytest.raises(ValueError, match="x.index: not the index"):
-            TensorFlowCheckpoint(tmp_path)
-        (tmp_path / "x.index").unlink()
-        os.mkfifo(tmp_path / "x.index")
-        with pytest.raises(ValueError, match="x.index: not the index"):
-            TensorFlowCheckpoint(tmp_path)
-
-    def test_blocks_that_repeat(self, tmp_path, monkeypatch):
-        """One block that the index names many times."""
-        write_index(tmp_path / "x.index", {b"": b"\x08\x01", b"x": entry([1], 4)})
-        checkpoint = TensorFlowCheckpoint(tmp_path)
-        read = checkpoint._block
-        n_calls = []
-
-        def block(table, handle):
-            n_calls.append(handle)
-            blocks = list(read(table, handle))
-            return blocks * 1000 if len(n_calls) == 2 else blocks
-
-        monkeypatch.setattr(checkpoint, "_block", block)
-        with pytest.raises(ValueError, match="x.index: is damaged .blocks overlap"):
-            checkpoint._read_index()
-        assert len(n_calls) < 5
+            TensorFlowCheckpoint(tmp_path / "x")
 
     def test_every_damaged_byte_of_the_index_is_found(self, folder):
         index = folder / f"{PREFIX}.index"
@@ -275,38 +260,18 @@ class TestBadInput:
         with pytest.raises(FileNotFoundError, match="x.data-00001-of-00002: this file"):
             checkpoint.read("b")
 
-    def test_variables_that_cannot_be_read(self, tmp_path):
-        write_checkpoint(tmp_path / "x", {"x": np.zeros(3, "uint8"), "y": np.ones(1, "float32")})
-        checkpoint = TensorFlowCheckpoint(tmp_path)
-        with pytest.raises(ValueError, match="'x' has TensorFlow's type 4"):
-            checkpoint.read("x")
-        assert checkpoint.read("y") == 1
-        with pytest.raises(KeyError, match="z"):
-            checkpoint.read("z")
-
     @pytest.mark.parametrize(
         "entries, compression, message",
         [
-            ({b"": b"\x08\x01"}, 1, r"has compressed blocks \(type 1\)"),
+            ({b"": b"\x08\x01"}, 1, "compressed blocks"),
             ({b"": b"\x08\x01\x10\x01"}, 0, "big-endian"),
             ({b"x": b"\x08\x01"}, 0, "has no header"),
             ({b"": b"\x08\x01", b"x": b"\x08"}, 0, "is damaged"),
             ({b"": b"\x08\x01", b"x": b"\x0b\x01"}, 0, "wire type 3"),
-            ({b"": b"\x0a\x01\x01"}, 0, "a number was expected"),
+            ({b"": b"\x0a\x01\x01"}, 0, "is damaged"),
         ],
     )
     def test_table(self, tmp_path, entries, compression, message):
         write_index(tmp_path / "x.index", entries, compression=compression)
         with pytest.raises(ValueError, match=message):
-            TensorFlowCheckpoint(tmp_path)
-
-    def test_partitioned_variable(self, tmp_path):
-        write_index(tmp_path / "x.index", {b"": b"\x08\x01", b"x": b"\x08\x01\x3a\x00"})
-        with pytest.raises(ValueError, match="'x' is in parts"):
-            TensorFlowCheckpoint(tmp_path).read("x")
-
-    def test_size_and_shape_that_do_not_fit(self, tmp_path):
-        entry = b"\x08\x01\x12\x04\x12\x02\x08\x05\x28\x08"
-        write_index(tmp_path / "x.index", {b"": b"\x08\x01", b"x": entry})
-        with pytest.raises(ValueError, match=r"'x' has 8 bytes, but its shape \(5,\) takes 20"):
-            TensorFlowCheckpoint(tmp_path).read("x")
+            TensorFlowCheckpoint(tmp_path / "x")

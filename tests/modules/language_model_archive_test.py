@@ -1,0 +1,140 @@
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from allennlp_elmo_plugin.modules import language_model_archive
+from allennlp_elmo_plugin.modules.language_model_archive import archived_options, set_options
+
+OPTIONS = {"lstm": {"dim": 7, "projection_dim": 5}}
+PROGRAM = {"type": "subprocess.Popen", "args": ["touch", "ran"]}
+"""What AllenNLP constructs from this is a running program."""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def write(run: Path, **model: Any) -> Dict[str, Any]:
+    model = {"type": "bidirectional_lm", **model}
+    (run / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    return model
+
+
+def fails(run: Path, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        archived_options(run)
+    assert str(run) in str(error.value) and str(error.value).isprintable()
+    assert not Path("ran").exists()
+
+
+def test_options_in_the_config(run: Path) -> None:
+    model = write(run, options=OPTIONS, dropout=0.3, initializer=PROGRAM)
+    assert archived_options(run) == (OPTIONS, f"{run}/config.json, model.options", model)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'local x = importstr "/etc/passwd"; {"model": x}',
+        '{"model": std.extVar("HOME")}',
+        '{"model": 1, "model": 2}',
+        "[" * 100_000,
+        "",
+    ],
+)
+def test_the_config_is_json(text: str, run: Path) -> None:
+    (run / "config.json").write_text(text, encoding="utf-8")
+    fails(run, "config.json: .*; only the archive of a bidirectional_lm can be read")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PROGRAM,
+        "subprocess.Popen",
+        {"type": "basic_classifier", "text_field_embedder": PROGRAM},
+        {"type": ["bidirectional_lm"]},
+        {"_pretrained": {"archive_file": "x", "path": "y"}},
+        {"type": "from_archive", "archive_file": PROGRAM},
+        None,
+        [],
+    ],
+    ids=str,
+)
+def test_other_models(model: Any, run: Path) -> None:
+    (run / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    fails(run, r"config.json: (the model is of the type|\"model)")
+
+
+def test_options_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file here is read as options; of addresses, only those of published models are followed."""
+    downloads = []
+    own = run / "options.json"
+
+    def cached_path(address: str) -> str:
+        downloads.append(address)
+        return str(own)
+
+    monkeypatch.setattr(language_model_archive, "cached_path", cached_path)
+    os.mkfifo("pipe")
+    for name in ("/dev/zero", "pipe", "http://127.0.0.1:9/x", "hf://a/b", str(own), PROGRAM):
+        write(run, options_file=name)
+        fails(run, '"model.options_file" is .*, which is not a file here')
+    write(run)
+    fails(run, '"include_in_archive": \\["options.json"\\]')
+    own.write_text(json.dumps(OPTIONS), encoding="utf-8")
+    for name in (str(own), "http://127.0.0.1:9/x", None):
+        model = write(run, options_file=name)
+        assert archived_options(run) == (OPTIONS, str(own), model)
+    assert not downloads
+    address = f"{language_model_archive.PUBLISHED_ADDRESS}x/options.json"
+    write(run, options_file=address)
+    assert archived_options(run)[0] == OPTIONS and downloads == [address]
+    Path("text").write_text("text", encoding="utf-8")
+    write(run, options_file="text")
+    with pytest.raises(ValueError, match="^text: not a JSON file"):
+        archived_options(run)
+    for options in (PROGRAM, "text"):
+        write(run, options=options, options_file="text")
+        fails(run, 'must have either "options", a JSON object')
+
+
+def test_a_run_that_started_from_an_archive(run: Path, tmp_path: Path) -> None:
+    model = write(run, options=OPTIONS)
+    with tarfile.open("origin.tar.gz", "w:gz") as archive:
+        archive.add(run / "config.json", "config.json")
+    write(run, type="from_archive", archive_file=str(tmp_path / "origin.tar.gz"))
+    options, source, found = archived_options(run)
+    assert (options, found) == (OPTIONS, model) and source.endswith("config.json, model.options")
+    write(run, type="from_archive", archive_file=str(run))
+    fails(run, '"model.archive_file" must be the archive')
+    write(run, type="from_archive", archive_file="/nowhere")
+    fails(run, "\"model.archive_file\" must be the archive .* but '/nowhere' is not there")
+
+
+def test_arguments_change_the_options() -> None:
+    values: Dict[str, Any] = {"dropout": 0.1, "n_tokens_vocab": 5}
+    set_options(values, {"dropout": 0.0, "bidirectional": None, "options": 3}, 5)
+    assert values == {"dropout": 0.0, "n_tokens_vocab": 5}
+    set_options(values, {"share_embedding_softmax": True, "bidirectional": False}, 5)
+    assert values["share_embedding_softmax"] is True and values["bidirectional"] is False
+    for given, n_words, sampled, number in (
+        (20, 5, True, 20),
+        (0, 5, False, 20),
+        ("auto", 16383, False, 20),
+        ("auto", 16384, True, 8192),
+    ):
+        set_options(values, {"num_samples": given}, n_words)
+        assert values["sample_softmax"] is sampled and values["n_negative_samples_batch"] == number
+    for wrong in (PROGRAM, "some", True, 1.5):
+        with pytest.raises(
+            ValueError, match='here: "num_samples" must be a whole number or "auto"'
+        ):
+            set_options(values, {"num_samples": wrong}, 5, "here")
