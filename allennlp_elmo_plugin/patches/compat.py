@@ -115,7 +115,9 @@ def _numpy_scalar_globals() -> List[Any]:
     ]
 
 
-@functools.cache
+_spawned_lock = functools.cache(lambda: multiprocessing.get_context("spawn").RLock())
+
+
 def get_lock() -> Any:
     """
     Return the lock of the progress bars of workers.
@@ -124,7 +126,7 @@ def get_lock() -> Any:
     workers a lock of the default (fork) context whatever their start method, and Python now refuses
     to send such a lock to a spawned process.
     """
-    return multiprocessing.get_context("spawn").RLock()
+    return _spawned_lock()
 
 
 def int_to_device(device: Union[int, torch.device]) -> torch.device:
