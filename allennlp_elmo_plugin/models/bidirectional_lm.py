@@ -119,7 +119,7 @@ class BidirectionalLanguageModel(Model):
         share_embedding_softmax: Optional[bool] = None,
         bidirectional: Optional[bool] = None,
         precision: str = "float32",
-        regularizer: Optional[RegularizerApplicator] = None,
+        regularizer: RegularizerApplicator = None,  # type: ignore[assignment]
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
