@@ -10,7 +10,6 @@ import os
 import platform
 import runpy
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,16 +22,6 @@ _ACTIVE, _NOT_ACTIVE, _ERROR = 0, 1, 2
 """Exit statuses."""
 
 _DISTRIBUTIONS = ("allennlp", "allennlp-models", "torch", "torchvision")
-
-# Other plugins may import ours. Only AllenNLP itself can tell.
-_PRINT_MODULE_OF_ELMO = """
-import logging
-logging.disable(logging.WARNING)
-from allennlp.common.plugins import import_plugins
-from allennlp.modules.token_embedders import TokenEmbedder
-import_plugins()
-print(TokenEmbedder.by_name("elmo_token_embedder").__module__)
-"""
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -77,14 +66,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         if file is not None:
             activate(file)
         return report(constants)
-    except BrokenPipeError:  # The reader of our output has closed it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        if error.filename is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"error: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
     return _ERROR
 
 
@@ -105,50 +88,24 @@ def activate(file: Path) -> None:
 
 
 def plugins_in(file: Path) -> List[str]:
-    """
-    Return the plugins that a file names, read as AllenNLP reads it. It need not exist.
-
-    # Raises
-
-    `ValueError` for a file that AllenNLP can't read, such as one in UTF-16.
-    """
-    if not file.is_file():
-        return []
-    try:
-        with open(file) as lines:
-            text = lines.read()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise ValueError(
-            f"{file}: is no text that AllenNLP can read, so that its commands fail or know no "
-            "plugin; save it as UTF-8, one plugin a line"
-        )
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    """Return the plugins that a file names, read as AllenNLP reads it. It need not exist."""
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return [line.strip() for line in lines if line.strip()]
 
 
 def report(constants: Dict[str, Any]) -> int:
     """Print which ELMo is active, the files that decide it, versions and device."""
     versions = {name: _installed_version(name) for name in _DISTRIBUTIONS}
     named = {file: plugins_in(file) for file in (LOCAL_FILE, global_file())}
-    ours = f"{PLUGIN} {constants['__version__']}"
-    is_ours = False
+    is_ours = versions["allennlp"] is not None and any(
+        plugin.split(".")[0] == PLUGIN for plugins in named.values() for plugin in plugins
+    )
+    elmo = f"AllenNLP's own, because no file names {PLUGIN}"
     advice = "allennlp-elmo-plugin --activate         (or --activate-here, for this folder only)"
-    if versions["allennlp"] is None:
+    if is_ours:
+        elmo = f"{PLUGIN} {constants['__version__']}"
+    elif versions["allennlp"] is None:
         elmo, advice = "none, because AllenNLP is not installed", constants["INSTALL_ALLENNLP"]
-    elif any(plugin.split(".")[0] == PLUGIN for plugins in named.values() for plugin in plugins):
-        elmo, is_ours = ours, True
-    elif any(named.values()):
-        module = _module_of_elmo()
-        is_ours = module.split(".")[0] == PLUGIN
-        if is_ours:
-            elmo = f"{ours}, which another plugin imports"
-        elif module.split(".")[0] == "allennlp":
-            elmo = "AllenNLP's own, because no plugin imports another"
-        else:
-            elmo = module or "none, because AllenNLP does not start here"
-    else:
-        elmo = f"AllenNLP's own, because no file names {PLUGIN}"
     _print_row("active ELMo", elmo)
     if not is_ours:
         _print_row("to change that", advice)
@@ -181,22 +138,6 @@ def _installed_version(distribution: str) -> Optional[str]:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _module_of_elmo() -> str:
-    """
-    Return the module of the ELMo that AllenNLP has in this folder, with all of its plugins, or an
-    empty string if AllenNLP does not start. Print the errors of plugins.
-    """
-    process = subprocess.run(
-        [sys.executable, "-c", _PRINT_MODULE_OF_ELMO], capture_output=True, encoding="utf-8"
-    )
-    errors = process.stderr.splitlines()
-    if process.returncode == 0:  # Among much else, there are nltk's downloads.
-        errors = [line for line in errors if line.startswith("Plugin ")]
-    for line in errors[-5:]:
-        print(line, file=sys.stderr)
-    return process.stdout.split()[-1] if process.returncode == 0 else ""
 
 
 def _device() -> str:

@@ -1,6 +1,5 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
-import inspect
 import logging
 import math
 import numbers
@@ -14,6 +13,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed, is_global_primary
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn import RegularizerApplicator
+from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
@@ -24,7 +25,6 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
-from allennlp_elmo_plugin.files.json_file import did_you_mean
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
@@ -97,8 +97,10 @@ class BidirectionalLanguageModel(Model):
         `false` for a model with the forward direction only.
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
-        hardware that supports it. Parameters and the LSTMs' memories are always float32, and so is
-        evaluation, also under `torch.autocast`. The trainer's `use_amp` is refused.
+        hardware that supports it. Parameters and the LSTMs' cell states are always float32, and so
+        is evaluation, also under `torch.autocast`. The trainer's `use_amp` is refused.
+    regularizer, serialization_dir, ddp_accelerator
+        Those of AllenNLP's `Model`.
     """
 
     default_predictor = "bidirectional_lm"
@@ -117,11 +119,11 @@ class BidirectionalLanguageModel(Model):
         share_embedding_softmax: Optional[bool] = None,
         bidirectional: Optional[bool] = None,
         precision: str = "float32",
-        **kwargs: Any,
+        regularizer: RegularizerApplicator = None,  # type: ignore[assignment]
+        serialization_dir: Optional[str] = None,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        if type(self) is BidirectionalLanguageModel:  # a subclass may have others
-            _check_keys(kwargs)
-        super().__init__(vocab, **kwargs)
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
         n_words = check_vocabulary(vocab)
         pretrained = None
         if pretrained_file is not None:
@@ -362,20 +364,13 @@ class BidirectionalLanguageModel(Model):
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
-    def n_words(self) -> int:
-        """
-        Return how many words, line ends included, all processes have read since the metrics were
-        reset.
-        """
-        return int(self._perplexities["forward"].n_tokens)
-
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
         becomes the logarithm of `perplexity`.
         """
-        self.n_predicted_words = self.n_words()
+        self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
         metrics = {
             f"{direction}_perplexity": perplexity.get_metric(reset)
             for direction, perplexity in self._perplexities.items()
@@ -390,20 +385,6 @@ def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
     numbers = torch.cat([each.flatten() for each in tensors.values()]).cpu()
     parts = numbers.split([each.numel() for each in tensors.values()])
     return {key: part.view(tensors[key].shape) for key, part in zip(tensors, parts)}
-
-
-def _check_keys(others: Dict[str, Any]) -> None:
-    """Refuse arguments that neither the model nor AllenNLP's `Model` has."""
-    known: List[str] = []
-    for model in (BidirectionalLanguageModel, Model):
-        known += inspect.signature(model.__init__).parameters
-    known = sorted({*known} - {"self", "vocab", "kwargs"})
-    unknown = sorted(others.keys() - known)
-    if unknown:
-        raise ConfigurationError(
-            f"model: bidirectional_lm has no setting {', '.join(unknown)}"
-            + did_you_mean(unknown[0], known)
-        )
 
 
 def _read_options(

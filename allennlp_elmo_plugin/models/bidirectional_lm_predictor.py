@@ -1,10 +1,10 @@
 """The predictor for the language model: probabilities of sentences."""
 
+import json
 import locale
 import math
 import reprlib
 import string
-import sys
 from typing import Any, List, Optional
 
 from allennlp.common.checks import ConfigurationError
@@ -14,7 +14,6 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
-from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.text_lines import split_words
 from allennlp_elmo_plugin.models.sentence_probabilities import (
     perplexity_of,
@@ -60,11 +59,6 @@ class BidirectionalLanguageModelPredictor(Predictor):
         frozen: bool = True,
         plain_text: Optional[bool] = None,
     ) -> None:
-        if not hasattr(model, "bilm"):
-            raise ConfigurationError(
-                'The predictor "bidirectional_lm" is for models of this type, not for a '
-                f"{type(model).__name__}"
-            )
         super().__init__(model, dataset_reader, frozen)
         self.plain_text = plain_text
 
@@ -81,19 +75,16 @@ class BidirectionalLanguageModelPredictor(Predictor):
             return {"sentence": line.strip(string.whitespace)}  # of ASCII
         try:
             return super().load_line(line)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ConfigurationError(
                 f"{reprlib.repr(line)} is not a JSON object ({error}); {_LINES}"
             ) from None
 
     def dump_line(self, outputs: JsonDict) -> str:
-        """Return JSON with readable letters, where they can be written."""
-        line = to_json(outputs, indent=None) + "\n"
-        # AllenNLP opens its output file in the encoding of the locale.
-        encodings = [locale.getpreferredencoding(False), getattr(sys.stdout, "encoding", None)]
+        """Return JSON with readable letters, where AllenNLP's output file can have them."""
+        line = json.dumps(outputs, ensure_ascii=False) + "\n"
         try:
-            for encoding in filter(None, encodings):
-                line.encode(encoding)
+            line.encode(locale.getpreferredencoding(False))
         except UnicodeEncodeError:
             return super().dump_line(outputs)
         return line
@@ -157,16 +148,10 @@ class BidirectionalLanguageModelPredictor(Predictor):
 
 
 def _tokens(inputs: JsonDict) -> List[str]:
-    tokens = inputs.get("tokens") if isinstance(inputs, dict) else None
+    values = inputs if isinstance(inputs, dict) else {}
+    tokens, sentence = values.get("tokens"), values.get("sentence")
     if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
         return tokens
-    sentence = inputs.get("sentence") if isinstance(inputs, dict) else None
     if not isinstance(sentence, str):
         raise ConfigurationError(f"{reprlib.repr(inputs)} has no sentence; {_LINES}")
-    try:
-        return split_words(sentence.encode("utf-8"))
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(
-            f"{reprlib.repr(sentence)} has half of a surrogate pair ({error}); write the character "
-            "itself"
-        ) from None
+    return split_words(sentence.encode("utf-8"))

@@ -7,6 +7,8 @@ import torch
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 
+from allennlp_elmo_plugin.models.sentence_probabilities import perplexity_of
+
 
 @Metric.register("token_perplexity")
 class TokenPerplexity(Metric):
@@ -27,10 +29,7 @@ class TokenPerplexity(Metric):
 
     def get_metric(self, reset: bool = False) -> float:
         """Return the perplexity; 0 if no token was seen, infinity where a float can't hold it."""
-        perplexity = 0.0
-        if self.n_tokens:
-            loss = self._total / self.n_tokens
-            perplexity = math.exp(loss) if loss < 700 else math.inf
+        perplexity = perplexity_of(self._total / self.n_tokens) if self.n_tokens else 0.0
         if reset:
             self.reset()
         return perplexity

@@ -6,8 +6,8 @@ The docstring of each replacement names the upstream file and why it needs it.
 import functools
 import inspect
 import logging
+import multiprocessing
 import tarfile
-import threading
 import warnings
 from typing import Any, Iterable, List, Union
 
@@ -39,7 +39,10 @@ def apply() -> None:
         tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
     why = "torch 2 without an accelerator: AllenNLP's message instead of an error"
     replace(common_util.int_to_device, int_to_device, why)
-    _silence_sparse_invariants()
+    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        # torch >= 2.9 warns at the first sparse tensor unless the user has chosen whether indices
+        # are checked. They are not by default.
+        torch.sparse.check_sparse_tensor_invariants.disable()
 
 
 def clip_grad_norm_(
@@ -112,34 +115,18 @@ def _numpy_scalar_globals() -> List[Any]:
     ]
 
 
-class _Lock:
-    """A lock in whose place a spawned process gets one of its own."""
-
-    def __init__(self, lock: Any) -> None:
-        self.acquire, self.release = lock.acquire, lock.release
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *raised: Any) -> None:
-        self.release()
-
-    def __reduce__(self) -> Any:
-        return threading.RLock, ()
-
-
-_get_lock = Tqdm.get_lock
+_spawned_lock = functools.cache(lambda: multiprocessing.get_context("spawn").RLock())
 
 
 def get_lock() -> Any:
     """
-    Return the lock of the progress bars.
+    Return the lock of the progress bars of workers.
 
     `allennlp/data/data_loaders/multiprocess_data_loader.py`, Python >= 3.11.5: AllenNLP hands its
     workers a lock of the default (fork) context whatever their start method, and Python now refuses
     to send such a lock to a spawned process.
     """
-    return _Lock(_get_lock())
+    return _spawned_lock()
 
 
 def int_to_device(device: Union[int, torch.device]) -> torch.device:
@@ -153,13 +140,3 @@ def int_to_device(device: Union[int, torch.device]) -> torch.device:
     if isinstance(device, torch.device):
         return device
     return torch.device("cpu") if device < 0 else torch.device("cuda", device)
-
-
-def _silence_sparse_invariants() -> None:
-    """
-    torch >= 2.9 warns at the first sparse tensor unless the user has chosen whether its indices are
-    checked. They are not by default; setting that explicitly silences the warning. A user's own
-    choice stays.
-    """
-    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
-        torch.sparse.check_sparse_tensor_invariants.disable()

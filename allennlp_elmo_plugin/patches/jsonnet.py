@@ -15,8 +15,7 @@ from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.model_archive import is_archive
-from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE, is_one_of_two_files
+from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, find_file, is_short_name
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 
@@ -44,42 +43,21 @@ def elmo_model(name: str) -> Dict[str, Any]:
 
     # Raises
 
-    `FileNotFoundError`, `ConfigurationError` or `ValueError` that names what is missing or wrong.
+    `FileNotFoundError` or `ValueError` that names what is missing or wrong.
     """
     path = os.path.expanduser(name)
-    if os.path.isfile(path) and not (is_archive(path) or is_one_of_two_files(path)):
-        raise ConfigurationError(
-            f"ELMO {name!r}: a file, where its folder must be given, or an archive"
-        )
     if is_short_name(path):
         files = ElmoFiles(name, name)
         options = BiLmOptions.from_file(find_file(name, OPTIONS_FILE, "ELMO"))
     else:
         files = ElmoFiles.find(path)
-        if is_archive(files.options_file):
-            state = os.stat(files.options_file)
-            options = _options_in_archive(files, state.st_size, state.st_mtime_ns)
-        else:
-            options = _options(files)
+        with files.open() as (options, _):
+            pass
     return {
         "options_file": files.options_file,
         "weight_file": files.weight_file,
         "dim": len(options.directions) * options.projection_dim,
     }
-
-
-def _options(files: ElmoFiles) -> BiLmOptions:
-    with files.open() as (options, _):
-        return options
-
-
-@functools.lru_cache(maxsize=8)
-def _options_in_archive(files: ElmoFiles, size: int, changed: int) -> BiLmOptions:
-    """
-    Return the options in an archive, which takes seconds to unpack, while a configuration may be
-    evaluated many times. They are kept for a path, a size and a time of the last change.
-    """
-    return _options(files)
 
 
 def apply() -> None:
@@ -95,14 +73,6 @@ def apply() -> None:
 
 # The error of `std.extVar` about a variable that is missing.
 _UNSET = re.compile(r"undefined external variable: (\w+)")
-
-_MEANINGS = {
-    "TRAIN_DATA_PATH": "TEXT_FOR_TRAINING",
-    "VALIDATION_DATA_PATH": "HELD_OUT_TEXT",
-    "TEST_DATA_PATH": "TEXT_FOR_THE_TEST",
-    "VOCABULARY_PATH": "OUTPUT_OF_ELMO_VOCAB",
-    "PRETRAINED_FILE": "MODEL_TO_START_FROM",
-}
 
 _original_evaluate_file = params.evaluate_file
 
@@ -131,7 +101,6 @@ def _evaluate_file(
         unset = _UNSET.search(str(error))
         if unset is None:
             raise
-        meaning = _MEANINGS.get(unset[1], "...")
         raise ConfigurationError(
-            f"{filename} needs {unset[1]} in the environment: export {unset[1]}={meaning}"
+            f"{filename} needs {unset[1]} in the environment: export {unset[1]}=..."
         ) from None

@@ -44,7 +44,8 @@ class WholeCheckpointer(Checkpointer):
     def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
         is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds
         ends = bool(self.signals)
-        if is_distributed():  # All processes save and end after the same batch.
+        if is_distributed() and self.seconds is not None:
+            # All processes save and end after the same batch.
             flags = torch.tensor([is_due, ends], dtype=torch.int, device=trainer.cuda_device)
             dist.all_reduce(flags)
             is_due, ends = map(bool, flags.tolist())

@@ -20,32 +20,23 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
     columns : `Mapping[str, Mapping[str, Any]]`
         The metrics by the heading of their column. A heading is one word.
     """
-    names = sorted({name for column in columns.values() for name in column}, key=_order)
+    names = dict.fromkeys(name for column in columns.values() for name in column)
     table = [["", *columns]]
     for name in names:
         table.append([name, *(_cell(name, column.get(name)) for column in columns.values())])
     widths = [max(map(len, cells)) for cells in zip(*table)]
-    return "\n".join(
-        "  ".join(
-            [cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:], widths[1:]))]
-        ).rstrip()
-        for cells in table
-    )
-
-
-_ORDER = ("perplexity", "forward_perplexity", "backward_perplexity", "loss", "predicted_words")
-
-
-def _order(name: str) -> Any:
-    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+    lines = []
+    for first, *others in table:
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(others, widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, float):
         return f"{value:,.2f}" if name.endswith("perplexity") else f"{value:,.4f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return "" if value is None else f"{value:,}"
 
 
 @register_anew(Evaluator, "simple")
@@ -60,12 +51,11 @@ class LanguageModelEvaluator(SimpleEvaluator):
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        is_language_model = hasattr(model, "training_state")
-        if is_language_model:
-            model.get_metrics(reset=True)
+        if not hasattr(model, "training_state"):
+            return super().__call__(model, data_loader, *args, **kwargs)
+        model.get_metrics(reset=True)  # An evaluation before this one may have failed.
         metrics = dict(super().__call__(model, data_loader, *args, **kwargs))
-        if is_language_model:
-            text = Path(str(getattr(data_loader, "data_path", "text"))).name
-            columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
-            print(metrics_table(columns), flush=True)
+        text = Path(str(getattr(data_loader, "data_path", "text"))).name
+        columns = {text: {**metrics, "predicted_words": model.n_predicted_words}}
+        print(metrics_table(columns), flush=True)
         return metrics

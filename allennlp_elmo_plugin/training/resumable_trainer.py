@@ -162,9 +162,13 @@ class ResumableTrainer(GradientDescentTrainer):
         return [self.data_loader, self._validation_data_loader]
 
     def _maybe_restore_checkpoint(self) -> None:
+        scheduler: Any = self._learning_rate_scheduler
+        end = getattr(scheduler, "total_steps", None)
         super()._maybe_restore_checkpoint()
         if self._progress is None or not self._progress.processes:
             return
+        if end is not None:
+            scheduler.total_steps = end  # The run may have got more epochs.
         n_processes = len(self._progress.processes)
         if n_processes != self._world_size:
             raise ConfigurationError(

@@ -105,14 +105,11 @@ def _print_results(folder: Path) -> None:
         return
     metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
     columns: Dict[str, Dict[str, Any]] = {}
-    for heading, prefix in (
-        ("training", "training_"),
-        ("validation", "best_validation_"),
-        ("test", "test_"),
-    ):
+    for prefix in ("training", "best_validation", "test"):
         for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
-            if prefix + name in metrics:
-                columns.setdefault(heading, {})[name] = metrics[prefix + name]
+            if f"{prefix}_{name}" in metrics:
+                column = columns.setdefault(prefix.split("_")[-1], {})
+                column[name] = metrics[f"{prefix}_{name}"]
     print(metrics_table(columns))
     values = [value for column in columns.values() for value in column.values()]
     if any(isinstance(value, float) and not math.isfinite(value) for value in values):

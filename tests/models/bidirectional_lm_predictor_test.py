@@ -7,7 +7,6 @@ import torch
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import archive_model
-from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
@@ -141,7 +140,6 @@ class TestBadInput:
     def test_lines_of_a_stranger(self, tmp_path):
         predictor, model = make(OPTIONS["tokens"], tmp_path)
         for line in (
-            '["' + "[" * 100_000,
             "{",
             '{"sentence": ' + "9" * 10_000 + "}",
             "{\x1b" * 999,
@@ -151,8 +149,6 @@ class TestBadInput:
             ) as error:
                 predictor.predict_json(predictor.load_line(line))
             assert str(error.value).isprintable() and len(str(error.value)) < 500
-        with pytest.raises(ConfigurationError, match="half of a surrogate pair"):
-            predictor.predict_json(predictor.load_line('{"sentence": "\\ud800"}'))
         (output,) = predictor.predict_batch_json([{"tokens": ["\x1b[31m", "a\0b", "\ud800"]}])
         assert len(output["unknown"]) == 3
         # Of a model that gives a word no chance at all.
@@ -164,11 +160,6 @@ class TestBadInput:
         predictor, _ = make(OPTIONS["characters"], tmp_path)
         with pytest.raises(ConfigurationError, match="leave out --use-dataset-reader"):
             predictor.predict_batch_instance([None])
-
-    def test_other_model(self):
-        model = Predictor.by_name("bidirectional_lm")
-        with pytest.raises(ConfigurationError, match="not for a Linear"):
-            model(torch.nn.Linear(1, 1), None)
 
 
 @pytest.mark.parametrize("encoding, shown", [("UTF-8", "大阪"), ("latin-1", "\\u5927\\u962a")])

@@ -515,16 +515,6 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
             model(**third)
 
-    def test_folder_of_a_run_with_another_vocabulary(self, vocab, tmp_path):
-        vocab.save_to_files(str(tmp_path / "run" / "vocabulary"))
-        (tmp_path / "run" / "best.th").touch()
-        BidirectionalLanguageModel(vocab, options=SMALL, serialization_dir=str(tmp_path / "run"))
-        vocab.add_token_to_namespace("more", "lm_tokens")
-        with pytest.raises(ConfigurationError, match="trained with another vocabulary"):
-            BidirectionalLanguageModel(
-                vocab, options=SMALL, serialization_dir=str(tmp_path / "run")
-            )
-
     def test_options_file(self, vocab, tmp_path):
         path = tmp_path / "options.json"
         path.write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')

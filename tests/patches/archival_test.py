@@ -9,7 +9,6 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Token
 from allennlp.models import Model, archival, load_archive
 
@@ -127,7 +126,7 @@ def test_layout_is_that_of_0_9(here: Path, elmo: Path) -> None:
     train(here, str(elmo / "options.json"), str(elmo / "weights.hdf5"))
     path = here / "model" / "model.tar.gz"
     weight_key = OPTIONS_KEY.replace("options_file", "weight_file")
-    assert members(path)[2:6] == ["fta", f"fta/{OPTIONS_KEY}", f"fta/{weight_key}", "meta.json"]
+    assert members(path)[2:5] == [f"fta/{OPTIONS_KEY}", f"fta/{weight_key}", "meta.json"]
     with tarfile.open(path) as archive:
         index = json.load(archive.extractfile("files_to_archive.json"))
         options = archive.extractfile(f"fta/{OPTIONS_KEY}").read()
@@ -164,51 +163,6 @@ def test_the_archives_files_come_first_but_for_overrides(
     )
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive(path, overrides={OPTIONS_KEY: "nowhere.json"})
-
-
-@pytest.mark.parametrize("as_archive", [True, False])
-@pytest.mark.parametrize(
-    "index, message",
-    [
-        ("[]", "must be a JSON object"),
-        ("1", "must be a JSON object"),
-        ('{"a": ', "not a JSON file"),
-        ("[" * 100_000, "not a JSON file"),
-        ('{"a": 1e999}', "not a finite number"),
-    ],
-)
-def test_an_index_that_is_damaged(
-    tmp_path: Path, elmo: Path, index: str, message: str, as_archive: bool
-) -> None:
-    check_refused(tmp_path, config(str(elmo), str(elmo)), index, as_archive, message)
-
-
-@pytest.mark.parametrize("key", ["../../secret", "/secret", "a/b"])
-def test_keys_that_lead_out_of_the_archive(tmp_path: Path, elmo: Path, key: str) -> None:
-    values = config(str(elmo), str(elmo))
-    values["model"][key] = {"type": "elmo_token_embedder", "options_file": "a", "weight_file": "a"}
-    index = {f"model.{key}.{argument}": "a" for argument in ("options_file", "weight_file")}
-    message = f"'model.{key}.options_file' in files_to_archive.json is not the name of a file"
-    check_refused(tmp_path, values, json.dumps(index), True, message)
-
-
-def check_refused(
-    folder: Path, values: Dict[str, Any], index: str, as_archive: bool, message: str
-) -> None:
-    run = folder / "run"
-    (run / "vocabulary").mkdir(parents=True)
-    (run / "vocabulary" / "non_padded_namespaces.txt").write_text("", encoding="utf-8")
-    (run / "config.json").write_text(json.dumps(values), encoding="utf-8")
-    (run / "weights.th").touch()
-    (run / "files_to_archive.json").write_text(index, encoding="utf-8")
-    path = run
-    if as_archive:
-        path = folder / "model.tar.gz"
-        with tarfile.open(path, "w:gz") as archive:
-            archive.add(run, ".")
-    with pytest.raises(ConfigurationError, match="don't use it") as error:
-        load_archive(path)
-    assert message in str(error.value)
 
 
 def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,20 +214,6 @@ def test_links_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path) 
     assert load_archive(tmp_path / "model.tar.gz").model is not None
 
 
-def test_an_elmo_in_two_places_is_stored_once(here: Path, elmo: Path) -> None:
-    train(here, str(elmo), str(elmo))
-    path = here / "model" / "config.json"
-    params = json.loads(path.read_text(encoding="utf-8"))
-    embedders = params["model"]["text_field_embedder"]["token_embedders"]
-    embedders["again"] = embedders["elmo"]
-    path.write_text(json.dumps(params), encoding="utf-8")
-    with tarfile.open(archival.archive_model(here / "model")) as archive:
-        files = [member for member in archive if member.name.startswith("fta/")]
-        assert [member.islnk() for member in files] == [False, False, True, True]
-        texts = [archive.extractfile(member).read() for member in files]
-    assert texts[0] == texts[2] and texts[1] == texts[3] == (elmo / "weights.hdf5").read_bytes()
-
-
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_an_archive_is_whole_or_stays_as_it_was(
     here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -293,13 +233,6 @@ def test_an_archive_is_whole_or_stays_as_it_was(
     assert read_files(here / "model", "out.log") == before
 
 
-def test_folder_with_what_a_glob_reads(here: Path, elmo: Path) -> None:
-    train(here, str(elmo), str(elmo), name="model[1]*")
-    (here / "model[1]*" / "note.txt").write_text("note", encoding="utf-8")
-    path = archival.archive_model(here / "model[1]*", include_in_archive=["no*.txt"])
-    assert {"note.txt", "files_to_archive.json", f"fta/{OPTIONS_KEY}"} <= set(members(Path(path)))
-
-
 @pytest.mark.parametrize("name", ["best.th", "config.json"])
 def test_nothing_to_archive(here: Path, elmo: Path, name: str) -> None:
     train(here, str(elmo), str(elmo))
@@ -308,25 +241,18 @@ def test_nothing_to_archive(here: Path, elmo: Path, name: str) -> None:
         archival.archive_model(here / "model")
 
 
-def test_arguments_of_archive_model(tmp_path: Path, here: Path, elmo: Path) -> None:
-    train(here, str(elmo), str(elmo))
-    (here / "model" / "note.txt").write_text("note", encoding="utf-8")
-    path = archival.archive_model(
-        here / "model", archive_path=tmp_path, include_in_archive=["note.txt"]
-    )
+@pytest.mark.parametrize("given", [["no*.txt"], None])
+def test_included_files(tmp_path: Path, here: Path, elmo: Path, given: Any) -> None:
+    """When a training is interrupted, AllenNLP doesn't pass what the config includes."""
+    train(here, str(elmo), str(elmo), name="model[1]*")
+    folder = here / "model[1]*"
+    (folder / "note.txt").write_text("note", encoding="utf-8")
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings["include_in_archive"] = ["note.txt"]
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
     assert path == str(tmp_path / "model.tar.gz")
-    assert {"note.txt", "files_to_archive.json"} <= set(members(tmp_path / "model.tar.gz"))
-
-
-def test_an_interrupted_training_includes_what_the_config_says(here: Path, elmo: Path) -> None:
-    train(here, str(elmo), str(elmo))
-    (here / "model" / "note.txt").write_text("note", encoding="utf-8")
-    path = here / "model" / "config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**settings, "include_in_archive": ["note.txt"]}), encoding="utf-8")
-    # as AllenNLP calls it after Ctrl-C
-    made = archival.archive_model(here / "model", weights="best.th", include_in_archive=None)
-    assert "note.txt" in members(Path(made))
+    assert {"note.txt", "files_to_archive.json", "meta.json"} <= set(members(Path(path)))
 
 
 def test_models_without_elmo(here: Path) -> None:

@@ -1,3 +1,4 @@
+import copy
 import io
 import json
 import pickle
@@ -6,10 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+import numpy as np
 import pytest
 import torch
-from allennlp.common import Tqdm
+from allennlp.commands.train import train_model
+from allennlp.common import Params, Tqdm
 from allennlp.common import util as common_util
+from allennlp.models import BasicClassifier, Model
 from allennlp.nn.parallel import ddp_accelerator
 from allennlp.training import gradient_descent_trainer, trainer
 from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
@@ -37,8 +41,14 @@ def _torch_has_no_device_of_index() -> bool:
     return False
 
 
+def _torch_warns_of_sparse_invariants() -> bool:
+    return tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
+
+
 # The scenario of each patch, whether this machine's versions need it, and the error without it.
 PATCHES = [
+    ("sparse_warning", _torch_warns_of_sparse_invariants(), "invariant"),
+    ("autocast_warning", True, "autocast"),
     ("plateau_scheduler", True, "verbose"),
     ("training_state", True, "Weights only load failed"),
     ("gradient_norm", _torch_rejects_sparse_gradients(), "SparseCPU"),
@@ -85,83 +95,48 @@ def test_patch_is_needed(run_scenarios: Any, scenario: str, needed: bool, error:
     assert outcome != "ok" and error in outcome
 
 
-CLASSIFIER = '''
-import numpy as np
-from allennlp.models import BasicClassifier, Model
-
-
 @Model.register("classifier_with_numpy_metric")
 class ClassifierWithNumpyMetric(BasicClassifier):
     """Many metrics give NumPy scalars; this one does so without a dependency."""
 
-    def get_metrics(self, reset=False):
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         return {"score": np.float64(super().get_metrics(reset)["accuracy"])}
-'''
 
 
-class TestTrainAndRecover:
-    @staticmethod
-    def _allennlp(
-        folder: Path, environment: Dict[str, str], *arguments: str
-    ) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "allennlp", *arguments, "--include-package", "classifier"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=300,
-        )
-
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        (tmp_path / ".allennlp_plugins").write_text(PLUGIN + "\n", encoding="utf-8")
-        (tmp_path / "classifier.py").write_text(CLASSIFIER, encoding="utf-8")
-        lines = [json.dumps({"text": "a" * i, "label": str(i % 2)}) for i in range(1, 9)]
-        (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        embedder = {"type": "embedding", "embedding_dim": 4, "sparse": True}
-        config = {
-            "dataset_reader": {
-                "type": "text_classification_json",
-                "tokenizer": {"type": "just_spaces"},
-            },
-            "train_data_path": "data.jsonl",
-            "validation_data_path": "data.jsonl",
-            "model": {
-                "type": "classifier_with_numpy_metric",
-                "text_field_embedder": {"token_embedders": {"tokens": embedder}},
-                "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 4},
-            },
-            "data_loader": {"batch_size": 4},
-            "trainer": {
-                "num_epochs": 2,
-                "cuda_device": -1,
-                "grad_norm": 1.0,
-                "validation_metric": "+score",
-                "optimizer": {"type": "sgd", "lr": 0.1},
-                "learning_rate_scheduler": {"type": "reduce_on_plateau", "mode": "max"},
-            },
-        }
-        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        return tmp_path
-
-    def test_with_the_plugin(self, folder: Path, subprocess_environment: Dict[str, str]) -> None:
-        first = self._allennlp(
-            folder, subprocess_environment, "train", "config.json", "-s", "output"
-        )
-        assert first.returncode == 0, first.stderr
-        assert "FutureWarning: `torch.cuda.amp" not in first.stderr
-
-        # As if it had been interrupted in the second epoch.
-        output = folder / "output"
-        for path in [*output.glob("*_state_e2_*.th"), *output.glob("metrics*.json")]:
-            path.unlink()
-        second = self._allennlp(
-            folder, subprocess_environment, "train", "config.json", "-s", "output", "--recover"
-        )
-        assert second.returncode == 0, second.stderr
-        assert json.loads((output / "metrics.json").read_text(encoding="utf-8"))["epoch"] == 1
-        assert [path.name for path in output.glob("metrics_epoch_*")] == ["metrics_epoch_1.json"]
+def test_a_task_model_trains_and_recovers(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": "a" * i, "label": str(i % 2)}) for i in range(1, 9)]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    embedder = {"type": "embedding", "embedding_dim": 4, "sparse": True}
+    config = {
+        "dataset_reader": {
+            "type": "text_classification_json",
+            "tokenizer": {"type": "just_spaces"},
+        },
+        "train_data_path": str(tmp_path / "data.jsonl"),
+        "validation_data_path": str(tmp_path / "data.jsonl"),
+        "model": {
+            "type": "classifier_with_numpy_metric",
+            "text_field_embedder": {"token_embedders": {"tokens": embedder}},
+            "seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 4},
+        },
+        "data_loader": {"batch_size": 4},
+        "trainer": {
+            "num_epochs": 2,
+            "cuda_device": -1,
+            "grad_norm": 1.0,
+            "validation_metric": "+score",
+            "optimizer": {"type": "sgd", "lr": 0.1},
+            "learning_rate_scheduler": {"type": "reduce_on_plateau", "mode": "max"},
+        },
+    }
+    output = tmp_path / "output"
+    train_model(Params(copy.deepcopy(config)), str(output))
+    # As if it had been interrupted in the second epoch.
+    for path in [*output.glob("*_state_e2_*.th"), *output.glob("metrics*.json")]:
+        path.unlink()
+    train_model(Params(config), str(output), recover=True)
+    assert json.loads((output / "metrics.json").read_text(encoding="utf-8"))["epoch"] == 1
+    assert [path.name for path in output.glob("metrics_epoch_*")] == ["metrics_epoch_1.json"]
 
 
 def test_apply_twice_changes_nothing() -> None:

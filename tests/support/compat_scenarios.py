@@ -140,7 +140,22 @@ def _write_archive(path: Path, names: list) -> Path:
     return path
 
 
+def autocast_warning(folder: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        with gradient_descent_trainer.amp.autocast(False):
+            pass
+    assert not caught, caught[0].message
+
+
+def sparse_warning(folder: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        torch.sparse_coo_tensor(torch.zeros(1, 1, dtype=torch.long), torch.ones(1), (2,))
+    assert not caught, caught[0].message
+
+
 SCENARIOS = (
+    sparse_warning,
+    autocast_warning,
     plateau_scheduler,
     training_state,
     gradient_norm,

@@ -1,9 +1,12 @@
 """`allennlp train` in several processes, and on several machines, against runs in one process."""
 
+import os
 import shutil
+import signal
 import socket
+import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
 import torch.distributed as dist
@@ -154,6 +157,40 @@ def test_two_processes_killed(sampled: Path, tmp_path: Path) -> None:
     assert_equal_runs(tmp_path / "run", sampled)
     others = [losses(folder, "losses_1.jsonl") for folder in (tmp_path / "run", sampled)]
     assert others[0] == others[1]
+
+
+def children(process: Any) -> List[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return list(map(int, path.read_text(encoding="utf-8").split()))
+
+
+@pytest.mark.parametrize(
+    "number, is_for_all, word",
+    [(signal.SIGTERM, False, "terminated"), (signal.SIGINT, True, "interrupted")],
+)
+def test_two_processes_stopped(
+    data: Path, sampled: Path, tmp_path: Path, number: int, is_for_all: bool, word: str
+) -> None:
+    """`kill` sends a signal to the first process, Ctrl-C in a terminal to all."""
+    config = sampled.with_name("config.json")
+    process = start(config, tmp_path / "run")
+    while not list(tmp_path.glob("run/model_state_e1_b*.th")):
+        assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
+        time.sleep(0.01)
+    ranks = children(process)
+    for each in [process.pid, *(ranks if is_for_all else [])]:
+        os.kill(each, number)
+    printed = finish(process, tmp_path / "run", -number)
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    command = f"allennlp train {config} -s {tmp_path}/run --node-rank 0 --recover"
+    assert printed.splitlines()[-1] == f"{word}; continue with: {command}"
+    assert "Traceback" not in printed
+    assert (tmp_path / "run" / "model.tar.gz").exists()
+    # What was trained is saved.
+    epoch, batch = max(losses(tmp_path / "run"))
+    assert (tmp_path / "run" / f"model_state_e{epoch}_b{batch}.th").exists()
+    train(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", sampled)
 
 
 def test_two_machines(data: Path, sampled: Path, tmp_path: Path) -> None:

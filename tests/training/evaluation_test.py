@@ -118,7 +118,7 @@ def test_results_are_printed(model: Any, loader: Any, capsys: Any) -> None:
 
 
 def test_table() -> None:
-    columns = {"training": {"perplexity": 12345.678}, "test": {"loss": 2.0, "perplexity": 7.0}}
+    columns = {"training": {"perplexity": 12345.678}, "test": {"perplexity": 7.0, "loss": 2.0}}
     assert metrics_table(columns) == (
         "             training    test\n"
         "perplexity  12,345.68    7.00\n"

@@ -7,15 +7,23 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Iterator, List
 
 import allennlp.commands.train
 import pytest
-from allennlp.common import Params
+from allennlp.commands.train import TrainModel
+from allennlp.common import Lazy, Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
 
+from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.training import run_folder
-from allennlp_elmo_plugin.training.run_folder import is_language_model, train_model
+from allennlp_elmo_plugin.training.run_folder import (
+    TrainingLoop,
+    is_language_model,
+    train_model,
+)
 from tests.support.testing import read_files
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
@@ -60,7 +68,7 @@ def test_force(tmp_path: Path, calls: List[Any]) -> None:
     # As a mount point, the folder itself can't be removed.
     inode = (tmp_path / "run").stat().st_ino
     train_model(Params({}), tmp_path / "run", force=True)
-    assert calls[0][-1] == []
+    assert calls[0][:2] == (False, False) and calls[0][-1] == []
     assert (tmp_path / "run").stat().st_ino == inode and (tmp_path / "kept.txt").exists()
 
 
@@ -141,6 +149,46 @@ def test_a_failed_start(
     with pytest.raises(ValueError, match="failed"):
         train_model(Params(dict(config)), tmp_path, recover=bool(before))
     assert set(read_files(tmp_path)) == {*left, *before, *([written] if before else [])}
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("evaluates", [False, True])
+@pytest.mark.parametrize("loader", [None, "batches"])
+def test_all_processes_evaluate(
+    is_parallel: bool, is_ours: bool, evaluates: bool, loader: Any, monkeypatch: Any
+) -> None:
+    model: Any = SimpleNamespace(**({"training_state": dict} if is_ours else {}))
+    trainer: Any = SimpleNamespace(train=lambda: {"loss": 1.0}, cuda_device=-1)
+    monkeypatch.setattr(run_folder, "is_distributed", lambda: is_parallel)
+    monkeypatch.setattr(run_folder, "evaluate", lambda *given: {"given": given})
+    loop = TrainingLoop("", model, trainer, loader, evaluates, "weight")
+    metrics = loop.run()
+    if is_parallel and is_ours and evaluates and loader:
+        assert metrics == {"loss": 1.0, "test_given": (model, loader, -1, "weight")}
+        assert loop.evaluation_data_loader is None  # AllenNLP doesn't evaluate again.
+    else:
+        assert metrics == {"loss": 1.0} and loop.evaluation_data_loader == loader
+
+
+@pytest.mark.parametrize("file", ["lm_tokens.txt", "tokens.txt"])
+@pytest.mark.parametrize("weights", ["best.th", "out.log"])
+def test_the_vocabulary_of_the_run(
+    file: str, weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is used if a language model's weights belong to it."""
+    write_vocabulary_folder(tmp_path / "vocabulary", ["<S>", "</S>", "<UNK>", "word"])
+    (tmp_path / "vocabulary" / "lm_tokens.txt").rename(tmp_path / "vocabulary" / file)
+    (tmp_path / weights).touch()
+    given: Any = Lazy(Vocabulary)
+    create = classmethod(lambda cls, folder, vocabulary: (folder, vocabulary))
+    monkeypatch.setattr(TrainModel, "from_partial_objects", create)
+    folder, found = TrainingLoop.from_partial_objects(str(tmp_path), vocabulary=given)  # type: ignore
+    assert folder == str(tmp_path)
+    if (file, weights) == ("lm_tokens.txt", "best.th"):
+        assert found.construct(instances=[]).get_token_index("word", "lm_tokens") == 3
+    else:
+        assert found is given
 
 
 @pytest.mark.parametrize(
