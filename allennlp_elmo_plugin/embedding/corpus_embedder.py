@@ -253,7 +253,7 @@ class CorpusEmbedder:
             n_others = (self._shard_index - block) % self._num_shards
             if n_others:
                 lines.skip((block + n_others) * SHARD_LINES)
-            line = lines.read_sentence()
+            line = next(iter(lines), None)
             if line is None:
                 break
             pool.append(line)
