@@ -18,10 +18,9 @@ import logging
 import os
 import reprlib
 from collections import Counter
-from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -34,16 +33,12 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     write_vocabulary_file,
 )
 from allennlp_elmo_plugin.commands.command import Command
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
-from allennlp_elmo_plugin.data.text_check import TextCheck
-from allennlp_elmo_plugin.data.vocabulary import (
-    VOCABULARY_FOLDER,
-    write_vocabulary_folder,
-)
-from allennlp_elmo_plugin.data.word_counts import count_in_files
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_text
+from allennlp_elmo_plugin.data.text_check import check_words
+from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
 from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.files.whole import output_folder
-from allennlp_elmo_plugin.progress import counted, progress_bar, step_bar
+from allennlp_elmo_plugin.progress import counted, progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -88,14 +83,8 @@ class ElmoVocab(Command):
 
 def make_vocabulary_from_args(args: argparse.Namespace) -> None:
     """Run `make_vocabulary` with the command's arguments."""
-    make_vocabulary(
-        args.files,
-        args.output,
-        min_count=args.min_count,
-        max_size=args.max_size,
-        encoding_errors=args.encoding_errors,
-        force=args.force,
-    )
+    names = ("min_count", "max_size", "encoding_errors", "force")
+    make_vocabulary(args.files, args.output, **{name: getattr(args, name) for name in names})
 
 
 def make_vocabulary(
@@ -138,30 +127,21 @@ def make_vocabulary(
             f"{', '.join(SPECIAL_WORDS)}, too"
         )
     with output_folder(output, _OUTPUTS, force) as folder:
-        paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        check = TextCheck(", ".join(os.fspath(path) for path in paths))
-        counts, n_sentences = count_words(find_files(paths), encoding_errors, check)
+        counts, n_sentences = count_words(find_files(paths), encoding_errors)
         if not counts:
             raise ConfigurationError(f"There is no word in the {n_sentences:,} lines of the text")
         n_words, n_tokens = len(counts), sum(counts.values())
-        with step_bar("making the vocabulary", 4, " steps") as update:
-            vocabulary = select_words(counts, n_sentences, min_count, max_size)
-            del counts
-            if len(vocabulary) == len(SPECIAL_WORDS):
-                raise ConfigurationError(
-                    f"No word of the text occurs {min_count} times: lower --min-count, or give "
-                    "more text"
-                )
-            update(1)
-            words = [word for word, _ in vocabulary]
-            write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
-            update(1)
-            write_vocabulary_file(folder / VOCABULARY_FILE, words)
-            update(1)
-            write_vocabulary_file(
-                folder / COUNTS_FILE, (f"{word}\t{count}" for word, count in vocabulary)
+        vocabulary = select_words(counts, n_sentences, min_count, max_size)
+        if len(vocabulary) == len(SPECIAL_WORDS):
+            raise ConfigurationError(
+                f"No word of the text occurs {min_count} times: lower --min-count, or give more "
+                "text"
             )
-            update(1)
+        words = [word for word, _ in vocabulary]
+        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+        write_vocabulary_file(folder / VOCABULARY_FILE, words)
+        lines = (f"{word}\t{count}" for word, count in vocabulary)
+        write_vocabulary_file(folder / COUNTS_FILE, lines)
     n_unknown = dict(vocabulary)[UNKNOWN_WORD]
     print(
         f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different "
@@ -171,36 +151,27 @@ def make_vocabulary(
     return vocabulary
 
 
-def count_words(
-    files: Iterable[Path], encoding_errors: str = "strict", check: Optional[TextCheck] = None
-) -> Tuple[Dict[str, int], int]:
+def count_words(files: List[Path], encoding_errors: str) -> Tuple[Dict[str, int], int]:
     """
-    Count words as the dataset reader sees them, with a progress bar. Memory grows only with the
-    number of distinct words. `check` gets the words, too. Return the count of each word, and the
-    number of sentences.
+    Count words as the dataset reader sees them, with a progress bar, and warn if they seem not to
+    be tokenised. Memory grows only with the number of distinct words. Return the count of each
+    word, and the number of sentences.
     """
-    files = list(files)
-    # Counted as bytes: each distinct word is decoded once.
-    raw_counts: Counter = Counter()
+    of_bytes: Counter = Counter()
     n_sentences = 0
     total = sum(file.stat().st_size for file in files)
-    with (
-        progress_bar(total=total, unit="B", unit_scale=True, desc="counting words") as progress,
-        closing(count_in_files(files, encoding_errors)) as parts,  # It may run processes.
-    ):
-        for part in parts:
-            raw_counts.update(part.words)
-            n_sentences += part.n_lines
-            progress.update(part.n_bytes)
+    settings = {"unit": "B", "unit_scale": True, "desc": "counting words"}
+    with progress_bar(total=total, **settings) as bar:
+        for text in read_text(files, encoding_errors, update=bar.update):
+            of_bytes.update(text.split())
+            n_sentences += text.count(b"\n")
+    name = ", ".join(map(os.fspath, files[:3])) + (", ..." if len(files) > 3 else "")
+    check_words(name, of_bytes, n_sentences)
     counts: Dict[str, int] = {}
-    while raw_counts:
-        raw, count = raw_counts.popitem()
-        if check is not None:
-            check.add_word(raw, count)
+    while of_bytes:
+        raw, count = of_bytes.popitem()
         word = raw.decode("utf-8", encoding_errors)
         counts[word] = counts.get(word, 0) + count
-    if check is not None:
-        check.finish(n_sentences)
     return counts, n_sentences
 
 

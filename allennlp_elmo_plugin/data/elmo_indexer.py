@@ -2,8 +2,9 @@
 AllenNLP's indexer `elmo_characters`, with less work for each word.
 """
 
-from collections.abc import Sequence as AbstractSequence
-from typing import Any, Dict, List, Optional, Sequence
+import functools
+from collections.abc import Sequence
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -12,11 +13,11 @@ from allennlp.data.token_indexers.token_indexer import IndexedTokenList
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
 
-from allennlp_elmo_plugin.bilm.characters import CharacterTable
+from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
 from allennlp_elmo_plugin.registration import register_anew
 
 
-class CharacterIds(AbstractSequence):
+class CharacterIds(Sequence):
     """
     An array of character ids, shape `(words, max_characters)`, that AllenNLP can handle as the list
     of lists that it expects: it has a length and equals such a list.
@@ -36,33 +37,11 @@ class CharacterIds(AbstractSequence):
             return np.array_equal(self.array, other.array)
         return self.array.tolist() == other
 
-    def __repr__(self) -> str:
-        return repr(self.array.tolist())
 
-
-class ELMoCharacterMapper(elmo_indexer.ELMoCharacterMapper):
-    """
-    AllenNLP's mapper from words to character ids. It spells each word only once.
-    """
-
-    def __init__(self, tokens_to_add: Dict[str, int] = None) -> None:  # type: ignore[assignment]
-        super().__init__(tokens_to_add)
-        self._table = CharacterTable(self.max_word_length, self.tokens_to_add)
-
-    def convert_word_to_char_ids(self, word: str) -> List[int]:
-        return self._table.lookup([word])[0].tolist()
-
-    def convert_words_to_char_ids(self, words: Sequence[str]) -> np.ndarray:
-        """
-        Return an int16 array, shape `(len(words), 50)`, of ids from 1 to 261.
-        """
-        return self._table.lookup(words)
-
-    def __eq__(self, other: Any) -> bool:
-        # What the table remembers makes no difference.
-        if isinstance(other, elmo_indexer.ELMoCharacterMapper):
-            return self.tokens_to_add == other.tokens_to_add
-        return NotImplemented
+@functools.cache
+def _table(tokens_to_add: Tuple[Tuple[str, int], ...]) -> CharacterTable:
+    """Return the table of all indexers with these special tokens. It spells each word only once."""
+    return CharacterTable(MAX_CHARACTERS_PER_TOKEN, dict(tokens_to_add))
 
 
 @register_anew(TokenIndexer, "elmo_characters")
@@ -95,7 +74,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     ) -> None:
         super().__init__(namespace, tokens_to_add, token_min_padding_length)
         self._namespace_to_cache = namespace_to_cache
-        self._mapper: ELMoCharacterMapper = ELMoCharacterMapper(tokens_to_add)
+        self._tokens_to_add = tuple((tokens_to_add or {}).items())
+        _table(self._tokens_to_add)  # raises if they are wrong
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
         if self._namespace_to_cache is not None:
@@ -114,7 +94,7 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         """
         words = [token.ensure_text() for token in tokens]
         indices: Dict[str, Any] = {
-            "elmo_tokens": CharacterIds(self._mapper.convert_words_to_char_ids(words))
+            "elmo_tokens": CharacterIds(_table(self._tokens_to_add).lookup(words))
         }
         if self._namespace_to_cache is not None:
             ids = vocabulary.get_token_to_index_vocabulary(self._namespace_to_cache)
@@ -133,7 +113,7 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         # An empty field has a plain list, and others may index fields themselves.
         array = ids.array if isinstance(ids, CharacterIds) else np.asarray(ids, dtype=np.int16)
         length = padding_lengths["elmo_tokens"]
-        tensor = torch.zeros(length, self._mapper.max_word_length, dtype=torch.long)
+        tensor = torch.zeros(length, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long)
         n_tokens = min(length, len(array))
         if n_tokens:
             tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])

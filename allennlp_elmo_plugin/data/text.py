@@ -7,7 +7,7 @@ import hashlib
 import os
 import random
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 
@@ -82,6 +82,7 @@ def read_text(
     files: Iterable[Path],
     encoding_errors: str = "strict",
     shuffle: Optional[random.Random] = None,
+    update: Callable[[int], Any] = int,
 ) -> Iterator[bytes]:
     """
     Read the lines of a corpus, and yield about 256 kB of them at a time, as one text in UTF-8, as
@@ -96,6 +97,8 @@ def read_text(
     shuffle : `random.Random`, optional (default = `None`)
         If given, it draws the order of the files, and that of the lines in each block of 64 MB of
         a file. The memory needed does not depend on the size of the files.
+    update : `Callable[[int], Any]`, optional
+        Called with the number of bytes of the files that have been read since the last call.
 
     # Raises
 
@@ -109,8 +112,11 @@ def read_text(
         shuffle.shuffle(files)
         seed = shuffle.getrandbits(64)
     for number, file in enumerate(files):
+        position = 0
         with open_lines(file, ConfigurationError) as stored:
             while lines := stored.read_block(block_bytes):
+                update(stored.position - position)
+                position = stored.position
                 n_bytes = sum(map(len, lines))
                 if shuffle is not None:
                     if not lines[-1].endswith(b"\n"):
@@ -123,12 +129,12 @@ def read_text(
                         text.decode()
                     except UnicodeDecodeError:
                         if encoding_errors == "strict":
-                            raise_undecodable(file)
+                            _raise_undecodable(file)
                         text = text.decode("utf-8", encoding_errors).encode()
                     yield text
 
 
-def raise_undecodable(file: Path) -> None:
+def _raise_undecodable(file: Path) -> None:
     """Raise the error that names the first line of a file that isn't UTF-8, if there is one."""
     with open_lines(file, ConfigurationError) as stored:
         for line in iter(stored.read_line, b""):

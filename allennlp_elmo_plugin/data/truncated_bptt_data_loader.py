@@ -44,8 +44,6 @@ class TruncatedBpttDataLoader(DataLoader):
         epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 to read in a thread, a few batches ahead.
-    start_method : `str`, optional (default = `None`)
-        Of earlier configs, which read in another process; ignored.
     cuda_device : `Union[int, str, torch.device]`, optional (default = `None`)
         Set by the trainer.
     """
@@ -57,7 +55,6 @@ class TruncatedBpttDataLoader(DataLoader):
         *,
         batches_per_epoch: Optional[int] = None,
         num_workers: Optional[int] = 0,
-        start_method: Optional[str] = None,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):
@@ -84,7 +81,8 @@ class TruncatedBpttDataLoader(DataLoader):
         # The pass over the text, how many of its batches have been given, and how many of them
         # are to be skipped when it begins.
         self._epoch = self._n_windows = self._skip = 0
-        # Batches of this epoch of the trainer so far, and how many of them another loader made.
+        # Batches of this epoch of the trainer so far, and those that another loader made of the
+        # next one.
         self._n_given = self._n_given_before = 0
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Optional[Iterator[TensorDict]] = None
@@ -110,7 +108,7 @@ class TruncatedBpttDataLoader(DataLoader):
     def __iter__(self) -> Iterator[TensorDict]:
         if self._vocab is None:
             raise ValueError("Call index_with(vocab) before taking batches from the data loader")
-        self._n_given = self._n_given_before
+        self._n_given, self._n_given_before = self._n_given_before, 0
         limit = self.batches_per_epoch
         while limit is None or self._n_given < limit:
             batches = self._pass or self._read()
@@ -123,7 +121,7 @@ class TruncatedBpttDataLoader(DataLoader):
                     break
             if limit is None:
                 break
-        self._n_given = self._n_given_before = 0
+        self._n_given = 0
 
     def _read(self) -> Iterator[TensorDict]:
         """Yield the batches of a pass, or the rest of them."""

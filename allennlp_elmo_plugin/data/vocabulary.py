@@ -52,42 +52,22 @@ def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
         raise ConfigurationError(f"The vocabulary has no namespace {namespace}; {_HINT}")
     ids = vocab.get_token_to_index_vocabulary(namespace)
     words = vocab.get_index_to_token_vocabulary(namespace)
-    if vocab._padding_token in ids and ids[vocab._padding_token] == 0:
-        raise ConfigurationError(
-            f"The namespace {namespace} of the vocabulary is padded, so that its ids are not those "
-            f"of a language model; add a line {namespace} to {NAMESPACE_PADDING_FILE} in the "
-            f"vocabulary's folder, or {_HINT}"
-        )
-    if len(words) != len(ids):
-        twice = next(word for index, word in words.items() if ids[word] != index)
-        raise ConfigurationError(
-            f"The namespace {namespace} of the vocabulary has the word {twice!r} twice; remove one "
-            f"of the two lines from {namespace}.txt, or {_HINT}"
-        )
-    if "" in ids:
-        raise ConfigurationError(
-            f"The namespace {namespace} of the vocabulary has an empty word; remove line "
-            f"{ids[''] + 1} from {namespace}.txt, or {_HINT}"
-        )
     missing = [word for word in SPECIAL_WORDS if word not in ids]
-    if missing:
-        raise ConfigurationError(
-            f"The namespace {namespace} of the vocabulary lacks the special words "
-            f"{', '.join(missing)}; {_HINT}"
+    if ids.get(vocab._padding_token) == 0:
+        problem = (
+            "is padded, so that its ids are not those of a language model; add a line "
+            f"{namespace} to {NAMESPACE_PADDING_FILE} in the vocabulary's folder"
         )
-    return len(ids)
-
-
-def find_vocabulary_folder(name: Union[str, "os.PathLike[str]"]) -> str:
-    """
-    Return the folder of AllenNLP's form of a vocabulary: the one of this name, or `vocabulary` in
-    it, where `elmo-vocab` and the other commands write it.
-    """
-    inner = os.path.join(name, VOCABULARY_FOLDER)
-    has_files = os.path.exists(os.path.join(name, NAMESPACE_PADDING_FILE))
-    if not has_files and os.path.exists(os.path.join(inner, NAMESPACE_PADDING_FILE)):
-        return inner
-    return os.fspath(name)
+    elif len(words) != len(ids):
+        twice = next(word for index, word in words.items() if ids[word] != index)
+        problem = f"has the word {twice!r} twice; remove a line from {namespace}.txt"
+    elif "" in ids:
+        problem = f"has an empty word; remove line {ids[''] + 1} from {namespace}.txt"
+    elif missing:
+        problem = f"lacks the special words {', '.join(missing)}; add them"
+    else:
+        return len(ids)
+    raise ConfigurationError(f"The namespace {namespace} of the vocabulary {problem}, or {_HINT}")
 
 
 @register_anew(Vocabulary, "from_files", constructor="from_files")
@@ -110,7 +90,10 @@ class FolderVocabulary(Vocabulary):
                 f"The folder of the vocabulary, {name}, does not exist (looked from "
                 f"{os.getcwd()}); make it with `allennlp elmo-vocab TEXT --output FOLDER`"
             )
-        return Vocabulary.from_files(find_vocabulary_folder(name), padding_token, oov_token)
+        inner = os.path.join(name, VOCABULARY_FOLDER)
+        if not os.path.exists(os.path.join(name, NAMESPACE_PADDING_FILE)) and os.path.isdir(inner):
+            name = inner
+        return Vocabulary.from_files(name, padding_token, oov_token)
 
 
 def lookup_ids(words: Iterable[str], vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> List[int]:

@@ -78,16 +78,16 @@ class WindowStream:
         # first and after each: a pair is a place in it and the next. `_start` is the first place.
         self._text = np.full(1, LINE_END, dtype=np.int32)
         self._start = 0
-        # Of each row, the pair that is next, the end of the pairs of its line (or part), and the
-        # sum of the pairs that the two directions read at the same time.
+        # Of each row, the pair that the forward direction reads next, the end of its line's (or
+        # part's) pairs, and the sum of the pairs that both directions read at the same time.
         self._rows = [(0, 0, -1)] * n_rows
         self._lines = self._read_lines(texts)
         if contiguous:
-            self._lines = iter(())
             self._text = np.concatenate([self._text, *map(lexicon.number, texts)])
             n_pairs = len(self._text) - 1
             bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
+            self._lines = iter(())
 
     def windows(self, skip: int = 0) -> Iterator[List[Window]]:
         """Yield the windows after the first `skip`, one for each direction."""
@@ -149,61 +149,40 @@ class WindowStream:
         ends = np.cumsum(n_pairs)
         # The pairs of each direction, shape (rows * num_steps,).
         forward = np.arange(ends[-1]) + np.repeat(starts - ends + n_pairs, n_pairs)
-        totals = np.repeat(totals, n_pairs)
-        is_padding = totals < 0
-        is_padded = bool(is_padding.any())
+        backward = np.repeat(totals, n_pairs) - forward
+        padding = np.flatnonzero(np.repeat(starts, n_pairs) < 0)
         windows = []
         for direction in self._directions:
-            pairs = (forward if direction == "forward" else totals - forward) - self._start
-            if is_padded:
-                pairs[is_padding] = 0
-            words, next_words = self._text.take(pairs), self._text.take(pairs + 1)
-            words[words == LINE_END] = BEGIN_SENTENCE
-            next_words[next_words == LINE_END] = END_SENTENCE
-            if is_padded:
-                words[is_padding] = next_words[is_padding] = LINE_END
-            both = [each.reshape(-1, self._num_steps) for each in (words, next_words)]
+            places = (forward if direction == "forward" else backward) - self._start
+            places[padding] = 0
+            left, right = self._text.take(places), self._text.take(places + 1)
+            left[left == LINE_END] = BEGIN_SENTENCE
+            right[right == LINE_END] = END_SENTENCE
+            left[padding] = right[padding] = LINE_END
+            both = left.reshape(-1, self._num_steps), right.reshape(-1, self._num_steps)
             windows.append(Window(*(both if direction == "forward" else both[::-1])))
         return windows
 
 
 def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     """
-    Check that a data loader has kept the rows of a batch together and in order, without which a
-    model that carries its state from batch to batch learns nonsense.
+    Return the number of a window in its pass, unless a data loader has changed the order.
 
     # Parameters
 
     window : `torch.Tensor` or `np.ndarray`
-        int64, shape (rows, 3), for each row: the number of the window in this pass over the data,
-        the number of the row, and the number of rows that belong together.
+        The field `window` of a batch of `TruncatedBpttLmReader`.
     previous : `int`, optional (default = `None`)
-        What this function returned for the batch before. If given, `window` must be the next one
-        or the first of a new pass.
-
-    # Returns
-
-    `int`
-        The number of the window in this pass.
-
-    # Raises
-
-    `ValueError`
-        The message names the settings of the data loader that keep the order.
+        The number of the window before.
     """
     rows = window.tolist()
-    number, _, batch_size = rows[0]
-    if len(rows) != batch_size:
-        problem = f"got a batch of {len(rows)} rows where the dataset reader made {batch_size}"
-    elif rows != [[number, row, batch_size] for row in range(batch_size)]:
-        problem = "the rows of a batch are not in the order in which the dataset reader made them"
+    number = rows[0][0]
+    if rows != [[number, row, len(rows)] for row in range(len(rows))]:
+        problem = f"window {number} has other rows than the dataset reader made"
     elif previous is not None and number not in (0, previous + 1):
         problem = f"window {number} follows window {previous}"
     else:
         return number
     raise ValueError(
-        f"The data loader changed the order of the text: {problem}. "
-        'Use the data loader "truncated_bptt", or set for AllenNLP\'s own ("multiprocess"): '
-        f"batch_size {batch_size} (that of the dataset reader), shuffle false, no batch_sampler, "
-        "and max_instances_in_memory unset or a multiple of batch_size."
+        f'The order of the text was changed: {problem}. Use the data loader "truncated_bptt"'
     )

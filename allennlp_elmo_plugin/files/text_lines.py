@@ -12,9 +12,7 @@ import re
 import sys
 import zlib
 from contextlib import contextmanager
-from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Type, Union
-
-import numpy as np
+from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
 
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
@@ -23,7 +21,6 @@ STANDARD_INPUT = "-"
 
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
-_READ_ERRORS = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 
 
 class SentenceLine(NamedTuple):
@@ -43,7 +40,7 @@ class TextLines:
     # Parameters
 
     file : `IO`
-        Open for bytes or, for `read_line` and `read_sentence` only, for text.
+        Open for bytes or, except for `read_block`, for text.
     name : `str`, optional (default = that of the file)
         The name of the file in errors.
     error : `Type[Exception]`, optional (default = `ValueError`)
@@ -77,55 +74,59 @@ class TextLines:
         """How many of these bytes have been read."""
         return self._stored.tell() if self.is_gzip else self.offset
 
-    def seek(self, offset: int, number: int) -> None:
-        """Continue at line `number`, counted from 0, which starts at byte `offset` of the text."""
-        try:
-            self._file.seek(offset)
-        except _READ_ERRORS as error:
-            raise self._unreadable(error) from error
-        self.offset, self.number = offset, number
-
     def read_block(self, n_bytes: int) -> List[bytes]:
         """
         Read `n_bytes`, at most `MAX_LINE_BYTES`, and the rest of the last line. Return the lines,
         none at the end.
         """
-        try:
-            block = self._file.read(n_bytes)
-            block += self._file.readline(MAX_LINE_BYTES + 1)
-        except _READ_ERRORS as error:
-            raise self._unreadable(error) from error
+        block = self._read(self._file.read, n_bytes)
+        block += self._read(self._file.readline, MAX_LINE_BYTES + 1)
         lines = io.BytesIO(block).readlines()
-        self.number += len(lines)
-        self.offset += len(block)
-        if lines and len(lines[-1]) > MAX_LINE_BYTES:
-            raise self._too_long()
+        self._count(len(lines), len(block), len(lines[-1]) if lines else 0)
         return lines
 
     def read_line(self) -> bytes:
         """Return the next line, with its line feed, or no bytes at the end."""
-        try:
-            line = self._file.readline(MAX_LINE_BYTES + 1)
-        except _READ_ERRORS as error:
-            raise self._unreadable(error) from error
+        line = self._read(self._file.readline, MAX_LINE_BYTES + 1)
         if isinstance(line, str):
             self._encoding_errors = "surrogatepass"
             line = line.encode("utf-8", self._encoding_errors)
-        if line:
-            self.number += 1
-            self.offset += len(line)
-            self.checksum = zlib.crc32(line, self.checksum)
-            if len(line) > MAX_LINE_BYTES:
-                raise self._too_long()
+        self.checksum = zlib.crc32(line, self.checksum)
+        self._count(bool(line), len(line), len(line))
         return line
 
-    def read_sentence(self) -> Optional[SentenceLine]:
-        """Return the next line with its words, or `None` at the end."""
-        line = self.read_line()
-        if not line:
-            return None
-        sentence = self.decode(without_mark(line).strip())
-        return SentenceLine(self.number - 1, sentence, split_words(line, self._encoding_errors))
+    def _count(self, n_lines: int, n_bytes: int, length: int) -> None:
+        self.number += n_lines
+        self.offset += n_bytes
+        if length > MAX_LINE_BYTES:
+            raise self._error(
+                f"{self.name}, line {self.number}: is longer than {MAX_LINE_BYTES:,} bytes; is "
+                "this a text? Write one sentence a line"
+            )
+
+    def _read(self, read: Any, n_bytes: int) -> Any:
+        try:
+            return read(n_bytes)
+        except UnicodeDecodeError as error:  # of a file open for text
+            message = not_utf8(self.name, self.number + 1, error)
+        except (OSError, EOFError, zlib.error) as error:
+            message = (
+                f"{self.name}: the compressed file is damaged or cut off after line {self.number} "
+                f"({error}); compress the text again"
+            )
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                message = f"cannot read {self.name}: {error.strerror or error}"
+        raise self._error(message)
+
+    def __iter__(self) -> Iterator[SentenceLine]:
+        for line in iter(self.read_line, b""):
+            sentence = self.decode(without_mark(line).strip())
+            yield SentenceLine(self.number - 1, sentence, split_words(line, self._encoding_errors))
+
+    def skip(self, number: int) -> None:
+        """Read up to line `number`, counted from 0, or to the end."""
+        while self.number < number and self.read_line():
+            pass
 
     def decode(self, line: bytes) -> str:
         """Decode (a part of) the line that was read last."""
@@ -133,30 +134,6 @@ class TextLines:
             return line.decode("utf-8", self._encoding_errors)
         except UnicodeDecodeError as error:
             raise self._error(not_utf8(self.name, self.number, error)) from None
-
-    def __iter__(self) -> Iterator[SentenceLine]:
-        return iter(self.read_sentence, None)
-
-    def skip(self, number: int) -> None:
-        """Read up to line `number`, counted from 0, or to the end."""
-        while self.number < number and self.read_line():
-            pass
-
-    def _too_long(self) -> Exception:
-        return self._error(
-            f"{self.name}, line {self.number}: is longer than {MAX_LINE_BYTES:,} bytes; is this a "
-            "text? Write one sentence a line"
-        )
-
-    def _unreadable(self, error: Exception) -> Exception:
-        if isinstance(error, UnicodeDecodeError):  # of a file open for text
-            return self._error(not_utf8(self.name, self.number + 1, error))
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            return self._error(f"cannot read {self.name}: {error.strerror or error}")
-        return self._error(
-            f"{self.name}: the compressed file is damaged or cut off after line {self.number} "
-            f"({error}); compress the text again"
-        )
 
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError, alternative: str = "") -> str:
@@ -195,8 +172,8 @@ def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
 
 def join_lines(lines: Iterable[bytes]) -> bytes:
     """
-    Return lines as one text for `find_words`: each ends with a line feed, and has spaces in place
-    of a byte order mark.
+    Return lines as one text: each ends with a line feed, and has spaces in place of a byte order
+    mark.
     """
     text = b"".join(lines)
     if not text.endswith(b"\n"):
@@ -204,31 +181,6 @@ def join_lines(lines: Iterable[bytes]) -> bytes:
     if codecs.BOM_UTF8 in text:
         text = _MARK_OF_LINE.sub(b" " * len(codecs.BOM_UTF8), text)
     return text
-
-
-def find_words(text: bytes) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    Find the words that `split_words` finds in each line.
-
-    # Parameters
-
-    text : `bytes`
-        Whole lines, as `join_lines` returns them.
-
-    # Returns
-
-    `Tuple[np.ndarray, np.ndarray, np.ndarray]`
-        The first byte of each word and the byte after its last, shape (words,), and the number of
-        words in each line, shape (lines,).
-    """
-    characters = np.frombuffer(text, dtype=np.uint8)
-    is_space = np.ones(len(characters) + 1, dtype=bool)  # as if the text began with one
-    # Unsigned numbers below 9 wrap around, so that this is 9 (\t) to 13 (\r).
-    is_space[1:] = (characters == ord(" ")) | (characters - np.uint8(ord("\t")) <= 4)
-    bounds = np.flatnonzero(is_space[1:] != is_space[:-1])
-    starts = bounds[::2]
-    line_feeds = np.flatnonzero(characters == ord("\n"))
-    return starts, bounds[1::2], np.diff(np.searchsorted(starts, line_feeds), prepend=0)
 
 
 def _starts_as_gzip(file: Any) -> bool:

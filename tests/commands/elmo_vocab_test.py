@@ -9,7 +9,7 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data import word_counts
+from allennlp_elmo_plugin.data import text
 from allennlp_elmo_plugin.data.text import find_files, read_text
 from allennlp_elmo_plugin.data.vocabulary import check_vocabulary
 
@@ -128,7 +128,7 @@ def test_bad_limits(corpus, tmp_path, settings, message):
 
 
 def test_bad_corpora_write_nothing(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_counts, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(text, "READ_BYTES", 10)
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"good\n" * 10 + b"a \xff b\n" + b"good\n" * 10)
     worse = tmp_path / "worse.txt"

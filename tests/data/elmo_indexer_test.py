@@ -10,10 +10,7 @@ from allennlp.data import Batch, Instance, Token, TokenIndexer, Vocabulary
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import elmo_indexer
 
-from allennlp_elmo_plugin.data.elmo_indexer import (
-    ELMoCharacterMapper,
-    ELMoTokenCharactersIndexer,
-)
+from allennlp_elmo_plugin.data.elmo_indexer import ELMoTokenCharactersIndexer
 
 random_ = random.Random(0)
 WORDS = ["<S>", "</S>", "", "東京", "[X]", "é" * 30, "\ud800a", "x" * 47, "x" * 48, "x" * 49]
@@ -119,11 +116,3 @@ def test_equality():
     assert indexer != ELMoTokenCharactersIndexer(tokens_to_add={"a": 1})
     assert indexer != ELMoTokenCharactersIndexer(token_min_padding_length=1)
     assert indexer != ELMoTokenCharactersIndexer(namespace="other")
-
-
-def test_mapper():
-    ours, theirs = ELMoCharacterMapper({"a": 7}), elmo_indexer.ELMoCharacterMapper({"a": 7})
-    for word in ["a", *WORDS]:
-        assert ours.convert_word_to_char_ids(word) == theirs.convert_word_to_char_ids(word)
-    assert ours.bos_token == "<S>" and ours.padding_character == 260
-    assert ours == theirs and ours != ELMoCharacterMapper()

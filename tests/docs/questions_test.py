@@ -99,8 +99,6 @@ CAUSES: Dict[str, Callable[[], Any]] = {
     "got character ids": lambda: Elmo("my_elmo")(torch.full((1, 3, 50), 5000)),
     "got the text": lambda: ElmoEmbedder("my_elmo").embed_sentence("A sentence ."),  # type: ignore
     "my_text.txt: is this text tok": with_text("Oh, yes, this is not tokenised, is it?\n"),
-    "my_text.txt: is this text UTF": with_text("It is late .\n", "utf-16-le"),
-    "my_text.txt: 3 carriage": lambda: (write("One .\rTwo .\rThree .\rFour .\n"), embed()),
     "my_text.txt: 1 of 4 words": with_text("а" * 30 + " b c d\n"),
     "my_text.txt, line 1": with_text("Caf\xe9 .\n", "latin-1"),
     "Serialization directory": lambda: train(10, recover=False),

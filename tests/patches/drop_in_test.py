@@ -142,7 +142,6 @@ SIGNATURES = [
                 "get_empty_token_list",
                 "tokens_to_indices",
             ),
-            "ELMoCharacterMapper": ("__init__", "convert_word_to_char_ids"),
         }.items()
         for method in methods
     ),
