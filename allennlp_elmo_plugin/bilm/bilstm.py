@@ -4,14 +4,18 @@ The LSTM layers of both directions of the language model.
 
 import copy
 import functools
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import ZERO_STATE, CarriedState
-from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
-from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
-from allennlp_elmo_plugin.bilm.lstm import LstmState, ProjectedLstm, run_in_step
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
+from allennlp_elmo_plugin.bilm.kernels.model_call import (
+    check_layers,
+    lasting_tensors,
+    needs_grad,
+)
+from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_in_parallel
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -76,11 +80,12 @@ class BiLstm(torch.nn.Module):
         See `ProjectedLstm.weights`.
         """
         check_layers(self, ProjectedLstm, type(self.dropout))
-        return [weight for lstm in self._lstms for weight in lstm.weights]
-
-    @property
-    def _lstms(self) -> List[ProjectedLstm]:
-        return [self.layer(key, k) for key in self.directions for k in range(self.n_layers)]
+        return [
+            weight
+            for direction in self.directions
+            for index in range(self.n_layers)
+            for weight in self.layer(direction, index).weights
+        ]
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
         """
@@ -91,37 +96,16 @@ class BiLstm(torch.nn.Module):
     @property
     def _states(self) -> Optional[List[torch.Tensor]]:
         """
-        The carried states by the name and in the shapes of AllenNLP's `ElmoLstm`: outputs, shape
-        `(n_layers, n_rows, n_directions * projection_dim)`, and memories, shape `(n_layers, n_rows,
-        n_directions * dim)`; `None` before the first batch. They can be set, and read as a copy.
-        Some programs assign to the elements of what they read, so it is a list.
+        The carried states, by the name of AllenNLP's `ElmoLstm`; see `CarriedState`. They can be
+        set, and read as a copy. Some programs assign to the elements of what they read, so it is a
+        list.
         """
-        states = self.carried._states
-        if not states:
-            return None
-        return [
-            torch.stack(
-                [
-                    torch.cat([states[direction, index][part] for direction in self.directions], 1)
-                    for index in range(self.n_layers)
-                ]
-            )
-            for part in range(2)
-        ]
+        states = self.carried.states
+        return None if states is None else [each.clone() for each in states]
 
     @_states.setter
     def _states(self, states: Optional[Sequence[torch.Tensor]]) -> None:
-        if states is None:
-            self.carried.reset()
-            return
-        outputs, memories = (part.detach().chunk(len(self.directions), 2) for part in states)
-        self.carried.load_state_dict(
-            {
-                (direction, index): (output[index], memory[index])
-                for direction, output, memory in zip(self.directions, outputs, memories)
-                for index in range(self.n_layers)
-            }
-        )
+        self.carried.states = None if states is None else (states[0].detach(), states[1].detach())
 
     def start(self) -> CarriedState:
         """
@@ -129,7 +113,7 @@ class BiLstm(torch.nn.Module):
         call left if the module is `stateful`, else zeros.
         """
         if not self.stateful:
-            return ZERO_STATE
+            return FixedState()
         # `DataParallel` forgets what a replica writes to its attributes.
         return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
 
@@ -155,18 +139,53 @@ class BiLstm(torch.nn.Module):
         `Dict[str, List[torch.Tensor]]`
             For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
-        with (self.start() if carried is None else carried).update() as states:
-            first = packings[self.directions[0]]
-            if (
-                first.n_tokens
-                and not needs_grad(*inputs.values(), *self.weights)
-                and all(packing is first for packing in packings.values())
-                and not (self.dropout.training and self.dropout.p)
-            ):
-                return self._run_without_grad(inputs, first, states)
-            return {
-                key: self._run(key, inputs[key], packings[key], states) for key in self.directions
-            }
+        vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
+        # Directions that read the same sentences go step by step together, except where gradients
+        # or random numbers are computed.
+        groups = [[direction] for direction in self.directions]
+        in_parallel = False
+        if not (
+            needs_grad(*inputs.values(), *self.weights)
+            or any(each is not packing for each in packings.values())
+            or (self.dropout.training and self.dropout.p)
+        ):
+            in_parallel = self._is_worth_threads(packing)
+            groups = groups if in_parallel else [list(self.directions)]
+        with (self.start() if carried is None else carried).update() as carried:
+            states = carried.read(self._zeros(packing.batch_size, vectors))
+            run = functools.partial(self._run, inputs, packings, states)
+            calls = [functools.partial(run, each) for each in groups]
+            results = run_in_parallel(calls) if in_parallel else [call() for call in calls]
+            carried.write(states)
+        return {direction: layers for each in results for direction, layers in each.items()}
+
+    def _zeros(self, n_rows: int, like: torch.Tensor) -> States:
+        """
+        Return the states that rows start from for the first time; see `CarriedState`.
+        """
+        n_directions = len(self.directions)
+        with lasting_tensors():
+            outputs, cells = (
+                like.new_zeros(self.n_layers, n_rows, n_directions * dim)
+                for dim in (self.hidden_size, self.cell_size)
+            )
+        return outputs, cells
+
+    def _is_worth_threads(self, packing: PackedBatch) -> bool:
+        """
+        Return whether each direction runs in a thread of its own: if a step has so many
+        multiplications.
+        """
+        if len(self.directions) < 2 or not packing.n_tokens:
+            return False
+        lstm = self.layer(self.directions[0], 0)
+        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
+        if lstm.precision != "float32":
+            n_multiplications //= 2  # which take half of the time
+        rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
+        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_in_parallel(
+            packing.row.device
+        )
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
         """
@@ -180,102 +199,43 @@ class BiLstm(torch.nn.Module):
 
     def _run(
         self,
-        direction: str,
-        vectors: torch.Tensor,
-        packing: PackedBatch,
-        carried: CarriedState,
-    ) -> List[torch.Tensor]:
-        """
-        Run the layers of one direction.
-        """
-        if packing.n_tokens == 0:
-            return [vectors] * self.n_layers
-        outputs = []
-        for index in range(self.n_layers):
-            vectors = self.drop(vectors, packing)  # (n_tokens, projection_dim)
-            state = self._read(carried, (direction, index), vectors, packing)
-            layer = self.layer(direction, index)
-            output, state = layer(vectors, packing, state, self.recurrent_dropout)
-            carried.write((direction, index), packing, state)
-            vectors = self._connect(index, vectors, output)
-            outputs.append(vectors)
-        return outputs
-
-    def _read(
-        self, carried: CarriedState, key: Tuple[str, int], like: torch.Tensor, packing: PackedBatch
-    ) -> LstmState:
-        """
-        Return the state that (direction, layer) starts from, of the type and device of `like`.
-        """
-        zero = self.layer(*key).zero_state(packing.order.size(0), like)
-        return carried.read(key, packing, zero)
-
-    def _run_without_grad(
-        self,
         inputs: Dict[str, torch.Tensor],
-        packing: PackedBatch,
-        carried: CarriedState,
+        packings: Dict[str, PackedBatch],
+        states: States,
+        directions: List[str],
     ) -> Dict[str, List[torch.Tensor]]:
         """
-        Run both directions at the same time, where they read the same sentences and no gradient is
-        needed.
+        Run the layers of directions with the same `PackedBatch`, and update their states.
         """
-        keys = [(direction, index) for index in range(self.n_layers) for direction in inputs]
-        states = {key: self._read(carried, key, inputs[key[0]], packing) for key in keys}
-        groups = [inputs]
-        if self._are_worth_threads(packing):
-            groups = [{direction: vectors} for direction, vectors in inputs.items()]
-        calls = [functools.partial(self._run_in_step, each, packing, states) for each in groups]
-        results = run_side_by_side(calls) if len(calls) > 1 else [calls[0]()]
-        outputs: Dict[str, List[torch.Tensor]] = {}
-        finals: Dict[Tuple[str, int], LstmState] = {}
-        for some_outputs, some_finals in results:
-            outputs.update(some_outputs)
-            finals.update(some_finals)
-        for key in keys:
-            carried.write(key, packing, finals[key])
+        packing = packings[directions[0]]
+        outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in directions}
+        vectors = [inputs[direction] for direction in directions]
+        for index in range(self.n_layers):
+            if packing.n_tokens:
+                # (n_tokens, projection_dim) each
+                vectors = [self.drop(each, packing) for each in vectors]
+                lstms = [self.layer(direction, index) for direction in directions]
+                parts = [self.part(states, direction, index) for direction in directions]
+                befores = [
+                    (output.index_select(0, packing.order), cells.index_select(0, packing.order))
+                    for output, cells in parts
+                ]
+                results = run_layers(lstms, vectors, packing, befores, self.recurrent_dropout)
+                for i, (output, afters) in enumerate(results):
+                    for part, after in zip(parts[i], afters):
+                        part.index_copy_(0, packing.order, after)
+                    # The skip connection adds the input as the layer saw it, dropout included.
+                    has_skip = self.use_skip_connections and index > 0
+                    vectors[i] = output + vectors[i] if has_skip else output
+            for direction, each in zip(directions, vectors):
+                outputs[direction].append(each)
         return outputs
 
-    def _are_worth_threads(self, packing: PackedBatch) -> bool:
+    def part(self, states: States, direction: str, index: int) -> States:
         """
-        Return whether each direction runs in a thread of its own: if a step has so many
-        multiplications.
+        Return the part of states that is a layer's: outputs, shape `(n_rows, projection_dim)`, and
+        cells, shape `(n_rows, dim)`.
         """
-        if len(self.directions) < 2:
-            return False
-        lstm = self.layer(self.directions[0], 0)
-        n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
-        if lstm.precision != "float32":
-            n_multiplications //= 2  # which take half of the time
-        rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
-        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_side_by_side(
-            packing.row.device
-        )
-
-    def _run_in_step(
-        self,
-        inputs: Dict[str, torch.Tensor],
-        packing: PackedBatch,
-        states: Dict[Tuple[str, int], LstmState],
-    ) -> Tuple[Dict[str, List[torch.Tensor]], Dict[Tuple[str, int], LstmState]]:
-        """
-        Run these directions step by step together, from the states of (direction, layer). Return
-        the outputs of each direction's layers, and the states at the end.
-        """
-        vectors = list(inputs.values())
-        outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in inputs}
-        finals: Dict[Tuple[str, int], LstmState] = {}
-        for index in range(self.n_layers):
-            keys = [(direction, index) for direction in inputs]
-            lstms = [self.layer(*key) for key in keys]
-            befores = [states[key] for key in keys]
-            results = run_in_step(lstms, vectors, packing.batch_sizes, befores)
-            for i, (key, (output, memory)) in enumerate(zip(keys, results)):
-                finals[key] = output[packing.last], memory
-                vectors[i] = self._connect(index, vectors[i], output)
-                outputs[key[0]].append(vectors[i])
-        return outputs, finals
-
-    def _connect(self, index: int, vectors: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        # The skip connection adds the input as the layer saw it, dropout included.
-        return output + vectors if self.use_skip_connections and index > 0 else output
+        place = list(self.directions).index(direction)
+        outputs, cells = (each[index].chunk(len(self.directions), 1)[place] for each in states)
+        return outputs, cells

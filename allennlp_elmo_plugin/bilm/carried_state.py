@@ -5,33 +5,37 @@ The LSTM states that sentences start from, and that a batch leaves for the next.
 import copy
 import threading
 from contextlib import contextmanager
-from typing import Any, Dict, Hashable, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
-from allennlp_elmo_plugin.bilm.lstm import LstmState
-from allennlp_elmo_plugin.bilm.packing import PackedBatch
+
+States = Tuple[torch.Tensor, torch.Tensor]
 
 
 class CarriedState:
     """
-    The LSTM states that row i of a batch leaves for row i of the next: outputs and memories of
-    every layer and direction, without gradient.
+    The LSTM states that row i of a batch leaves for row i of the next, without gradient.
 
     Rows behave as in AllenNLP's stateful encoders: a batch with more rows than any before starts
     the new ones from zero, one with fewer leaves the others waiting, and a row with no token keeps
     its state. In bilm-tf's training, where batches have one size, that is its carried state.
+
+    # Parameters
+
+    states : `Tuple[torch.Tensor, torch.Tensor]`, optional (default = zeros)
+        As in AllenNLP's `ElmoLstm`: outputs, shape `(n_layers, n_rows, n_directions *
+        projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`.
     """
 
-    def __init__(self) -> None:
-        # For (direction, layer): outputs (n_rows, projection_dim) and memories (n_rows, dim).
-        self._states: Dict[Hashable, LstmState] = {}
+    def __init__(self, states: Optional[States] = None) -> None:
+        self.states = states
         # A thread that holds it may acquire it again.
         self.lock = threading.RLock()
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"_states": dict(self._states)}
+        return {"states": self.states}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         # A copy has another lock.
@@ -44,9 +48,30 @@ class CarriedState:
         wait.
         """
         with self.lock:
-            states = copy.copy(self)
-            yield states
-            self._states = states._states
+            copied = copy.copy(self)
+            yield copied
+            self.states = copied.states
+
+    def read(self, zeros: States) -> States:
+        """
+        Return the states in memory of their own, with the rows of `zeros` at least, and of its type
+        and device.
+        """
+        if self.states is None:
+            return zeros
+        with lasting_tensors():
+            n_rows = max(self.states[0].size(1), zeros[0].size(1))
+            outputs, cells = (
+                torch.nn.functional.pad(kept.to(empty), (0, 0, 0, n_rows - kept.size(1)))
+                for kept, empty in zip(self.states, zeros)
+            )
+        return outputs, cells
+
+    def write(self, states: States) -> None:
+        """
+        Keep these states.
+        """
+        self.states = states
 
     def for_segments(self, batch_size: int) -> "CarriedState":
         """
@@ -60,13 +85,11 @@ class CarriedState:
         """
         with self.lock:
             if mask is None:
-                self._states = {}
+                self.states = None
                 return
-            for output, _ in self._states.values():
-                if mask.size(0) != output.size(0):
-                    raise ValueError(
-                        f"a mask of {mask.size(0)} rows for the states of {output.size(0)}"
-                    )
+            if self.states is not None and mask.size(0) != self.states[0].size(1):
+                n_rows = self.states[0].size(1)
+                raise ValueError(f"a mask of {mask.size(0)} rows for the states of {n_rows}")
             self.reset_batch(mask)
 
     def reset_batch(self, mask: torch.Tensor) -> None:
@@ -75,69 +98,33 @@ class CarriedState:
         the batch doesn't have stay as they are.
         """
         with self.lock, lasting_tensors():
-            states: Dict[Hashable, LstmState] = {}
-            for key, (output, memory) in self._states.items():
-                mask = mask.to(output.device, torch.bool)  # once: all states are on one device
-                is_reset = mask.new_zeros(output.size(0), 1)
-                n_rows = min(len(is_reset), len(mask))
-                is_reset[:n_rows, 0] = mask[:n_rows]
-                # A product would keep NaN and infinity.
-                states[key] = (output.masked_fill(is_reset, 0), memory.masked_fill(is_reset, 0))
-            self._states = states
+            if self.states is None:
+                return
+            outputs, cells = self.states
+            n_rows = outputs.size(1)
+            mask = mask[:n_rows].to(outputs.device, torch.bool)
+            is_reset = torch.nn.functional.pad(mask, (0, n_rows - mask.size(0))).unsqueeze(1)
+            # A product would keep NaN and infinity.
+            self.states = outputs.masked_fill(is_reset, 0), cells.masked_fill(is_reset, 0)
 
-    def state_dict(self) -> Dict[Hashable, LstmState]:
+    def state_dict(self) -> Optional[States]:
         """
-        Return the states by (direction, layer), on the CPU: outputs, shape `(n_rows,
-        projection_dim)`, and memories, shape `(n_rows, dim)`.
+        Return the states, on the CPU.
         """
-        return {key: (state[0].cpu(), state[1].cpu()) for key, state in self._states.items()}
+        return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
 
-    def load_state_dict(self, states: Dict[Hashable, LstmState]) -> None:
+    def load_state_dict(self, states: Optional[States]) -> None:
         """
         Restore what `state_dict` returned, whatever the device of the model.
         """
-        self._states = dict(states)
+        self.states = states
 
     def row(self, index: int) -> torch.Tensor:
         """
-        Return all outputs and memories of a row, one after the other.
+        Return all outputs and cells of a row, one after the other.
         """
-        return torch.cat([each[index] for state in self._states.values() for each in state])
-
-    def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
-        """
-        Return the state of (direction, layer) for the batch's rows that have a token, of the
-        shapes, type and device of `zero`: `(n_sequences, projection_dim)`, `(n_sequences, dim)`.
-        """
-        if key not in self._states:
-            return zero
-        n_known = self._states[key][0].size(0)
-        if packing.batch_size <= n_known:
-            return tuple(  # type: ignore[return-value]
-                kept.to(empty).index_select(0, packing.order)
-                for kept, empty in zip(self._states[key], zero)
-            )
-        known = (packing.order < n_known).unsqueeze(1)  # (n_sequences, 1)
-        rows = packing.order.clamp(max=n_known - 1)  # (n_sequences,)
-        return tuple(  # type: ignore[return-value]
-            torch.where(known, kept.to(empty).index_select(0, rows), empty)
-            for kept, empty in zip(self._states[key], zero)
-        )
-
-    def write(self, key: Hashable, packing: PackedBatch, state: LstmState) -> None:
-        """
-        Keep the state of the batch's rows that have a token.
-        """
-        kept = self._states.get(key)
-        n_known = 0 if kept is None else kept[0].size(0)
-        updated = []
-        with lasting_tensors():
-            for index, values in enumerate(state):
-                table = values.new_zeros(max(n_known, packing.batch_size), values.size(1))
-                if kept is not None:
-                    table[:n_known] = kept[index]
-                updated.append(table.index_copy_(0, packing.order, values.detach()))
-        self._states[key] = (updated[0], updated[1])
+        assert self.states is not None
+        return torch.cat([each[:, index].flatten() for each in self.states])
 
 
 class FixedState(CarriedState):
@@ -151,9 +138,7 @@ class FixedState(CarriedState):
     """
 
     def __init__(self, carried: Optional[CarriedState] = None) -> None:
-        super().__init__()
-        for key, (output, memory) in ({} if carried is None else carried._states).items():
-            self._states[key] = output[:1].clone(), memory[:1].clone()
+        super().__init__(None if carried is None else carried.states)
 
     @contextmanager
     def update(self) -> Iterator[CarriedState]:
@@ -163,21 +148,15 @@ class FixedState(CarriedState):
         yield self
 
     def for_segments(self, batch_size: int) -> CarriedState:
-        carried = CarriedState()
-        for key, (output, memory) in self._states.items():
-            carried._states[key] = output.expand(batch_size, -1), memory.expand(batch_size, -1)
-        return carried
+        if self.states is None:
+            return CarriedState()
+        outputs, cells = (each[:, :1].expand(-1, batch_size, -1) for each in self.states)
+        return CarriedState((outputs, cells))
 
-    def read(self, key: Hashable, packing: PackedBatch, zero: LstmState) -> LstmState:
-        if key not in self._states:
-            return zero
-        output, memory = self._states[key]
-        return output.to(zero[0]).expand_as(zero[0]), memory.to(zero[1]).expand_as(zero[1])
+    def read(self, zeros: States) -> States:
+        return self.for_segments(zeros[0].size(1)).read(zeros)
 
-    def write(self, key: Hashable, packing: PackedBatch, state: LstmState) -> None:
+    def write(self, states: States) -> None:
         """
         Do nothing.
         """
-
-
-ZERO_STATE = FixedState()

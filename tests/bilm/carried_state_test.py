@@ -7,35 +7,80 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.packing import PackedBatch
-
-KEY = "forward", 0
-PACKING = PackedBatch([1, 1, 1], 1)
-ZERO = torch.zeros(3, 2), torch.zeros(3, 4)
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 
 
-def _carried(*values: float) -> CarriedState:
-    """A state whose rows have these values."""
+def states_of(*values: float):
+    """Of one layer, with rows of these values."""
+    rows = torch.tensor(values).view(1, -1, 1)
+    return rows.repeat(1, 1, 2), rows.repeat(1, 1, 4)
+
+
+def rows_of(carried: CarriedState, n_rows: int):
+    outputs, cells = carried.read(states_of(*[0.0] * n_rows))
+    assert outputs.shape == (1, len(outputs[0]), 2) and cells.shape == (1, len(outputs[0]), 4)
+    values = outputs[0, :, 0].tolist()
+    for each in (outputs, cells):
+        torch.testing.assert_close(
+            each, torch.tensor(values).view(1, -1, 1).expand_as(each), equal_nan=True
+        )
+    return values
+
+
+def test_rows_are_read_in_memory_of_their_own():
     carried = CarriedState()
-    rows = torch.tensor(values).unsqueeze(1)
-    carried.write(KEY, PACKING, (rows.expand(-1, 2), rows.expand(-1, 4)))
-    return carried
+    assert rows_of(carried, 2) == [0.0, 0.0]
+    states = states_of(1.0, 2.0)
+    carried.write(states)
+    for n_rows, expected in ((1, [1.0, 2.0]), (2, [1.0, 2.0]), (3, [1.0, 2.0, 0.0])):
+        assert rows_of(carried, n_rows) == expected
+    for read, kept in zip(carried.read(states_of(0.0, 0.0)), states):
+        read.fill_(5.0)
+        assert kept.max() == 2.0
+    doubles = tuple(each.double() for each in states_of(0.0))
+    assert [each.dtype for each in carried.read(doubles)] == [torch.double] * 2
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3.0])
+def test_a_fixed_state_is_the_first_row_of_another():
+    fixed = FixedState(CarriedState(states_of(1.0, 2.0)))
+    with fixed.update() as states:
+        assert rows_of(states, 3) == [1.0] * 3
+        states.write(states_of(7.0))
+    assert rows_of(fixed, 1) == [1.0]
+    assert rows_of(FixedState(), 2) == [0.0] * 2
+    segments = fixed.for_segments(2)
+    segments.write(states_of(3.0, 4.0))
+    assert rows_of(segments, 2) == [3.0, 4.0] and rows_of(fixed, 2) == [1.0] * 2
+    assert rows_of(FixedState().for_segments(2), 2) == [0.0] * 2
+
+
+def test_an_update_that_fails_changes_nothing():
+    carried = CarriedState(states_of(1.0))
+    with pytest.raises(ZeroDivisionError), carried.update() as states:
+        states.write(states_of(2.0))
+        raise ZeroDivisionError
+    assert rows_of(carried, 1) == [1.0]
+    with carried.update() as states:
+        states.write(states_of(2.0))
+    assert rows_of(carried, 1) == [2.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3.0])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
 def test_reset_rows_are_zero_whatever_was_in_them(value, dtype):
-    carried = _carried(1.0, value, 2.0)
+    carried = CarriedState(states_of(1.0, value, 2.0))
+    with pytest.raises(ValueError, match="a mask of 2 rows for the states of 3"):
+        carried.reset(torch.tensor([1, 0], dtype=dtype))
     carried.reset(torch.tensor([0, 1, 0], dtype=dtype))
-    for rows in carried.read(KEY, PACKING, ZERO):
-        assert rows.mean(1).tolist() == [1.0, 0.0, 2.0]
+    assert rows_of(carried, 3) == [1.0, 0.0, 2.0]
     # A batch of fewer or more rows
-    carried = _carried(value, value, 2.0)
-    carried.reset_batch(torch.tensor([True]))
-    carried.reset_batch(torch.tensor([False, True, False, True]))
-    for rows in carried.read(KEY, PACKING, ZERO):
-        assert rows.mean(1).tolist() == [0.0, 0.0, 2.0]
+    carried = CarriedState(states_of(value, value, 2.0))
+    carried.reset_batch(torch.tensor([1], dtype=dtype))
+    carried.reset_batch(torch.tensor([0, 1, 0, 1], dtype=dtype))
+    assert rows_of(carried, 3) == [0.0, 0.0, 2.0]
+    carried.reset()
+    carried.reset(torch.tensor([True]))
+    assert rows_of(carried, 1) == [0.0]
 
 
 @pytest.mark.parametrize("written, reset", [(True, True), (True, False), (False, True)])
@@ -44,14 +89,14 @@ def test_states_of_inference_mode_can_be_used_outside_of_it(written, reset):
         return torch.inference_mode() if is_inference else contextlib.nullcontext()
 
     with mode(written):
-        carried = _carried(1.0, math.nan, 2.0)
+        carried = CarriedState(CarriedState(states_of(1.0, math.nan, 2.0)).read(states_of(0.0)))
     with mode(reset):
         carried.reset(torch.tensor([False, True, False]))
-    for rows in (*carried._states[KEY], *carried.read(KEY, PACKING, ZERO)):
+    for rows in carried.read(states_of(0.0)):
         assert not rows.is_inference()
         weight = torch.ones_like(rows, requires_grad=True)
         (weight * rows).sum().backward()
-        assert weight.grad.mean(1).tolist() == [1.0, 0.0, 2.0]
+        assert weight.grad.mean(2).tolist() == [[1.0, 0.0, 2.0]]
         rows.add_(1.0)
 
 
@@ -59,6 +104,13 @@ def test_states_of_inference_mode_can_be_used_outside_of_it(written, reset):
     "duplicate", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
 )
 def test_copies_have_locks_of_their_own(duplicate):
-    original = CarriedState()
+    original = CarriedState(states_of(1.0))
+    copied = duplicate(original)
     with ThreadPoolExecutor(1) as pool, original.lock:
-        assert pool.submit(duplicate(original).lock.acquire, blocking=False).result()
+        assert pool.submit(copied.lock.acquire, blocking=False).result()
+    original.reset()
+    assert rows_of(copied, 1) == [1.0]
+    other = CarriedState()
+    other.load_state_dict(copied.state_dict())
+    assert rows_of(other, 1) == [1.0] and original.state_dict() is None
+    assert other.row(0).tolist() == [1.0] * 6

@@ -4,7 +4,7 @@ import pytest
 import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
-from allennlp_elmo_plugin.bilm import input_gates as input_gates_module
+from allennlp_elmo_plugin.bilm import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -21,7 +21,7 @@ def make_lstm(dtype=torch.double, **kwargs):
 
 
 def make_state(lstm, dtype=torch.double):
-    return tuple(torch.randn_like(zero) / 4 for zero in lstm.zero_state(5, torch.ones(1).to(dtype)))
+    return tuple(torch.randn(5, n, dtype=dtype) / 4 for n in (lstm.projection_dim, lstm.dim))
 
 
 def test_is_allennlps_cell():
@@ -91,7 +91,7 @@ def test_with_and_without_gradient_are_the_same(monkeypatch):
     assert expected.requires_grad
     # Gates of one step at a time, of all, and of some.
     for workspace in (1, 2**20, 8 * 24 * 9):
-        monkeypatch.setattr(input_gates_module, "_CHUNK_BYTES", workspace)
+        monkeypatch.setattr(recurrence, "_CHUNK_BYTES", workspace)
         kept = copy.deepcopy(state)
         with torch.no_grad():
             outputs, final = lstm(inputs, packing, state)
@@ -177,7 +177,7 @@ def test_what_is_clipped_in_bfloat16_has_no_gradient(clip):
         torch.nn.init.constant_(parameter, 0.5)
     packing = PackedBatch([1], 1)
     inputs = torch.ones(1, 3, requires_grad=True)
-    outputs, (_, memory) = lstm(inputs, packing, lstm.zero_state(1, inputs))
+    outputs, (_, memory) = lstm(inputs, packing, (torch.zeros(1, 4), torch.zeros(1, 6)))
     outputs.sum().backward()
     clipped = memory if clip == "cell_clip" else outputs
     torch.testing.assert_close(clipped, torch.full_like(clipped, 0.7), atol=1e-3, rtol=0)

@@ -91,7 +91,7 @@ def test_training_is_that_of_bilm_tf(run, tmp_path):
         assert float(norm) == pytest.approx(float(arrays["grad_norm"][step]), rel=2e-6)
         for direction in ("forward", "backward"):
             for layer in range(2):
-                state = model._carried[True]._states[direction, layer]
+                state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
                 for name, values in zip("mc", state):
                     expected = arrays[f"state/{direction}/layer{layer}/{name}"][step]
                     np.testing.assert_allclose(values, expected, atol=3e-6)
@@ -254,9 +254,9 @@ class TestTraining:
         model(**first)
         carried = model(**second)["loss"]
         carried.backward()
-        for state in model._carried[True]._states.values():
-            assert not any(part.requires_grad for part in state)
-            assert all(part.abs().sum() > 0 for part in state)
+        for part in model._carried[True].states:
+            assert not part.requires_grad
+            assert part.abs().sum(2).all()
         other = BidirectionalLanguageModel(vocab, options=SMALL)
         other.load_state_dict(model.state_dict())
         torch.manual_seed(0)
@@ -310,7 +310,7 @@ class TestTraining:
         batches = _batches(vocab)[:6]
         expected_rows = []
         for batch in batches:
-            before = dict(model._carried[True]._states)
+            before = model._carried[True].states
             torch.manual_seed(batch["window"][0, 0])
             loss = model(**batch)["loss"].item()
             torch.manual_seed(batch["window"][0, 0])
@@ -319,9 +319,8 @@ class TestTraining:
             other = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=0)
             other.load_state_dict(model.state_dict())
             kept = (~is_reset).float().unsqueeze(1)
-            other._carried[True]._states = {
-                key: (output * kept, memory * kept) for key, (output, memory) in before.items()
-            }
+            if before is not None:
+                other._carried[True].states = tuple(part * kept for part in before)
             assert other(**{**batch, "window": None})["loss"].item() == loss
         assert 0 < sum(expected_rows) < 15
         model.eval()
@@ -454,15 +453,16 @@ def test_a_stream_that_ends_before_the_other(vocab, exhausted, training):
     other = "backward" if exhausted == "forward" else "forward"
     expected = model(**batch)
     expected_perplexity = model.get_metrics(reset=True)[f"{other}_perplexity"]
-    state = model._carried[training]._states[other, 0][0]
-    model._carried[training].reset()
+    lstm, carried = model.bilm.lstm, model._carried[training]
+    state, _ = lstm.part(carried.states, other, 0)
+    carried.reset()
     model._last_window[training] = None
     targets = "targets" if exhausted == "forward" else "targets_reverse"
     output = model(**{**batch, targets: torch.full_like(batch[targets], -100)})
     assert output[f"{other}_loss"] == expected[f"{other}_loss"]
     assert output[f"{exhausted}_loss"] == 0
     assert model.get_metrics()[f"{other}_perplexity"] == expected_perplexity
-    assert torch.equal(model._carried[training]._states[other, 0][0], state)
+    assert torch.equal(lstm.part(carried.states, other, 0)[0], state)
     if training:
         output["loss"].backward()
         layer = getattr(model.bilm.lstm, f"{other}_layer_0")

@@ -129,7 +129,7 @@ def _torch_product(
 
 class PreparedMatrix:
     """
-    A matrix, shape `(k, m)`, that is laid out once for many products.
+    A matrix, shape `(k, m)`, that is laid out once for many products, when the first one needs it.
 
     # Parameters
 
@@ -137,24 +137,22 @@ class PreparedMatrix:
         The numbers to compute with: "float32" (those of the matrix), "bfloat16", or "int8", in
         which the matrix has a scale for each column and the rows, of 7 bits, get one scale at each
         product: with 8 bits, products overflow on processors without VNNI.
+    scales : `torch.Tensor`, optional (default = ones)
+        What the columns are multiplied with, shape `(m,)`.
     """
 
-    def __init__(self, matrix: torch.Tensor, precision: str = "float32") -> None:
-        on_cpu = matrix.device.type == "cpu"
+    def __init__(
+        self,
+        matrix: torch.Tensor,
+        precision: str = "float32",
+        scales: Optional[torch.Tensor] = None,
+    ) -> None:
         self.dtype = product_type(matrix, precision)
-        matrix = matrix.detach().to(self.dtype)
-        # A matrix is held once, except one so small that few rows are not worth oneDNN.
-        self._matrix: Optional[torch.Tensor] = None
-        self._packed: Optional[torch.Tensor] = None
-        self._quantized: Any = None
-        if on_cpu and precision == "int8":
-            self._quantized = _quantize(matrix)
-        elif on_cpu and has_onednn(self.dtype):
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(matrix.t(), None)
-            if matrix.numel() * MANY_ROWS < _FEW_MULTIPLICATIONS:
-                self._matrix = matrix
-        else:
-            self._matrix = matrix
+        self._matrix = matrix.detach()
+        self._scales = scales
+        on_cpu = matrix.device.type == "cpu"
+        self._is_quantized = on_cpu and precision == "int8"
+        self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
 
     def product(
         self,
@@ -166,15 +164,48 @@ class PreparedMatrix:
         Return `rows @ matrix + bias + add`, shape `(n, m)`, without a gradient, from shapes
         `(n, k)`, `(m,)` and `(n, m)`, all of the type `dtype`.
         """
-        if self._packed is not None and (self._matrix is None or rows.size(0) >= MANY_ROWS):
+        if self._is_packed and (
+            rows.size(0) >= MANY_ROWS or self._matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
+        ):
             return _linear(rows, self._packed, bias, add)
-        if self._matrix is not None:
-            return _torch_product(rows, self._matrix, bias, add)
+        if not self._is_quantized:
+            return _torch_product(rows, self._plain, bias, add)
         result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
         for summand in (bias, add):
             if summand is not None:
                 result += summand
         return result
+
+    def product_of_one(self, row: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """
+        Return `product` of one row, in float32 by the matrix as it is, which is faster. A program
+        with products of more rows, too, holds the matrix in both layouts.
+        """
+        if self.dtype != torch.float32 or self._is_quantized:
+            return self.product(row, add=add)
+        return _torch_product(row, self._of_one, None, add)
+
+    def _scaled(self) -> torch.Tensor:
+        matrix = self._matrix if self._scales is None else self._matrix * self._scales
+        return matrix.to(self.dtype)
+
+    @functools.cached_property
+    def _plain(self) -> torch.Tensor:
+        return self._scaled()
+
+    @functools.cached_property
+    def _of_one(self) -> torch.Tensor:
+        # The longer side of a matrix is read in order.
+        k, m = self._matrix.shape
+        return self._scaled() if m < k else self._scaled().contiguous()
+
+    @functools.cached_property
+    def _packed(self) -> torch.Tensor:
+        return torch.ops.mkldnn._reorder_linear_weight(self._scaled().t(), None)
+
+    @functools.cached_property
+    def _quantized(self) -> Any:
+        return _quantize(self._scaled())
 
 
 def _quantize(matrix: torch.Tensor) -> Any:

@@ -4,7 +4,7 @@ Memory that was freed stays with the process.
 glibc takes large blocks from the system and gives them back, so that every 4 KiB of the next ones
 cost a page fault. Rule: from the import of the model on, the process keeps blocks of up to 32 MiB,
 and twice as much in all; from the start of a language model's training on, blocks of up to 1 GiB,
-and 2 GiB in all; from the first worker of `side_by_side` on, new threads share the memory that is
+and 2 GiB in all; from the first worker of `parallel.py` on, new threads share the memory that is
 kept. Whoever sets MALLOC_MMAP_THRESHOLD_ or the like decides instead.
 """
 

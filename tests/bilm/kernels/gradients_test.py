@@ -14,7 +14,7 @@ VECTORS = torch.randn(3, 4)
 def _lstm(precision: str):
     lstm = ProjectedLstm(4, 5, 4)
     lstm.precision = precision
-    state = lstm.zero_state(3, VECTORS)
+    state = torch.zeros(3, 4), torch.zeros(3, 5)
     return lstm, lambda: lstm(VECTORS, PackedBatch([1, 1, 1], 1), state)[0]
 
 

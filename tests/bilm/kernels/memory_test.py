@@ -14,7 +14,7 @@ import threading
 import torch
 from allennlp_elmo_plugin.bilm import model
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
-from allennlp_elmo_plugin.bilm.kernels.side_by_side import run_side_by_side
+from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
 {first}
 def count():
     torch.ones(100)
@@ -46,10 +46,10 @@ def test_of_training() -> None:
     assert count(64, first="keep_memory_of_training()") < 2
 
 
-def test_of_threads_side_by_side() -> None:
+def test_of_threads_parallel() -> None:
     if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
         pytest.skip("this glibc keeps 32 MiB at most")
-    in_thread = "run_side_by_side([lambda: 0, count])[1]"
+    in_thread = "run_in_parallel([lambda: 0, count])[1]"
     assert count(64, first="keep_memory_of_training()", function=in_thread) < 2
 
 

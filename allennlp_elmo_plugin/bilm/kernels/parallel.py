@@ -21,14 +21,14 @@ from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
 T = TypeVar("T")
 
 
-def may_run_side_by_side(device: torch.device) -> bool:
+def may_run_in_parallel(device: torch.device) -> bool:
     """
     Return whether the rule allows it for computations on this device.
     """
     return device.type == "cpu" and torch.get_num_threads() in (2, 3)
 
 
-def run_side_by_side(functions: Sequence[Callable[[], T]]) -> List[T]:
+def run_in_parallel(functions: Sequence[Callable[[], T]]) -> List[T]:
     """
     Return what these functions return, each called in a thread of its own without a gradient, in
     the caller's inference mode.

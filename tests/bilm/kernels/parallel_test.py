@@ -6,8 +6,8 @@ import threading
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels import side_by_side
-from allennlp_elmo_plugin.bilm.kernels.side_by_side import may_run_side_by_side, run_side_by_side
+from allennlp_elmo_plugin.bilm.kernels import parallel
+from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_in_parallel
 from tests.support.testing import fork
 
 CPU = torch.device("cpu")
@@ -33,15 +33,15 @@ def in_new_thread(function):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_only_the_workers_have_one_thread_of_torch(two_threads, n_threads):
     torch.set_num_threads(n_threads)
-    side_by_side._workers.cache_clear()
-    assert run_side_by_side([torch.get_num_threads] * 8) == [1] * 8
+    parallel._workers.cache_clear()
+    assert run_in_parallel([torch.get_num_threads] * 8) == [1] * 8
     assert torch.get_num_threads() == n_threads
     assert in_new_thread(torch.get_num_threads) == n_threads
 
 
 def test_both_run_at_the_same_time():
     together = threading.Barrier(2)
-    assert sorted(run_side_by_side([lambda: together.wait(60)] * 2)) == [0, 1]
+    assert sorted(run_in_parallel([lambda: together.wait(60)] * 2)) == [0, 1]
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
@@ -50,7 +50,7 @@ def test_modes_are_those_of_inference(mode):
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     with mode():
-        assert run_side_by_side([modes] * 2) == [(False, torch.is_inference_mode_enabled())] * 2
+        assert run_in_parallel([modes] * 2) == [(False, torch.is_inference_mode_enabled())] * 2
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -58,25 +58,25 @@ def test_an_error_reaches_the_caller(place):
     functions = [lambda: 1, lambda: 2]
     functions[place] = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):
-        run_side_by_side(functions)
-    assert run_side_by_side([lambda: 1, lambda: 2]) == [1, 2]
+        run_in_parallel(functions)
+    assert run_in_parallel([lambda: 1, lambda: 2]) == [1, 2]
 
 
 def test_it_follows_the_number_of_threads_and_the_device(two_threads):
     allowed = {}
     for n_threads in (1, 2, 3, 4):
         torch.set_num_threads(n_threads)
-        allowed[n_threads] = may_run_side_by_side(CPU)
+        allowed[n_threads] = may_run_in_parallel(CPU)
     assert allowed == {1: False, 2: True, 3: True, 4: False}
     torch.set_num_threads(2)
-    assert not may_run_side_by_side(torch.device("cuda"))
+    assert not may_run_in_parallel(torch.device("cuda"))
 
 
 def test_many_callers_share_the_workers(two_threads):
     def call(caller):
         for turn in range(20):
             items = (caller, turn, 0), (caller, turn, 1)
-            made = run_side_by_side([functools.partial(tuple, item) for item in items])
+            made = run_in_parallel([functools.partial(tuple, item) for item in items])
             assert made == list(items)
         done.append(caller)
 
@@ -100,9 +100,9 @@ def in_child(function):
 
 @needs_fork
 def test_a_child_process_has_workers_of_its_own():
-    run_side_by_side([threading.get_ident] * 2)
+    run_in_parallel([threading.get_ident] * 2)
 
     def call():
-        assert threading.get_ident() not in run_side_by_side([threading.get_ident] * 2)
+        assert threading.get_ident() not in run_in_parallel([threading.get_ident] * 2)
 
     assert in_child(call)
