@@ -224,7 +224,6 @@ class TestEverywhere:
             assert np.array_equal(written[name], values), name
 
 
-
 def test_an_address(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any
 ) -> None:
