@@ -98,9 +98,11 @@ def run_steps(
             gates = saved[0][step].unsqueeze(0)
         for layer, outputs, rows, out in zip(layers, before, from_inputs_of_step, gates):
             raw = multiply(layer.state, outputs[:size], add=rows)  # (size, 4 * dim)
+            if is_rounded:
+                raw = out.copy_(raw)
             if not layer.is_doubled:
                 raw[:, 2 * dim : 3 * dim].mul_(2)
-            torch.sigmoid(out.copy_(raw) if is_rounded else raw, out=out)
+            torch.sigmoid(raw, out=out)
         hidden = _step(gates, cells, cell_clip, out=workspace[:, :size]).to(dtype)
         before = all_outputs[:, step]  # (n_layers, size, projection_dim)
         for layer, rows, out in zip(layers, hidden, before):

@@ -97,7 +97,7 @@ class BidirectionalLanguageModel(Model):
         `false` for a model with the forward direction only.
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
-        hardware that supports it. Parameters and the LSTMs' cell states are always float32, and so
+        hardware that supports it. Parameters and the LSTMs' cells are always float32, and so
         is evaluation, also under `torch.autocast`. The trainer's `use_amp` is refused.
     regularizer, serialization_dir, ddp_accelerator
         Those of AllenNLP's `Model`.

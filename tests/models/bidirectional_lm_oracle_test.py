@@ -266,8 +266,8 @@ def test_training_is_the_naive_one(case, tmp_path):
         assert float(norm) == pytest.approx(expected.norm, rel=2e-6)
         clipped["norm"] += expected.norm > options["all_clip_norm_val"]
         for (k, direction, layer), state in naive.states.items():
-            model = replicas[k].model
-            found_state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
+            carried = replicas[k].model._carried[True]
+            found_state = model.bilm.lstm.part(carried.states, direction, layer)
             for name, found, values in zip("cm", reversed(found_state), state):
                 np.testing.assert_allclose(found, values, atol=VALUE, rtol=0)
                 bound = options["lstm"][{"c": "cell_clip", "m": "proj_clip"}[name]]

@@ -56,6 +56,13 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     assert_product(prepared.product(rows, add=add), rows, matrix, add, rtol=rtol)
     assert_product(prepared.product(rows, bias, add), rows, matrix, bias, add, rtol=rtol)
     assert torch.equal(add, kept)
+    scales = torch.arange(1.0, shape[2] + 1)
+    scaled = PreparedMatrix(matrix, precision, scales)
+    assert_product(scaled.product(rows, bias), rows, matrix * scales, bias, rtol=rtol)
+    for each, expected in ((prepared, matrix), (scaled, matrix * scales)):
+        assert_product(each.product_of_one(rows[:1]), rows[:1], expected, rtol=2 * rtol)
+        product = each.product_of_one(rows[:1], add[:1])
+        assert_product(product, rows[:1], expected, add[:1], rtol=2 * rtol)
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
