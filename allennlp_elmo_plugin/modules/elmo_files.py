@@ -361,9 +361,10 @@ def _find(
     if not _is_address(name):
         beside = (weights_of if own[0] == OPTIONS_FILE else options_of)(Path(name))
     if beside is None and default is None:
+        needs = "" if argument == "model" else f" needs its {other[1]}"
         raise ValueError(
-            f"{own[1]} {name!r} needs its {other[1]}: there is no {other[0]} beside it. A model "
-            f"is {WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
+            f"{own[1]} {name!r}{needs}: there is no {other[0]} beside it. A model is "
+            f"{WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
         )
     try:
         found_beside = find_file(str(beside or default), *other, download)
