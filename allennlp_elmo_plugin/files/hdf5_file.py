@@ -39,7 +39,7 @@ def open_weight_file(path: Path) -> Iterator[Any]:
     # Raises
 
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5, cut
-    off, or larger numbers than the file has.
+    off, or with numbers that are elsewhere.
     """
     import h5py
 

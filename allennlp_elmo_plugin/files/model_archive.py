@@ -87,20 +87,11 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
             raise ValueError(f"{source}: can't be unpacked ({shown(error, 200)})") from error
         _check_kind(names, source)
         found = _folder_of_the_model(Path(folder), source, names)
-        with errors_that_name(source, Path(folder)):
+        try:
             yield found
-
-
-@contextmanager
-def errors_that_name(source: str, folder: Path) -> Iterator[None]:
-    """
-    Replace a temporary folder in the errors of the block by what its files are from.
-    """
-    try:
-        yield
-    except (ValueError, FileNotFoundError) as error:
-        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
-        raise kind(str(error).replace(os.fspath(folder), source)) from error
+        except (ValueError, FileNotFoundError) as error:
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+            raise kind(str(error).replace(folder, source)) from error
 
 
 def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:

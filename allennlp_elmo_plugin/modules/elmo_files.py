@@ -361,9 +361,10 @@ def _find(
     if not _is_address(name):
         beside = (weights_of if own[0] == OPTIONS_FILE else options_of)(Path(name))
     if beside is None and default is None:
+        needs = "" if argument == "model" else f" needs its {other[1]}"
         raise ValueError(
-            f"{own[1]} {name!r} needs its {other[1]}: there is no {other[0]} beside it. A model "
-            f"is {WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
+            f"{own[1]} {name!r}{needs}: there is no {other[0]} beside it. A model is "
+            f"{WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
         )
     try:
         found_beside = find_file(str(beside or default), *other, download)
@@ -406,18 +407,6 @@ def is_short_name(value: str) -> bool:
     return not any(name.endswith(endings) for name in names)
 
 
-def _find_in(folder: str, file_name: str, argument: str) -> Optional[str]:
-    """
-    Return the options or the weights in a folder; `file_name` says which.
-    """
-    find = find_options_file if file_name == OPTIONS_FILE else find_weight_file
-    try:
-        found = find(Path(folder))
-    except ValueError as error:
-        raise ValueError(f"{argument}: {error}") from error
-    return None if found is None else str(found)
-
-
 def local_files(options_file: Optional[str], weight_file: Optional[str] = None) -> List[str]:
     """
     Return the paths that `options_file` and `weight_file`, or the name of a whole model, mean, and
@@ -430,8 +419,8 @@ def local_files(options_file: Optional[str], weight_file: Optional[str] = None) 
         return [name for name in (options_file, weight_file) if name and os.path.exists(name)]
     found = [options] if options == weights else [options, weights]
     if _is_checkpoint(options):
-        beside = _find_in(os.path.dirname(options) or os.curdir, OPTIONS_FILE, "model")
-        found = [*checkpoint_files(options.removesuffix(".index")), beside or ""]
+        beside = find_options_file(Path(options).parent)
+        found = [*checkpoint_files(options.removesuffix(".index")), str(beside)]
     return [path for path in found if os.path.exists(path)]
 
 
@@ -445,7 +434,8 @@ def find_file(value: str, file_name: str, argument: str, download: bool = True) 
         is_bundled = value == _BUNDLED
         address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
     elif os.path.isdir(value):
-        address = _find_in(value, file_name, argument) or os.path.join(value, file_name)
+        find = find_options_file if file_name == OPTIONS_FILE else find_weight_file
+        address = str(find(Path(value)) or Path(value, file_name))
     if _is_address(address):
         return _download(address, value, argument) if download else address
     if os.path.exists(address):

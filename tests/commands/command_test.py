@@ -87,7 +87,7 @@ def test_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     missing = str(tmp_path / "missing")
     monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-export", missing, "out", "--debug"])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match="no archive or folder"):
+    with pytest.raises(ConfigurationError, match="model .*: there is no"):
         main()
 
 
@@ -182,15 +182,24 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo", "a", "empty", "-f", "--top", "--vocab-path", "empty"], "the same file, empty"),
         (["elmo-vocab", "missing", "-o", "b"], "missing does not exist"),
         (["elmo-vocab", "empty", "-o", "empty"], "empty is a file, not a folder"),
-        (["elmo-export", "missing", "b"], "There is no archive or folder missing"),
-        (["elmo-export", "empty", "b"], "empty is not a model: expected"),
+        (
+            ["elmo-export", "missing", "b"],
+            "error: model 'missing': there is no missing; nor is it one of",
+        ),
+        (
+            ["elmo-export", "empty", "b"],
+            "model 'empty': there is no weights.hdf5 beside it. A model is the",
+        ),
         (["elmo-export", ".", "b"], "the folder is not that of a training run"),
         (
             ["elmo-import", "missing", "b"],
-            "no archive or folder missing, no checkpoint missing.index",
+            "error: model 'missing': there is no missing; nor is it one of",
         ),
         (["elmo-import", ".", "b"], "neither a checkpoint"),
-        (["elmo-import", "empty", "b"], "empty is not a model: expected"),
+        (
+            ["elmo-import", "empty", "b"],
+            "model 'empty': there is no weights.hdf5 beside it. A model is the",
+        ),
     ],
 )
 def test_mistakes(

@@ -243,7 +243,9 @@ class TestBadInput:
     def test_missing_and_wrong_files(self, tmp_path):
         self.fails(tmp_path / "nowhere", "nowhere")
         (tmp_path / "text").write_text("text")
-        self.fails(tmp_path / "text", "text. needs its weight_file")
+        self.fails(
+            tmp_path / "text", "text.: there is no weights.hdf5 beside it. A model is the folder"
+        )
         (tmp_path / "empty").mkdir()
         self.fails(tmp_path / "empty", "empty: .*weights.hdf5")
         write_source(tmp_path, OPTIONS["characters"])
