@@ -52,7 +52,7 @@ def _measure(bilm: ElmoBiLm, n_sentences: int, length: Any, rounds: int) -> str:
         def call(_: Any) -> torch.Tensor:
             BiLstm._are_worth_threads = lambda *_: threads  # type: ignore[method-assign]
             with torch.no_grad():
-                output = bilm.run_vectors(vectors, packing)
+                output = bilm.run(vectors, packing)
             return torch.cat([each for layers in output.layers.values() for each in layers])
 
         return call

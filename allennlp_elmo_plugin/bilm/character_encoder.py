@@ -26,13 +26,13 @@ from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 _LENGTH_STEP = 4
 # Fewer words than these are encoded together whatever their lengths.
 _FEW_WORDS = 64
-# Number of words that `keep_words` computes at a time.
-_KEPT_AT_ONCE = 4096
+# Words that are encoded at a time.
+_WORDS_AT_ONCE = 4096
 # Number of values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
 
-class _CharacterTable(torch.autograd.Function):
+class _NgramTable(torch.autograd.Function):
     """
     The contribution of each character to a convolution, by its place in the n-gram: shape `(width,
     n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's weight
@@ -294,7 +294,8 @@ class CharacterEncoder(CachingModule):
     def _encode(self, spellings: List[bytes]) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
-        return self.encode(torch.from_numpy(ids).to(self._char_embedding_weights.device))
+        parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(_WORDS_AT_ONCE)
+        return torch.cat([self.encode(part) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:
         """
@@ -302,8 +303,7 @@ class CharacterEncoder(CachingModule):
         `max_cached_words`.
         """
         with torch.no_grad():
-            for start in range(0, len(words), _KEPT_AT_ONCE):
-                self.embed_words(words[start : start + _KEPT_AT_ONCE])
+            self.embed_words(words)
             self._cache(self.weights).stay()
 
     def forget_words(self) -> None:
@@ -373,13 +373,13 @@ class CharacterEncoder(CachingModule):
 
     def _character_tables(self) -> List[torch.Tensor]:
         """
-        Return the `_CharacterTable` of each convolution, kept where possible.
+        Return the `_NgramTable` of each convolution, kept where possible.
         """
         embeddings = self._char_embedding_weights
         weights = [convolution.weight for convolution in self.convolutions]
 
         def make() -> List[torch.Tensor]:
-            return [_CharacterTable.apply(embeddings, weight) for weight in weights]
+            return [_NgramTable.apply(embeddings, weight) for weight in weights]
 
         if needs_grad(embeddings, *weights) or embeddings.device.type != "cpu":
             return make()

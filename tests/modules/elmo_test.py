@@ -12,9 +12,9 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.scalar_mix import ScalarMix
 
-from allennlp_elmo_plugin.bilm import bilstm
 from allennlp_elmo_plugin.modules import elmo as ours
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.elmo_pairs import (
     SIZES,
     TEXT,
@@ -131,90 +131,6 @@ class TestElmo:
         assert_same_state_dict(pair)
         assert not pair.ours.scalar_mix_0.gamma.requires_grad
 
-    @pytest.mark.parametrize("initial_state", ["zero", "settled", "carried"])
-    @pytest.mark.parametrize("layer", [0, 1, 2])
-    def test_layers_whose_weights_are_zero_are_not_computed(
-        self, files_of, initial_state, layer, monkeypatch
-    ):
-        calls = []
-        run_in_step = bilstm.run_in_step
-
-        def run(*args):
-            calls.append(len(args[0]))
-            return run_in_step(*args)
-
-        parameters = [-9e10] * 3
-        parameters[layer] = 1.0
-        elmo = Elmo(
-            *files_of(), 2, scalar_mix_parameters=parameters, initial_state=initial_state
-        ).eval()
-        expected = Elmo(*files_of(), 3, initial_state=initial_state).eval()
-        for k, mix in enumerate(expected._current_mixes):
-            for i, parameter in enumerate(mix.scalar_parameters):
-                parameter.data.fill_(0.0 if i == k else -9e10)
-        sentences = [["A", "sentence", "."], ["B"], ["of", "A"]]
-        for text in sentences, sentences[:2]:
-            ids = batch_to_ids(text)
-            before = expected(ids)["elmo_representations"][layer]
-            with monkeypatch.context() as patch:
-                elmo(ids)  # the settled state is found
-                elmo.bilm.lstm.reset_states()
-                patch.setattr(bilstm, "run_in_step", run)
-                for each in elmo(ids), elmo.embed_sentences(text):
-                    if initial_state != "carried":
-                        for representation in each["elmo_representations"]:
-                            assert_close(representation, before)
-        # Both directions go together, layer by layer.
-        assert len(calls) == 4 * (2 if initial_state == "carried" else layer)
-
-    def test_layers_in_some_mix_are_computed(self, files_of):
-        """Also with a weight that is learned, or that a layer norm makes larger."""
-        for kwargs, name in (({"do_layer_norm": True}, "norm"), ({}, "learned"), ({}, "other")):
-            fixed = None if name == "learned" else [1.0, -9e10, -9e10]
-            elmo = Elmo(
-                *files_of(), 2, scalar_mix_parameters=fixed, initial_state="zero", **kwargs
-            ).eval()
-            if name == "other":
-                elmo._scalar_mixes[1].scalar_parameters[2].data.fill_(2.0)
-            if name == "learned":
-                for i in (1, 2):
-                    elmo._scalar_mixes[0].scalar_parameters[i].data.fill_(-9e10)
-                    elmo._scalar_mixes[1].scalar_parameters[i].data.fill_(-9e10)
-            assert elmo._n_mixed_layers(elmo.bilm) == (2 if name == "other" else None)
-            elmo(TEXT)
-
-    def test_all_layers_are_computed_where_someone_may_notice(self, files_of):
-        """Hooks of the LSTM, sentences that continue, and training."""
-
-        def make(initial_state="zero", requires_grad=False):
-            return Elmo(
-                *files_of(),
-                1,
-                requires_grad=requires_grad,
-                scalar_mix_parameters=[-9e10, 1.0, -9e10],
-                initial_state=initial_state,
-            ).eval()
-
-        plain = make()
-        expected = plain(TEXT)["elmo_representations"][0]
-        assert plain._n_mixed_layers(plain.bilm) == 1
-
-        hooked, seen = make(), []
-        hooked.bilm.lstm.register_forward_hook(lambda *args: seen.append(args[-1]))
-        assert_close(hooked(TEXT)["elmo_representations"][0], expected)
-        assert len(seen[0]["forward"]) == 2
-
-        stateful = make()
-        stateful.bilm.lstm.stateful = True
-        assert stateful._n_mixed_layers(stateful.bilm) is None
-        stateless = make("carried")
-        stateless.bilm.lstm.stateful = False
-        assert stateless._n_mixed_layers(stateless.bilm) == 1
-
-        trained = make(requires_grad=True)
-        trained(TEXT)["elmo_representations"][0].sum().backward()
-        assert not trained.bilm.lstm.layer("forward", 1).state_linearity.bias.grad.any()
-
     @pytest.mark.parametrize("fixed", [[1.0, 1.0], [1.0, -9e10], [1.0] * 4])
     def test_a_mix_of_another_number_of_layers_is_an_error(self, files_of, fixed):
         elmo = Elmo(*files_of(), 1, initial_state="zero")
@@ -278,6 +194,19 @@ class TestElmo:
     def test_module_and_files_contradict_each_other(self, files_of):
         with pytest.raises(ConfigurationError, match="module"):
             Elmo(*files_of(), 1, module=torch.nn.Module())
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {"requires_grad": True},
+            {"initial_state": "zero"},
+            {"precision": "int8"},
+            {"max_cached_words": 1},
+        ],
+    )
+    def test_settings_of_a_module(self, files_of, setting):
+        with pytest.raises(ConfigurationError, match="module has its own"):
+            Elmo(None, None, 1, module=ElmoBiLm(*files_of()), **setting)
 
     def test_from_params(self, files_of):
         from allennlp.common import Params
@@ -425,7 +354,7 @@ class TestCopies:
     ],
 )
 def test_strings_in_the_place_of_sentences(batch, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ValueError, match=message):
         batch_to_ids(batch)
 
 
