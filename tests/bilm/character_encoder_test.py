@@ -19,7 +19,7 @@ def encode_directly(encoder, ids):
         new, gate = layer(vectors).chunk(2, 1)
         gate = gate.sigmoid()
         vectors = gate * vectors + (1 - gate) * new.relu()
-    return vectors if encoder.projection is None else encoder.projection(vectors)
+    return vectors if encoder._projection is None else encoder._projection(vectors)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
