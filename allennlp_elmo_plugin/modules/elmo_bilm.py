@@ -23,11 +23,7 @@ from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingM
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.modules.elmo_character_encoder import (
-    ElmoCharacterEncoder,
-    add_boundaries,
-    bounded_mask,
-)
+from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
 logger = logging.getLogger(__name__)
@@ -194,10 +190,8 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
             assert self._bos_embedding is not None and self._eos_embedding is not None
             boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            return {
-                "token_embedding": add_boundaries(vectors, lengths, *boundaries),
-                "mask": bounded_mask(lengths, vectors.size(1)),
-            }
+            vectors, mask = add_boundaries(vectors, lengths, *boundaries)
+            return {"token_embedding": vectors, "mask": mask}
         if inputs.shape[:-1] != word_inputs.shape:
             raise ValueError(
                 f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "

@@ -3,7 +3,7 @@ AllenNLP's `_ElmoCharacterEncoder`, and what checks and completes the character 
 """
 
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -28,6 +28,10 @@ class ElmoCharacterEncoder(CharacterEncoder):
     AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
     sentences to token vectors, sentence boundaries added. See `ElmoBiLm` for the parameters.
     """
+
+    # (max_characters,) each, by the names that they have in AllenNLP's class
+    _beginning_of_sentence_characters: torch.Tensor
+    _end_of_sentence_characters: torch.Tensor
 
     def __init__(
         self,
@@ -70,7 +74,6 @@ class ElmoCharacterEncoder(CharacterEncoder):
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
         ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
         for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
-            # (max_characters,)
             self.register_buffer(f"_{name}_of_sentence_characters", characters, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
@@ -86,18 +89,14 @@ class ElmoCharacterEncoder(CharacterEncoder):
                     f"got character ids from {low} to {high}, but they go from 0 (no word) to "
                     f"{N_CHARACTERS - 1}: are these word ids?"
                 )
-        lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
-        bounded = add_boundaries(
+        bounded, mask = add_boundaries(
             inputs,
-            lengths,
+            (inputs > 0).any(-1).sum(-1),
             self._beginning_of_sentence_characters.to(inputs),
             self._end_of_sentence_characters.to(inputs),
         )  # (batch_size, timesteps + 2, max_characters)
         vectors = super().forward(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
-        return {
-            "token_embedding": vectors.view(*bounded.shape[:2], self.output_dim),
-            "mask": bounded_mask(lengths, inputs.size(1)),
-        }
+        return {"token_embedding": vectors.view(*mask.shape, self.output_dim), "mask": mask}
 
 
 def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
@@ -135,21 +134,19 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
 
 def add_boundaries(
     tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
-) -> torch.Tensor:
+) -> Tuple[torch.Tensor, torch.Tensor]:
     """
     Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
     `(batch_size, timesteps, dim)`; also around one without a token, since AllenNLP runs the LSTMs
-    over such rows too.
+    over such rows too. `lengths` has shape `(batch_size,)`.
+
+    # Returns
+
+    The tokens with their boundaries, shape `(batch_size, timesteps + 2, dim)`, and their mask,
+    shape `(batch_size, timesteps + 2)`.
     """
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
     bounded[:, 0] = begin
     place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
-    return bounded.scatter(1, place, end.expand_as(place))
-
-
-def bounded_mask(lengths: torch.Tensor, timesteps: int) -> torch.Tensor:
-    """
-    Return where sentences of these lengths, shape `(batch_size,)`, have a token or a boundary,
-    shape `(batch_size, timesteps + 2)`.
-    """
-    return torch.arange(timesteps + 2, device=lengths.device) < (lengths + 2).unsqueeze(1)
+    steps = torch.arange(bounded.size(1), device=tokens.device)
+    return bounded.scatter(1, place, end.expand_as(place)), steps < (lengths + 2).unsqueeze(1)
