@@ -262,4 +262,4 @@ def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
     ValueError
         The batch is not a list of lists of words.
     """
-    return torch.from_numpy(sentences_to_character_ids(check_sentences(batch)))
+    return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)))

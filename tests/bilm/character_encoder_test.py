@@ -169,6 +169,8 @@ def test_start_is_bilm_tfs():
     (layer,) = encoder.highway_layers
     assert layer.weight.std().item() == pytest.approx(1000**-0.5, rel=0.01)
     assert layer.bias.tolist() == [0.0] * 1000 + [2.0] * 1000
+    assert encoder._projection.weight.std().item() == pytest.approx(1000**-0.5, rel=0.05)
+    assert not encoder._projection.bias.any()
 
 
 @pytest.mark.parametrize("precision", ONEDNN_PRECISIONS)
