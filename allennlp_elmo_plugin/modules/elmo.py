@@ -133,6 +133,8 @@ class Elmo(torch.nn.Module, FromParams):
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
+        # As many as there are representations; each may be replaced under its name.
+        self._scalar_mixes: List[ScalarMix] = []
         for k in range(num_output_representations):
             scalar_mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
@@ -141,11 +143,11 @@ class Elmo(torch.nn.Module, FromParams):
                 trainable=scalar_mix_parameters is None,
             )
             self.add_module(f"scalar_mix_{k}", scalar_mix)
-        self._n_mixes = num_output_representations
+            self._scalar_mixes.append(scalar_mix)
 
     @property
-    def _scalar_mixes(self) -> List[Any]:
-        return [getattr(self, f"scalar_mix_{k}") for k in range(self._n_mixes)]
+    def _current_mixes(self) -> List[Any]:
+        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
     @property
     def bilm(self) -> torch.nn.Module:
@@ -223,7 +225,7 @@ class Elmo(torch.nn.Module, FromParams):
         """
         Mix packed layers, which avoids the padding.
         """
-        mixes = self._scalar_mixes
+        mixes = self._current_mixes
         # A layer norm is taken over all tokens of the batch at once. What another mix or a hook
         # does with the padded layers is not known.
         if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
@@ -242,7 +244,7 @@ class Elmo(torch.nn.Module, FromParams):
         layers: Any = output["activations"]
         mask: Any = output["mask"]
         representations = []
-        for mix in self._scalar_mixes:
+        for mix in self._current_mixes:
             representation = mix(layers, mask)
             if not self._keep_sentence_boundaries:
                 representation, _ = remove_sentence_boundaries(representation, mask)
