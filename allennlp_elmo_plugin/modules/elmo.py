@@ -36,8 +36,8 @@ class Elmo(torch.nn.Module, FromParams):
     output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
     ```
 
-    A new module is in training mode, in which dropout, 0.5 by default, makes every call's vectors
-    other ones: `dropout=0.0`, or `elmo.eval()` to use it as it is. `ElmoEmbedder` has no dropout.
+    A new module is in training mode, in which dropout, 0.5 by default, changes the vectors on every
+    call: pass `dropout=0.0`, or call `elmo.eval()`. `ElmoEmbedder` has no dropout.
 
     By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does, so that the
     vectors of a sentence depend on what was embedded before; `initial_state` has other ways.
