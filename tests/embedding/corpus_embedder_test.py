@@ -282,6 +282,7 @@ class TestOutOfMemory:
     def small_gpu(self, monkeypatch):
         def limit(embedder, max_tokens):
             bilm = embedder.elmo_bilm
+            bilm.settled_state()
             run = bilm.run
 
             def refuse(vectors, *args, **kwargs):
