@@ -2,6 +2,7 @@
 AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
 """
 
+import copy
 import hashlib
 import logging
 import math
@@ -98,6 +99,7 @@ class ElmoBiLm(CachingModule, BiLm):
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
+        self._last_settled = CarriedState()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[torch.nn.Embedding] = None
@@ -230,7 +232,8 @@ class ElmoBiLm(CachingModule, BiLm):
         Return the state for `initial_state` `"settled"`: what is left, in either direction, when
         the sentence without a word, `<S> </S>`, is read again and again from zero until ten times
         change no state by more than 1e-6, at most 100 times. It is found once, and again when a
-        parameter has changed.
+        parameter has changed; in training from the last such state, with the same numbers but for
+        rounding.
         """
         if not self._has_plain_encoder:
             return self._settle()
@@ -242,13 +245,18 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
-        state, before = CarriedState(), vectors.new_full((), math.inf)
+        # An update changes the parameters little: training continues from the last settled state.
+        is_trained = self.training and any(each.requires_grad for each in self.parameters())
+        state = copy.copy(self._last_settled) if is_trained else CarriedState()
+        before = vectors.new_full((), math.inf)
         for _ in range(_SETTLED_RUNS):
             self.run(vectors, packing, state)
             values = state.row(0)
             if (values - before).abs().max() <= _SETTLED_TOLERANCE:
                 break
             before = values
+        if is_trained:
+            self._last_settled = state
         return FixedState(state)
 
     def fingerprint(self) -> Dict[str, str]:

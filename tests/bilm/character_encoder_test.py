@@ -173,6 +173,13 @@ def test_start_is_bilm_tfs():
     assert not encoder._projection.bias.any()
 
 
+def test_start_of_a_relu_encoder():
+    encoder = CharacterEncoder(CharCnnOptions(((3, 600),), "relu", 16), 10)
+    weight = encoder.convolutions[0].weight
+    assert weight.abs().max() <= 0.05
+    assert weight.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.05)
+
+
 @pytest.mark.parametrize("precision", ONEDNN_PRECISIONS)
 def test_a_words_vector_is_the_same_in_any_company(precision):
     torch.manual_seed(1)
