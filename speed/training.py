@@ -16,11 +16,16 @@ from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.sampled_softmax_loss import SampledSoftmaxLoss
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, batch_to_ids
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    words_to_character_ids,
+)
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
-from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundary_characters
+from allennlp_elmo_plugin.modules.elmo_character_encoder import add_boundaries
 from speed import original
 from speed.report import Row, take_turns
 from speed.workload import Corpus
@@ -51,8 +56,10 @@ def _outputs(bilm: BiLm, batch: Batch) -> List[Tuple[torch.Tensor, torch.Tensor]
     Return for each direction the output of the last layer, shape `(n_tokens, projection_dim)`, and
     the targets `(n_tokens,)`.
     """
-    tokens, lengths = add_boundary_characters(batch.character_ids)
-    output = bilm(tokens, lengths)
+    boundaries = words_to_character_ids([BEGIN_SENTENCE_WORD, END_SENTENCE_WORD])
+    lengths = (batch.character_ids > 0).any(-1).sum(-1)  # (batch_size,)
+    tokens, _ = add_boundaries(batch.character_ids, lengths, *torch.from_numpy(boundaries).long())
+    output = bilm(tokens, lengths + 2)
     packing = output.packing
     targets, targets_reverse = (packing.pack(targets) for targets in batch[1:])
     packed = {"forward": targets, "backward": targets_reverse[packing.reversal]}

@@ -83,14 +83,14 @@ def test_out_of_memory(
     expected = ElmoEmbedder(*files, initial_state=initial_state)
     embedder = ElmoEmbedder(*files, 0, initial_state=initial_state)
     embedder.elmo_bilm.settled_state()
-    run_vectors = embedder.elmo_bilm.run_vectors
+    run = embedder.elmo_bilm.run
 
     def run_with_little_memory(vectors: Any, packing: Any, *args: Any, **kwargs: Any) -> Any:
         if len(packing.batch_sizes) > n_steps:
             raise pretend_gpu.out_of_memory()
-        return run_vectors(vectors, packing, *args, **kwargs)
+        return run(vectors, packing, *args, **kwargs)
 
-    monkeypatch.setattr(embedder.elmo_bilm, "run_vectors", run_with_little_memory)
+    monkeypatch.setattr(embedder.elmo_bilm, "run", run_with_little_memory)
     for batch in (SENTENCES, SENTENCES[:2]):
         assert_close(embedder.embed_batch(batch), expected.embed_batch(batch))
 

@@ -138,3 +138,33 @@ def sentences_to_character_ids(
     is_word = np.arange(ids.shape[1]) < np.array(lengths, dtype=np.int64)[:, None]
     ids[is_word] = table.lookup(words)  # (words, max_characters), in row-major order
     return ids
+
+
+def check_sentences(batch: Any) -> List[List[str]]:
+    """
+    Return the sentences of a batch as lists, whatever may be iterated over for their words. Raise a
+    `ValueError` for anything but sentences with words: a string in the place of a sentence
+    would be taken for a list of one-letter words.
+    """
+    if isinstance(batch, str):
+        raise ValueError(
+            f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
+            f"[{batch[:40].split()}]"
+        )
+    sentences = []
+    for number, sentence in enumerate(batch):
+        if isinstance(sentence, (str, bytes)):
+            raise ValueError(
+                f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
+                f"words: {sentence[:40].split()}, or of letters: list(...); for a single sentence, "
+                "pass a list with it alone"
+            )
+        words = list(sentence)
+        for word in words:
+            if not isinstance(word, str):
+                raise ValueError(
+                    f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; words "
+                    "are strings"
+                )
+        sentences.append(words)
+    return sentences

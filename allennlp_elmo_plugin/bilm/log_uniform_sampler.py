@@ -62,9 +62,6 @@ class LogUniformSampler:
         return {"n_draws": self._n_draws}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """
-        Restore what `state_dict` returned.
-        """
         self._n_draws = state["n_draws"]
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:

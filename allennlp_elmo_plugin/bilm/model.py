@@ -9,6 +9,7 @@ import torch
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
 from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_freed_memory
@@ -16,7 +17,6 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.token_embedding import TokenEmbedding
 
 Lengths = Union[Sequence[int], torch.Tensor]
 
@@ -52,6 +52,24 @@ class BiLmOutput(NamedTuple):
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
+class TokenEmbedding(torch.nn.Module):
+    """
+    A token's vector by its vocabulary id: bilm-tf's token layer for options without `char_cnn`.
+    Its gradient is sparse: only rows of the batch's tokens have one.
+    """
+
+    def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
+        glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """
+        From shape `(n_tokens,)` to `(n_tokens, output_dim)`.
+        """
+        return torch.nn.functional.embedding(token_ids, self.weight, sparse=True)
+
+
 class BiLm(torch.nn.Module):
     """
     The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
@@ -65,13 +83,9 @@ class BiLm(torch.nn.Module):
     top = output.unpack(2)               # (batch_size, timesteps, 2 * projection_dim)
     ```
 
-    `forward`, `run_words` and `run_vectors` run the layers from the tokens' ids, words or vectors.
-    Sentence boundaries are tokens like others. The backward direction reads the sentences from
-    their ends, unless it gets a text of its own (`*_reverse`), in the order in which it reads it:
-    training has a stream for each direction. Sentences start from the state `carried`, by default
-    that of `start()`, and leave it updated.
-
-    Submodules and parameters have the names and shapes of AllenNLP's `_ElmoBiLm`.
+    `forward` and `run_words` find the vectors of tokens by their ids or words, and `run` runs the
+    LSTM layers over them. Sentence boundaries are tokens like others. Submodules and parameters
+    have the names and shapes of AllenNLP's `_ElmoBiLm`.
 
     # Parameters
 
@@ -84,7 +98,7 @@ class BiLm(torch.nn.Module):
         In place of the one that the options describe.
     device : `str`, optional (default = torch's default device)
         Where the parameters are. On `"meta"` they have no memory and no values, and no random
-        numbers are drawn: `load` of `saved_variables` gives them both.
+        numbers are drawn: loading weights gives them both.
     """
 
     def __init__(
@@ -95,6 +109,7 @@ class BiLm(torch.nn.Module):
         device: Optional[str] = None,
     ) -> None:
         super().__init__()
+        dim = options.projection_dim
         self.options = options
         self.forget_bias = forget_bias
         self._token_embedder: Union[CharacterEncoder, TokenEmbedding]
@@ -102,12 +117,10 @@ class BiLm(torch.nn.Module):
             self._token_embedder = token_layer
         elif options.char_cnn is not None:
             self._token_embedder = CharacterEncoder(
-                options.char_cnn, options.projection_dim, options.project_characters, device
+                options.char_cnn, dim, options.project_characters, device
             )
         elif options.n_tokens_vocab is not None:
-            self._token_embedder = TokenEmbedding(
-                options.n_tokens_vocab, options.projection_dim, device
-            )
+            self._token_embedder = TokenEmbedding(options.n_tokens_vocab, dim, device)
         else:
             raise ValueError(
                 'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its options'
@@ -142,12 +155,6 @@ class BiLm(torch.nn.Module):
             if isinstance(module, (CharacterEncoder, Linear, ProjectedLstm)):
                 module.precision = precision
 
-    def start(self) -> CarriedState:
-        """
-        Return `BiLstm.start()`, the state that sentences start from unless a call is given another.
-        """
-        return self.lstm.start()
-
     @model_call
     def forward(
         self,
@@ -162,21 +169,24 @@ class BiLm(torch.nn.Module):
 
         tokens, tokens_reverse : `torch.Tensor`
             Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
-            embedding vocabulary ids, shape `(batch_size, timesteps)`.
+            embedding vocabulary ids, shape `(batch_size, timesteps)`. See `run` for the second.
         lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
             Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
             padding. From a tensor on a GPU they have to be copied.
-        carried : `CarriedState`, optional (default = `start()`)
+        carried : `CarriedState`, optional
+            See `run`.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
         if tokens_reverse is None or not self.options.bidirectional:
-            return self.run_vectors(self.token_layer(packed), packing, carried=carried)
+            return self.run(self._token_embedder(packed), packing, carried)
         packing_reverse = _packing(tokens_reverse, lengths_reverse)
         # One call, so that a word that both directions read is computed once.
-        vectors = self.token_layer(torch.cat([packed, packing_reverse.pack(tokens_reverse)]))
-        forward, backward = vectors.split([packing.n_tokens, packing_reverse.n_tokens])
-        return self.run_vectors(forward, packing, backward, packing_reverse, carried)
+        packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
+        vectors, vectors_reverse = self._token_embedder(packed).split(
+            [packing.n_tokens, packing_reverse.n_tokens]
+        )
+        return self.run(vectors, packing, carried, (vectors_reverse, packing_reverse))
 
     @model_call
     def run_words(
@@ -186,20 +196,20 @@ class BiLm(torch.nn.Module):
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
-        Run a model of characters over words. No character ids are made for words whose vectors are
-        cached (`CharacterEncoder.max_cached_words`).
+        Run a model of characters over words. Words whose vectors are cached are not spelled again
+        (`CharacterEncoder.max_cached_words`).
         """
-        vectors, packing = self._embed_words(sentences)
-        if sentences_reverse is None:
-            return self.run_vectors(vectors, packing, carried=carried)
-        reverse = self._embed_words(sentences_reverse)
-        return self.run_vectors(vectors, packing, *reverse, carried)
+        reverse = None if sentences_reverse is None else self._embed_words(sentences_reverse)
+        return self.run(*self._embed_words(sentences), carried, reverse)
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
-        assert isinstance(self.token_layer, CharacterEncoder)
-        lengths = [len(sentence) for sentence in sentences]
-        device = self.token_layer.weights[0].device
-        packing = PackedBatch(lengths, max(lengths, default=0), device)
+        """
+        Return the packed vectors of words, shape `(n_tokens, projection_dim)`.
+        """
+        encoder = self._token_embedder
+        assert isinstance(encoder, CharacterEncoder)
+        lengths = list(map(len, sentences))
+        packing = PackedBatch(lengths, max(lengths, default=0), encoder.weights[0].device)
         # Longest sentence first, as in `packing`.
         ordered = sorted(sentences, key=len, reverse=True)
         words = [
@@ -207,34 +217,43 @@ class BiLm(torch.nn.Module):
             for step, size in enumerate(packing.batch_sizes)
             for sentence in ordered[:size]
         ]
-        return self.token_layer.embed_words(words), packing
+        return encoder.embed_words(words), packing
 
     @model_call
-    def run_vectors(
+    def run(
         self,
         vectors: torch.Tensor,
         packing: PackedBatch,
-        vectors_reverse: Optional[torch.Tensor] = None,
-        packing_reverse: Optional[PackedBatch] = None,
         carried: Optional[CarriedState] = None,
+        reverse: Optional[Tuple[torch.Tensor, PackedBatch]] = None,
     ) -> BiLmOutput:
         """
-        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`.
+        Run the LSTM layers.
+
+        # Parameters
+
+        vectors : `torch.Tensor`
+            Of tokens, packed, shape `(n_tokens, projection_dim)`.
+        carried : `CarriedState`, optional (default = that of `BiLstm.start()`)
+            What sentences start from. It is updated.
+        reverse : `Tuple[torch.Tensor, PackedBatch]`, optional (default = `None`)
+            The vectors that the backward direction reads, in the order in which it reads them:
+            training has a stream for each direction. By default it reads the sentences from their
+            ends.
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:
-            if vectors_reverse is None or packing_reverse is None:
-                vectors_reverse = vectors.index_select(0, packing.reversal)
-                packing_reverse = packing
-            inputs["backward"], packings["backward"] = vectors_reverse, packing_reverse
-        carried = self.start() if carried is None else carried
-        outputs = self.lstm(inputs, packings, carried)
+            if reverse is None:
+                reverse = vectors.index_select(0, packing.reversal), packing
+            inputs["backward"], packings["backward"] = reverse
+        outputs = self._elmo_lstm(inputs, packings, carried)
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
 
 
 def _packing(tokens: torch.Tensor, lengths: Optional[Lengths]) -> PackedBatch:
     batch_size, timesteps = tokens.shape[:2]
-    counts = lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
-    if counts is None:
-        counts = [timesteps] * batch_size
-    return PackedBatch(counts, timesteps, tokens.device)
+    if lengths is None:
+        lengths = [timesteps] * batch_size
+    elif isinstance(lengths, torch.Tensor):
+        lengths = lengths.tolist()
+    return PackedBatch(lengths, timesteps, tokens.device)

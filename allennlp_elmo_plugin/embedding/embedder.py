@@ -10,14 +10,17 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, 
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    check_sentences,
+)
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
 from allennlp_elmo_plugin.embedding.occurrences import embed_places
 from allennlp_elmo_plugin.files.text_lines import TextLines
-from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import or_bundled
 

@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Se
 import h5py
 import numpy
 
+from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder, batches_by_length
 from allennlp_elmo_plugin.files.text_lines import split_words
-from allennlp_elmo_plugin.modules.elmo import check_sentences
 from allennlp_elmo_plugin.progress import step_bar
 
 _N_ZEROS = 5

@@ -3,7 +3,7 @@
 """
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 from allennlp.common import FromParams
@@ -11,7 +11,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
 from allennlp_elmo_plugin.modules.elmo_bilm import (
@@ -36,8 +36,8 @@ class Elmo(torch.nn.Module, FromParams):
     output["elmo_representations"][0]    # (1, 3, 2 * projection_dim)
     ```
 
-    A new module is in training mode, in which dropout, 0.5 by default, makes every call's vectors
-    other ones: `dropout=0.0`, or `elmo.eval()` to use it as it is. `ElmoEmbedder` has no dropout.
+    A new module is in training mode, in which dropout, 0.5 by default, changes the vectors on every
+    call: pass `dropout=0.0`, or call `elmo.eval()`. `ElmoEmbedder` has no dropout.
 
     By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does, so that the
     vectors of a sentence depend on what was embedded before; `initial_state` has other ways.
@@ -105,23 +105,28 @@ class Elmo(torch.nn.Module, FromParams):
                     'Elmo needs options_file and weight_file, the name of a model ("tiny", '
                     '"original", a folder or an archive) as options_file, or module'
                 )
-            module = ElmoBiLm(
-                options_file,
-                weight_file,
-                requires_grad,
-                vocab_to_cache,
-                initial_state,
-                precision,
-                max_cached_words,
-            )
+            try:
+                module = ElmoBiLm(
+                    options_file,
+                    weight_file,
+                    requires_grad,
+                    vocab_to_cache,
+                    initial_state,
+                    precision,
+                    max_cached_words,
+                )
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
         elif options_file is not None or weight_file is not None:
             raise ConfigurationError(
                 "Elmo takes either options_file and weight_file, or module; set the files to null"
             )
-        elif initial_state != "carried" or precision != "float32":
+        elif (requires_grad, initial_state, precision, max_cached_words) != (
+            (False, "carried", "float32", MAX_CACHED_WORDS)
+        ):
             raise ConfigurationError(
-                f"initial_state is {initial_state!r} and precision {precision!r}, but module has "
-                "its own: build the module with them, or leave them out"
+                "module has its own requires_grad, initial_state, precision and max_cached_words: "
+                "build the module with them, and leave them out here"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
@@ -139,6 +144,10 @@ class Elmo(torch.nn.Module, FromParams):
             )
             self.add_module(f"scalar_mix_{k}", scalar_mix)
             self._scalar_mixes.append(scalar_mix)
+
+    @property
+    def _current_mixes(self) -> List[Any]:
+        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
     @property
     def bilm(self) -> torch.nn.Module:
@@ -184,17 +193,15 @@ class Elmo(torch.nn.Module, FromParams):
             leading_shape = word_inputs.shape[:-1]
             if word_inputs.dim() > 2:
                 word_inputs = word_inputs.flatten(0, -2)
-
-        # Packed layers unless someone else is to see the padded ones.
         bilm = self._elmo_lstm
         if isinstance(bilm, ElmoBiLm) and is_plain(bilm, ElmoBiLm):
-            representations, mask = self._mix(bilm.run_ids(inputs, word_inputs))
+            output = self._mix(bilm.run_ids(inputs, word_inputs))
         else:
-            representations, mask = self._mix_padded(bilm(inputs, word_inputs))
+            output = self._mix_padded(bilm(inputs, word_inputs))
+        representations, mask = output["elmo_representations"], output["mask"]
         return {
             "elmo_representations": [
-                representation.view(*leading_shape, *representation.shape[1:])
-                for representation in map(self._dropout, representations)
+                each.view(*leading_shape, *each.shape[1:]) for each in representations
             ],
             "mask": mask.view(*leading_shape, mask.size(1)),
         }
@@ -210,48 +217,41 @@ class Elmo(torch.nn.Module, FromParams):
         if not isinstance(bilm, ElmoBiLm):
             raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
         sentences = check_sentences(sentences)
-        if not is_plain(bilm, ElmoBiLm):
-            return self.forward(bilm.character_ids(sentences))
-        representations, mask = self._mix(bilm.run_sentences(sentences))
-        return {"elmo_representations": list(map(self._dropout, representations)), "mask": mask}
+        if is_plain(bilm, ElmoBiLm):
+            return self._mix(bilm.run_sentences(sentences))
+        return self.forward(bilm.character_ids(sentences))
 
-    @property
-    def _current_mixes(self) -> List[Any]:
-        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
-
-    @property
-    def _mixes_tokens(self) -> bool:
+    def _mix(self, output: BiLmOutput) -> Dict[str, Any]:
         """
-        Whether each vector is mixed by itself: AllenNLP's scalar mix does so unless there is a
-        layer norm; what another module or a hook does with the padded layers is not known.
+        Mix packed layers, which avoids the padding.
         """
-        return all(
-            is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in self._current_mixes
-        )
-
-    def _mix(self, output: BiLmOutput) -> Tuple[List[torch.Tensor], torch.Tensor]:
-        if not self._mixes_tokens:
+        mixes = self._current_mixes
+        # A layer norm is taken over all tokens of the batch at once. What another mix or a hook
+        # does with the padded layers is not known.
+        if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
             return self._mix_padded(padded_layers(output))
         strip = 0 if self._keep_sentence_boundaries else 1
         representations = []
-        for scalar_mix in self._current_mixes:
-            # (n_tokens, projection_dim) of each direction
-            mixed = [scalar_mix(layers) for layers in output.layers.values()]
-            representations.append(output.packing.unpack(mixed, strip))
-        return representations, output.packing.mask(strip)
+        for mix in mixes:
+            mixed = [mix(layers) for layers in output.layers.values()]  # (n_tokens, projection_dim)
+            representations.append(self._dropout(output.packing.unpack(mixed, strip)))
+        return {"elmo_representations": representations, "mask": output.packing.mask(strip)}
 
-    def _mix_padded(self, output: PaddedLayers) -> Tuple[List[torch.Tensor], torch.Tensor]:
+    def _mix_padded(self, output: PaddedLayers) -> Dict[str, Any]:
         """
-        Mix padded layers: of a `module` of any kind, or for the layer norm, which is taken over all
-        tokens of the batch at once.
+        Mix padded layers, as AllenNLP's `Elmo` does.
         """
-        activations: Any = output["activations"]
+        layers: Any = output["activations"]
         mask: Any = output["mask"]
-        representations = [scalar_mix(activations, mask) for scalar_mix in self._current_mixes]
-        if self._keep_sentence_boundaries:
-            return representations, mask
-        stripped = [remove_sentence_boundaries(each, mask) for each in representations]
-        return [each for each, _ in stripped], remove_sentence_boundaries(activations[0], mask)[1]
+        representations = []
+        for mix in self._current_mixes:
+            representation = mix(layers, mask)
+            if not self._keep_sentence_boundaries:
+                representation, _ = remove_sentence_boundaries(representation, mask)
+            representations.append(self._dropout(representation))
+        if not self._keep_sentence_boundaries:
+            _, mask = remove_sentence_boundaries(layers[0], mask)
+        return {"elmo_representations": representations, "mask": mask}
 
 
 def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
@@ -261,37 +261,7 @@ def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
 
     # Raises
 
-    `ConfigurationError`
+    ValueError
         The batch is not a list of lists of words.
     """
-    return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)), dtype=torch.long)
-
-
-def check_sentences(batch: Any) -> List[List[str]]:
-    """
-    Return the sentences of a batch as lists, whatever may be iterated over for their words. Raise a
-    `ConfigurationError` for anything but sentences with words: a string in the place of a sentence
-    would be taken for a list of one-letter words.
-    """
-    if isinstance(batch, str):
-        raise ConfigurationError(
-            f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
-            f"[{batch[:40].split()}]"
-        )
-    sentences = []
-    for number, sentence in enumerate(batch):
-        if isinstance(sentence, (str, bytes)):
-            raise ConfigurationError(
-                f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
-                f"words: {sentence[:40].split()}, or of letters: list(...); for a single sentence, "
-                "pass a list with it alone"
-            )
-        words = list(sentence)
-        for word in words:
-            if not isinstance(word, str):
-                raise ConfigurationError(
-                    f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; words "
-                    "are strings"
-                )
-        sentences.append(words)
-    return sentences
+    return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)))

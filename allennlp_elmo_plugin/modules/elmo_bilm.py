@@ -2,6 +2,7 @@
 AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
 """
 
+import copy
 import hashlib
 import logging
 import math
@@ -9,8 +10,6 @@ from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules.token_embedders import Embedding
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.characters import (
@@ -25,11 +24,7 @@ from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingM
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.modules.elmo_character_encoder import (
-    ElmoCharacterEncoder,
-    add_boundaries,
-    bounded_mask,
-)
+from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
 from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 
 logger = logging.getLogger(__name__)
@@ -44,9 +39,6 @@ LSTM layer's output, shape `(batch_size, timesteps + 2, n_directions * projectio
 MAX_CACHED_WORDS = 50_000
 """Default number of words whose vectors are kept from batch to batch."""
 
-# Words whose vectors are computed at a time for `vocab_to_cache`.
-_CACHE_CHUNK = 4096
-
 INITIAL_STATES = ("carried", "settled", "zero")
 """What a sentence can start from; see `Elmo`."""
 
@@ -58,8 +50,8 @@ _SETTLED_RUNS = 10
 class ElmoBiLm(CachingModule, BiLm):
     """
     AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
-    and `run_sentences` return the layers of `forward` packed, as a `BiLmOutput`. All three add the
-    sentence boundaries.
+    and `run_sentences` return the layers of `forward` packed. All three add the sentence
+    boundaries.
 
     # Parameters
 
@@ -84,11 +76,11 @@ class ElmoBiLm(CachingModule, BiLm):
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         if initial_state not in INITIAL_STATES:
-            raise ConfigurationError(
+            raise ValueError(
                 f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
             )
         if precision == "int8" and requires_grad:
-            raise ConfigurationError(
+            raise ValueError(
                 "the precision int8 has no gradient: set requires_grad to false, or precision to "
                 "float32 or bfloat16"
             )
@@ -100,15 +92,17 @@ class ElmoBiLm(CachingModule, BiLm):
             encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             load(self, datasets(options, self.forget_bias), variables)
-            self.set_precision(precision)
+        self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
-        self._max_characters = encoder.options.max_characters_per_token
+        self.max_characters = encoder.options.max_characters_per_token
+        """The length of a row of character ids."""
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
+        self._last_settled = CarriedState()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
-        self._word_embedding: Optional[Embedding] = None
+        self._word_embedding: Optional[torch.nn.Embedding] = None
         self._bos_embedding: Optional[torch.Tensor] = None
         self._eos_embedding: Optional[torch.Tensor] = None
         if vocab_to_cache:
@@ -120,23 +114,8 @@ class ElmoBiLm(CachingModule, BiLm):
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
     @property
-    def max_characters(self) -> int:
-        """
-        The length of a row of character ids.
-        """
-        return self._max_characters
-
-    @property
     def token_layer(self) -> Any:
         return self._token_embedder
-
-    @property
-    def has_plain_encoder(self) -> bool:
-        """
-        Whether the encoder is the one that was made here, without hooks: then words may be given to
-        it one by one, and their vectors may be kept.
-        """
-        return is_plain(self.token_layer, ElmoCharacterEncoder)
 
     def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
         """
@@ -145,18 +124,12 @@ class ElmoBiLm(CachingModule, BiLm):
         """
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
         with torch.no_grad():
-            chunks = [
-                self.token_layer.embed_words(words[start : start + _CACHE_CHUNK])
-                for start in range(0, len(words), _CACHE_CHUNK)
-            ]
-        vectors = torch.cat(chunks)  # (len(tokens) + 2, projection_dim)
+            vectors = self.token_layer.embed_words(words)  # (len(tokens) + 2, projection_dim)
         self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
-        self._word_embedding = Embedding(
-            embedding_dim=vectors.size(1),
-            num_embeddings=len(tokens),
-            weight=vectors[2:].clone(),  # type: ignore[arg-type]
-            trainable=self._requires_grad,
-            padding_index=0,
+        vectors = vectors[2:].clone()  # (len(tokens), projection_dim)
+        vectors[0] = 0.0
+        self._word_embedding = torch.nn.Embedding.from_pretrained(
+            vectors, freeze=not self._requires_grad, padding_idx=0
         )
         # In AllenNLP's order, in which optimizers number the parameters.
         self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
@@ -165,7 +138,7 @@ class ElmoBiLm(CachingModule, BiLm):
         """
         Return what `forward` reads for these words.
         """
-        ids = sentences_to_character_ids(sentences, CharacterTable(self._max_characters))
+        ids = sentences_to_character_ids(sentences, CharacterTable(self.max_characters))
         return torch.from_numpy(ids).to(next(self.parameters()).device)
 
     def forward(  # type: ignore[override]
@@ -179,10 +152,7 @@ class ElmoBiLm(CachingModule, BiLm):
 
     @model_call
     def run_ids(
-        self,
-        inputs: torch.Tensor,
-        word_inputs: Optional[torch.Tensor] = None,
-        carried: Optional[CarriedState] = None,
+        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> BiLmOutput:
         """
         Run the layers as `forward` does, and return them packed.
@@ -190,10 +160,17 @@ class ElmoBiLm(CachingModule, BiLm):
         embedded = self._cached_vectors(inputs, word_inputs)
         if embedded is None:
             embedded = self._token_embedder(inputs)
-        mask = embedded["mask"]
-        packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
-        vectors = packing.pack(embedded["token_embedding"])  # (n_tokens, projection_dim)
-        return self.run_vectors(vectors, packing, carried=carried)
+        return self.run(*_pack(embedded), self.start())
+
+    @model_call
+    def run_sentences(
+        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
+    ) -> BiLmOutput:
+        """
+        Run the layers over words, by default from the state `start()`, and return them packed.
+        """
+        bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+        return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
     def _cached_vectors(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
@@ -205,7 +182,7 @@ class ElmoBiLm(CachingModule, BiLm):
         if self._word_embedding is None or word_inputs is None:
             return None
         if word_inputs.dim() != 2:
-            raise ConfigurationError(
+            raise ValueError(
                 f"got word_inputs of shape {tuple(word_inputs.shape)}, but their shape is "
                 "(batch_size, timesteps)"
             )
@@ -215,12 +192,10 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
             assert self._bos_embedding is not None and self._eos_embedding is not None
             boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            return {
-                "token_embedding": add_boundaries(vectors, lengths, *boundaries),
-                "mask": bounded_mask(lengths, vectors.size(1)),
-            }
+            vectors, mask = add_boundaries(vectors, lengths, *boundaries)
+            return {"token_embedding": vectors, "mask": mask}
         if inputs.shape[:-1] != word_inputs.shape:
-            raise ConfigurationError(
+            raise ValueError(
                 f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
                 f"vocab_to_cache has {n_cached} words; other words are computed from their "
                 f"characters, for which inputs of shape {tuple(inputs.shape)} are not those of "
@@ -228,36 +203,28 @@ class ElmoBiLm(CachingModule, BiLm):
             )
         return None
 
-    @model_call
-    def run_sentences(
-        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
-    ) -> BiLmOutput:
-        """
-        Run the layers as `run_ids` does, from words.
-        """
-        if not self.has_plain_encoder:
-            return self.run_ids(self.character_ids(sentences), carried=carried)
-        return self.run_words(
-            [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences],
-            carried=carried,
-        )
-
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
-        if self.has_plain_encoder:
+        if self._has_plain_encoder:
             return super()._embed_words(sentences)
-        # (batch_size, timesteps + 2, projection_dim)
-        vectors = self._token_embedder(self.character_ids(sentences))["token_embedding"]
-        lengths = list(map(len, sentences))
-        packing = PackedBatch(lengths, max(lengths, default=0), vectors.device)
-        return packing.pack(vectors[:, 1:]), packing  # without the boundaries that the encoder adds
+        embedded = self._token_embedder(self.character_ids(sentences))
+        # Without the boundaries that the encoder adds.
+        mask = embedded["mask"][:, 2:]  # (batch_size, timesteps)
+        return _pack({"token_embedding": embedded["token_embedding"][:, 1:], "mask": mask})
+
+    @property
+    def _has_plain_encoder(self) -> bool:
+        """
+        Whether the encoder is ours, without hooks: then it may be given words in place of ids.
+        """
+        return is_plain(self._token_embedder, ElmoCharacterEncoder)
 
     def start(self) -> CarriedState:
         """
-        Return the state that sentences start from unless a call is given another: the settled state
-        if that is the `initial_state`; else what the last call left if the LSTM is `stateful`,
-        which `"carried"` makes it; else zeros.
+        Return the state that sentences start from: the settled state if that is the
+        `initial_state`; else what the last call left if the LSTM is `stateful`, which `"carried"`
+        makes it; else zeros.
         """
-        return self.settled_state() if self.initial_state == "settled" else super().start()
+        return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
 
     @model_call
     def settled_state(self) -> FixedState:
@@ -265,9 +232,10 @@ class ElmoBiLm(CachingModule, BiLm):
         Return the state for `initial_state` `"settled"`: what is left, in either direction, when
         the sentence without a word, `<S> </S>`, is read again and again from zero until ten times
         change no state by more than 1e-6, at most 100 times. It is found once, and again when a
-        parameter has changed.
+        parameter has changed; in training from the last such state, with the same numbers but for
+        rounding.
         """
-        if not self.has_plain_encoder:
+        if not self._has_plain_encoder:
             return self._settle()
         weights = [*self.token_layer.weights, *self.lstm.weights]
         return self._settled.get(weights, self._settle, self.precision)
@@ -277,13 +245,18 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
-        state, before = CarriedState(), vectors.new_full((), math.inf)
+        # An update changes the parameters little: training continues from the last settled state.
+        is_trained = self.training and any(each.requires_grad for each in self.parameters())
+        state = copy.copy(self._last_settled) if is_trained else CarriedState()
+        before = vectors.new_full((), math.inf)
         for _ in range(_SETTLED_RUNS):
-            self.run_vectors(vectors, packing, carried=state)
+            self.run(vectors, packing, state)
             values = state.row(0)
             if (values - before).abs().max() <= _SETTLED_TOLERANCE:
                 break
             before = values
+        if is_trained:
+            self._last_settled = state
         return FixedState(state)
 
     def fingerprint(self) -> Dict[str, str]:
@@ -293,13 +266,23 @@ class ElmoBiLm(CachingModule, BiLm):
         digest = hashlib.sha256(repr(self.options.architecture).encode("utf-8"))
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
-                digest.update(name.encode("utf-8"))
+                digest.update(f"{name} {tuple(parameter.shape)}".encode())
                 digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
         return {
             "model": digest.hexdigest(),
             "initial_state": self.initial_state,
             "precision": self.precision,
         }
+
+
+def _pack(embedded: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, PackedBatch]:
+    """
+    Return the vectors that a character encoder found without their padding, shape `(n_tokens,
+    projection_dim)`.
+    """
+    mask = embedded["mask"]  # (batch_size, timesteps + 2)
+    packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
+    return packing.pack(embedded["token_embedding"]), packing
 
 
 def padded_layers(output: BiLmOutput) -> PaddedLayers:

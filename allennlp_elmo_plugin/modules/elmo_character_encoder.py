@@ -3,20 +3,19 @@ AllenNLP's `_ElmoCharacterEncoder`, and what checks and completes the character 
 """
 
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
 from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE,
-    BEGIN_WORD,
-    END_SENTENCE,
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
     END_WORD,
     MAX_CHARACTERS_PER_TOKEN,
     N_CHARACTERS,
     PADDING,
+    words_to_character_ids,
 )
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
@@ -29,6 +28,10 @@ class ElmoCharacterEncoder(CharacterEncoder):
     AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
     sentences to token vectors, sentence boundaries added. See `ElmoBiLm` for the parameters.
     """
+
+    # (max_characters,) each, by the names that they have in AllenNLP's class
+    _beginning_of_sentence_characters: torch.Tensor
+    _end_of_sentence_characters: torch.Tensor
 
     def __init__(
         self,
@@ -68,10 +71,10 @@ class ElmoCharacterEncoder(CharacterEncoder):
         # What programs read of AllenNLP's class.
         self._options = options.to_dict()
         self._weight_file = files.weight_file
-        no_words = torch.zeros(1, 0, options.char_cnn.max_characters_per_token, dtype=torch.long)
-        no_lengths = no_words.new_zeros(1)
-        boundaries = add_boundary_characters(no_words, no_lengths)[0]  # (2, max_characters)
-        self._beginning_of_sentence_characters, self._end_of_sentence_characters = boundaries
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
+        ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
+        for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
+            self.register_buffer(f"_{name}_of_sentence_characters", characters, persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
         """
@@ -79,30 +82,37 @@ class ElmoCharacterEncoder(CharacterEncoder):
         `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
         """
         inputs = fit_width(inputs, self.options.max_characters_per_token)
-        lengths = (inputs > 0).any(-1).sum(-1)  # (batch_size,)
-        bounded = add_boundary_characters(inputs, lengths)
+        if inputs.numel():
+            low, high = torch.stack(torch.aminmax(inputs)).tolist()
+            if low < 0 or high >= N_CHARACTERS:
+                raise ValueError(
+                    f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+                    f"{N_CHARACTERS - 1}: are these word ids?"
+                )
+        bounded, mask = add_boundaries(
+            inputs,
+            (inputs > 0).any(-1).sum(-1),
+            self._beginning_of_sentence_characters.to(inputs),
+            self._end_of_sentence_characters.to(inputs),
+        )  # (batch_size, timesteps + 2, max_characters)
         vectors = super().forward(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
-        return {
-            "token_embedding": vectors.view(*bounded.shape[:2], self.output_dim),
-            "mask": bounded_mask(lengths, inputs.size(1)),
-        }
+        return {"token_embedding": vectors.view(*mask.shape, self.output_dim), "mask": mask}
 
 
 def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     """
-    Check the type and shape of character ids, `(batch_size, timesteps, width)`, and cut words to as
-    many characters as a model was trained with. The result has the ids of the words at that width,
-    shape `(batch_size, timesteps, max_characters)`.
+    Return character ids, shape `(batch_size, timesteps, width)`, of words cut to as many characters
+    as a model was trained with, shape `(batch_size, timesteps, max_characters)`.
     """
     if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
-        raise ConfigurationError(
+        raise ValueError(
             f"got a tensor of {inputs.dtype} and shape {tuple(inputs.shape)}, but it takes the "
             f"character ids of a batch, whole numbers of shape (batch_size, timesteps, "
             f"{max_characters}), as batch_to_ids and elmo_characters give them"
         )
     width = inputs.size(-1)
     if width < max_characters:
-        raise ConfigurationError(
+        raise ValueError(
             f"The model reads words of {max_characters} characters (max_characters_per_token), but "
             f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
             "ids with `sentences_to_character_ids(sentences, CharacterTable("
@@ -111,7 +121,7 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     if width == max_characters:
         return inputs
     if width != MAX_CHARACTERS_PER_TOKEN:
-        raise ConfigurationError(
+        raise ValueError(
             f"got words of {width} characters, but the model reads {max_characters} "
             f"(max_characters_per_token), or the first of {MAX_CHARACTERS_PER_TOKEN}: are these "
             "the ids of another model?"
@@ -122,45 +132,21 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     return cut
 
 
-def add_boundary_characters(inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """
-    Check the values of character ids, shape `(batch_size, timesteps, max_characters)`. Return them
-    with sentence boundaries, shape `(batch_size, timesteps + 2, max_characters)`. `lengths` are
-    those of the sentences, shape `(batch_size,)`.
-    """
-    if inputs.numel():
-        low, high = torch.stack(torch.aminmax(inputs)).tolist()
-        if low < 0 or high >= N_CHARACTERS:
-            raise ConfigurationError(
-                f"got character ids from {low} to {high}, but they go from 0 (no word) to "
-                f"{N_CHARACTERS - 1}: are these word ids?"
-            )
-    boundaries = []  # (max_characters,) each
-    for character in (BEGIN_SENTENCE, END_SENTENCE):
-        ids = inputs.new_full((inputs.size(-1),), PADDING + 1)
-        for place, value in enumerate((BEGIN_WORD, character, END_WORD)):
-            ids[place : place + 1] = value + 1  # of a slice, this fills without a copy
-        boundaries.append(ids)
-    return add_boundaries(inputs, lengths, *boundaries)
-
-
 def add_boundaries(
     tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
-) -> torch.Tensor:
+) -> Tuple[torch.Tensor, torch.Tensor]:
     """
     Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
     `(batch_size, timesteps, dim)`; also around one without a token, since AllenNLP runs the LSTMs
-    over such rows too.
+    over such rows too. `lengths` has shape `(batch_size,)`.
+
+    # Returns
+
+    The tokens with their boundaries, shape `(batch_size, timesteps + 2, dim)`, and their mask,
+    shape `(batch_size, timesteps + 2)`.
     """
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
     bounded[:, 0] = begin
     place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
-    return bounded.scatter(1, place, end.expand_as(place))
-
-
-def bounded_mask(lengths: torch.Tensor, timesteps: int) -> torch.Tensor:
-    """
-    Return where sentences of these lengths, shape `(batch_size,)`, have a token or a boundary,
-    shape `(batch_size, timesteps + 2)`.
-    """
-    return torch.arange(timesteps + 2, device=lengths.device) < (lengths + 2).unsqueeze(1)
+    steps = torch.arange(bounded.size(1), device=tokens.device)
+    return bounded.scatter(1, place, end.expand_as(place)), steps < (lengths + 2).unsqueeze(1)

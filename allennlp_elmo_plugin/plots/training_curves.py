@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, cast
 
 from allennlp_elmo_plugin.files.whole import whole_file
 
@@ -90,7 +90,7 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(STYLE):
+    with rc_context(cast(Any, STYLE)):
         panels = {
             title: styles
             for title, styles in _PANELS.items()

@@ -19,7 +19,7 @@ def encode_directly(encoder, ids):
         new, gate = layer(vectors).chunk(2, 1)
         gate = gate.sigmoid()
         vectors = gate * vectors + (1 - gate) * new.relu()
-    return vectors if encoder.projection is None else encoder.projection(vectors)
+    return vectors if encoder._projection is None else encoder._projection(vectors)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -97,14 +97,58 @@ def test_gradient_of_one_parameter(trained):
         torch.testing.assert_close(encoder(ids).clone(), vectors.detach())
 
 
-def test_equal_words_are_computed_once(monkeypatch):
-    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 4)
-    counts = []
-    encode = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda ids: counts.append(len(ids)) or encode(ids))
-    ids = torch.as_tensor(sentences_to_character_ids([WORDS])[0]).long()
-    encoder(ids)
-    assert counts == [len(set(WORDS)) - 1 + 1]
+class Counted(CharacterEncoder):
+    """Lists how many words each call of `encode` has."""
+
+    def __init__(self, max_cached_words=0):
+        super().__init__(CharCnnOptions(((1, 4), (2, 3)), "relu", 3, 1), 5)
+        self.max_cached_words = max_cached_words
+        self.counts = []
+
+    def encode(self, character_ids):
+        self.counts.append(len(character_ids))
+        return super().encode(character_ids)
+
+
+def test_equal_words_are_computed_once():
+    encoder = Counted()
+    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
+    expected = encode_directly(encoder, ids)
+    for vectors in (encoder(ids), encoder.embed_words(WORDS)):
+        torch.testing.assert_close(vectors, expected)
+    with torch.no_grad():
+        encoder(ids)
+    assert encoder.counts == [len(set(WORDS))] * 3
+
+
+def test_cached_words_are_one_for_ids_and_spellings():
+    encoder = Counted(max_cached_words=10)
+    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
+    with torch.no_grad():
+        expected = encoder(ids)
+        assert torch.equal(encoder.embed_words(WORDS), expected)
+        assert torch.equal(encoder(ids.flip(0)), expected.flip(0))
+        assert encoder.counts == [len(set(WORDS))]
+        encoder.embed_words(["new"])  # one too many for it
+        assert torch.equal(encoder.embed_words(["a", "new"])[0], expected[2])
+    assert encoder.counts == [len(set(WORDS)), 1, 1]
+    assert encoder.embed_words(["a"]).requires_grad
+    assert encoder.counts[3:] == [1]
+    encoder.precision = "bfloat16"
+    with torch.no_grad():
+        encoder.embed_words(["a"])
+    assert encoder.counts[4:] == [1]
+
+
+def test_some_words_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "_WORDS_AT_ONCE", 3)
+    encoder = Counted(max_cached_words=50)
+    encoder.keep_words(["a", "b", "c", "d"])
+    with torch.no_grad():
+        encoder.embed_words(["a", "x"])
+        encoder.forget_words()
+        encoder.embed_words(["d", "x"])
+    assert encoder.counts == [3, 1, 1, 1]
 
 
 # Of those that go to oneDNN: torch.mm doesn't promise that a row doesn't depend on the others.
@@ -125,6 +169,15 @@ def test_start_is_bilm_tfs():
     (layer,) = encoder.highway_layers
     assert layer.weight.std().item() == pytest.approx(1000**-0.5, rel=0.01)
     assert layer.bias.tolist() == [0.0] * 1000 + [2.0] * 1000
+    assert encoder._projection.weight.std().item() == pytest.approx(1000**-0.5, rel=0.05)
+    assert not encoder._projection.bias.any()
+
+
+def test_start_of_a_relu_encoder():
+    encoder = CharacterEncoder(CharCnnOptions(((3, 600),), "relu", 16), 10)
+    weight = encoder.convolutions[0].weight
+    assert weight.abs().max() <= 0.05
+    assert weight.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("precision", ONEDNN_PRECISIONS)

@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Set
 
+import pytest
+
 PACKAGE = "allennlp_elmo_plugin"
 
 
@@ -32,3 +34,19 @@ def test_nothing_of_allennlp(repository_root: Path) -> None:
                 if imported.is_file() and imported not in seen:
                     pending.append(imported)
     assert repository_root / PACKAGE / "files" / "whole.py" in seen
+
+
+@pytest.mark.parametrize("name", ["elmo_bilm", "elmo_character_encoder"])
+def test_the_language_model_of_elmo_needs_no_allennlp_itself(
+    name: str, repository_root: Path
+) -> None:
+    imports = _imports(repository_root / PACKAGE / "modules" / f"{name}.py")
+    assert not {each for each in imports if each.split(".")[0] == "allennlp"}
+
+
+def test_modules_import_from_below(repository_root: Path) -> None:
+    for file in (repository_root / PACKAGE / "modules").glob("*.py"):
+        for name in _imports(file):
+            folders = name.split(".")
+            if folders[0] == PACKAGE:
+                assert folders[1] in ("bilm", "files", "modules", "registration"), (file, name)

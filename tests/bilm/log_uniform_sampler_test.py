@@ -71,6 +71,13 @@ def test_expected_counts_are_tensorflows(draw):
         np.testing.assert_allclose(found, expected, rtol=2e-5)
 
 
+def test_expected_counts_where_no_draw_was_a_repeat():
+    sampler = LogUniformSampler(50, 4)
+    p = np.log(np.arange(2, 52) / np.arange(1, 51)) / np.log(51)
+    found = sampler.expected_count(torch.arange(50), 4)
+    np.testing.assert_allclose(found, 4 * p, rtol=1e-12)
+
+
 def test_as_many_samples_as_words_are_refused():
     with pytest.raises(ValueError, match="vocabulary of 50 words"):
         LogUniformSampler(50, 50)

@@ -105,3 +105,51 @@ def test_training_in_bfloat16(bilm):
 def test_unknown_precision(bilm):
     with pytest.raises(ValueError, match="precision is 'half'; it must be one of"):
         bilm.set_precision("half")
+
+
+LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2}
+
+
+def test_a_model_of_vocabulary_ids():
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": LSTM, "n_tokens_vocab": 9}))
+    weight = bilm.token_layer.weight
+    assert weight.shape == (9, 4) and 0 < weight.abs().max() <= (6 / 13) ** 0.5
+    ids, reverse = torch.tensor([[3, 1, 8], [2, 3, 0]]), torch.tensor([[5, 6, 7], [4, 0, 0]])
+    output = bilm(ids, [3, 2], reverse, torch.tensor([3, 1]))
+    # In packed order: the first token of each row, then the second ones.
+    assert torch.equal(output.layers["forward"][0], weight[[3, 2, 1, 3, 8]])
+    assert torch.equal(output.layers["backward"][0], weight[[5, 4, 6, 7]])
+    assert torch.equal(bilm(ids).layers["forward"][0], weight[[3, 2, 1, 3, 8, 0]])
+    sum(layers[-1].sum() for layers in output.layers.values()).backward()
+    assert weight.grad.is_sparse
+    assert set(weight.grad.coalesce().indices()[0].tolist()) == {1, 2, 3, 4, 5, 6, 7, 8}
+
+
+def test_the_forward_direction_alone():
+    options = {"lstm": LSTM, "n_tokens_vocab": 9, "bidirectional": False}
+    bilm = BiLm(BiLmOptions.from_dict(options))
+    assert bilm.get_output_dim() == 4
+    output = bilm(torch.tensor([[3, 1]]), None, torch.tensor([[5, 6]]))
+    assert list(output.layers) == ["forward"] and output.n_layers == 3
+    assert output.unpack(2).shape == (1, 2, 4)
+
+
+def test_a_model_of_nothing_is_refused():
+    with pytest.raises(ValueError, match='needs "char_cnn", or'):
+        BiLm(BiLmOptions.from_dict({"lstm": LSTM}))
+
+
+def test_both_directions_read_one_packed_text_or_two(bilm):
+    """The backward direction reads its own text as the forward one does, from its first word."""
+    reverse = [sentence[::-1] for sentence in SENTENCES]
+    with torch.no_grad():
+        one = bilm.run_words(SENTENCES)
+        two = bilm.run_words(SENTENCES, reverse)
+        ids, reverse_ids = (
+            torch.from_numpy(sentences_to_character_ids(each)) for each in (SENTENCES, reverse)
+        )
+        from_ids = bilm(ids, [5, 3, 2], reverse_ids, [5, 3, 2])
+    for key, layers_of_one in one.layers.items():
+        for each, other, third in zip(layers_of_one, two.layers[key], from_ids.layers[key]):
+            torch.testing.assert_close(each, other, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(each, third, atol=1e-5, rtol=1e-5)

@@ -312,15 +312,16 @@ class TestOutOfMemory:
     def small_gpu(self, monkeypatch):
         def limit(embedder, max_tokens):
             bilm = embedder.elmo_bilm
-            run_vectors = bilm.run_vectors
+            bilm.settled_state()
+            run = bilm.run
 
             def refuse(vectors, *args, **kwargs):
-                output = run_vectors(vectors, *args, **kwargs)  # the state has changed
+                output = run(vectors, *args, **kwargs)  # the state has changed
                 if len(vectors) > max_tokens:
                     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
                 return output
 
-            monkeypatch.setattr(bilm, "run_vectors", refuse)
+            monkeypatch.setattr(bilm, "run", refuse)
 
         return limit
 
@@ -363,7 +364,7 @@ class TestOutOfMemory:
         def fail(*_, **__):
             raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-        monkeypatch.setattr(embedder.elmo_bilm, "run_vectors", fail)
+        monkeypatch.setattr(embedder.elmo_bilm, "run", fail)
         with pytest.raises(RuntimeError, match="mat1"):
             embedder.embed_batch([["a"]])
 

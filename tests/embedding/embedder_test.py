@@ -306,5 +306,5 @@ def test_strings_for_sentences_are_refused(embedder):
         lambda: list(embedder.embed_sentences(["A cat", "sat"])),
         lambda: embedder.embed_batch([["a", 1]]),
     ):
-        with pytest.raises(Exception, match="list of words|words are strings"):
+        with pytest.raises(ValueError, match="list of words|words are strings"):
             call()

@@ -141,7 +141,7 @@ def test_as_text() -> None:
 def test_mistakes(
     embedder: ElmoEmbedder, word: Any, sentences: Any, queries: Any, message: str
 ) -> None:
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(ValueError, match=message):
         embedder.nearest(word, sentences, queries)
 
 

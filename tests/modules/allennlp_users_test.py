@@ -16,7 +16,7 @@ from allennlp.data import Batch, Instance, Token, Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
-from allennlp.modules.elmo import Elmo, _ElmoBiLm, _ElmoCharacterEncoder, batch_to_ids
+from allennlp.modules.elmo import _ElmoBiLm
 from allennlp.modules.token_embedders import ElmoTokenEmbedder
 from allennlp.nn.util import remove_sentence_boundaries
 
@@ -88,89 +88,6 @@ class TestElmoBiLm:
         assert_almost_equal(found["mask"], expected["mask"])
         for a, e in zip(found["activations"], expected["activations"]):
             assert_almost_equal(a, e)
-
-    def test_words_beyond_the_cache_raise_nothing(self, files: Tuple[str, str]) -> None:
-        vocab, characters, words = both_indexers([["here", "is"], ["a", "vocab"]])
-        cached_words = list(vocab.get_token_to_index_vocabulary("tokens").keys())
-        bilm = _ElmoBiLm(*files, vocab_to_cache=cached_words)
-        bilm(characters, words)
-        _, characters, words = both_indexers([["This", "is", "OOV"], ["so", "is", "this"]])
-        bilm(characters, words)
-
-
-class TestElmo:
-    @pytest.mark.parametrize("keep, timesteps", [(False, 7), (True, 9)])
-    def test_shapes(self, files: Tuple[str, str], keep: bool, timesteps: int) -> None:
-        elmo = Elmo(*files, 2, dropout=0.0, keep_sentence_boundaries=keep)
-        output = elmo(batch_to_ids(SENTENCES[:2]))
-        representations, mask = output["elmo_representations"], output["mask"]
-        assert len(representations) == 2
-        for each in representations:
-            assert list(each.size()) == [2, timesteps, 16]
-        assert list(mask.size()) == [2, timesteps]
-
-    def test_4d(self, files: Tuple[str, str]) -> None:
-        elmo = Elmo(*files, 2, dropout=0.0)
-        batches = [[SENTENCES[0], SENTENCES[i]] for i in range(3)]
-        ids = [batch_to_ids(batch) for batch in batches]
-        together = elmo(torch.cat([each.unsqueeze(1) for each in ids], dim=1))
-        for k, each in enumerate(ids):
-            elmo._elmo_lstm._elmo_lstm.reset_states()
-            alone = elmo(each)["elmo_representations"][0]
-            assert_almost_equal(together["elmo_representations"][0][:, k, :, :], alone)
-
-    def test_4d_with_cache(self, files: Tuple[str, str]) -> None:
-        vocab, characters, words = both_indexers(SENTENCES)
-        arguments = {"vocab_to_cache": list(vocab.get_token_to_index_vocabulary("tokens").keys())}
-        elmo = Elmo(*files, 1, **arguments)
-        elmo.eval()
-        alone = elmo(characters, words)["elmo_representations"][0]
-        elmo = Elmo(*files, 1, **arguments)
-        elmo.eval()
-        stacked = [torch.stack([each for _ in range(4)], dim=1) for each in (characters, words)]
-        together = elmo(*stacked)["elmo_representations"][0]
-        for each in torch.split(together, 1, dim=1):
-            assert_almost_equal(each.squeeze(1), alone)
-
-    def test_module(self, files: Tuple[str, str]) -> None:
-        elmo = Elmo(None, None, 2, dropout=0.0, module=_ElmoBiLm(*files))
-        output = elmo(batch_to_ids(SENTENCES[:2]))
-        assert [list(each.size()) for each in output["elmo_representations"]] == [[2, 7, 16]] * 2
-        assert list(output["mask"].size()) == [2, 7]
-
-
-@pytest.mark.parametrize("requires_grad", [True, False])
-def test_requires_grad(files: Tuple[str, str], requires_grad: bool) -> None:
-    embedder = ElmoTokenEmbedder(*files, requires_grad=requires_grad)
-    ids = torch.from_numpy(np.random.RandomState(0).randint(0, 262, (3, 4, 50)))
-    embedder(ids).sum().backward()
-    gradients = [p.grad for name, p in embedder.named_parameters() if "_elmo_lstm" in name]
-    assert [gradient is not None for gradient in gradients] == [requires_grad] * len(gradients)
-
-
-class TestCharacterEncoder:
-    def test_words(self, files: Tuple[str, str]) -> None:
-        words = [f"word{i}" for i in range(457)]
-        indexer = TokenIndexer.by_name("elmo_characters")()
-        indices = indexer.tokens_to_indices([Token(word) for word in words], Vocabulary())
-        rows = []
-        for k in range(10):
-            part = {"elmo_tokens": indices["elmo_tokens"][50 * k : 50 * (k + 1)]}
-            rows.append(indexer.as_padded_tensor_dict(part, {"elmo_tokens": 50})["elmo_tokens"])
-        found = []
-        for module in (_ElmoCharacterEncoder, originals.elmo._ElmoCharacterEncoder):
-            output = module(*files)(torch.stack(rows))
-            inner, _ = remove_sentence_boundaries(output["token_embedding"], output["mask"])
-            found.append(inner.data.numpy().reshape(-1, inner.shape[-1])[:457])
-        np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)
-
-    @pytest.mark.parametrize("place, token", [(0, "<S>"), (2, "</S>")])
-    def test_boundaries(self, files: Tuple[str, str], place: int, token: str) -> None:
-        indexer = TokenIndexer.by_name("elmo_characters")()
-        indices = indexer.tokens_to_indices([Token(token)], Vocabulary())
-        ids = torch.from_numpy(np.array(indices["elmo_tokens"])).view(1, 1, -1)
-        vectors = _ElmoCharacterEncoder(*files)(ids)["token_embedding"]
-        assert_almost_equal(vectors[0, place], vectors[0, 1])
 
 
 class TestElmoTokenEmbedder:

@@ -5,7 +5,7 @@
 import copy
 import json
 from pathlib import Path
-from typing import List
+from typing import Any, List
 
 import h5py
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.modules import elmo as ours
-from allennlp_elmo_plugin.modules.elmo import batch_to_ids
+from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.elmo_pairs import (
     CACHED_WORDS,
@@ -125,18 +125,13 @@ def _naive_layers(weight_file: str, vectors: np.ndarray, n_layers: int) -> np.nd
     return np.stack([np.concatenate(each, 1) for each in layers])
 
 
-@pytest.mark.parametrize("key", ["missing", "false"])
-def test_without_skip_connections(key, files_of, tmp_path):
+def test_without_skip_connections(files_of, tmp_path):
     """AllenNLP's classes refuse such models; bilm-tf's default is to have none."""
     options_file, weight_file = files_of("three layers")
     options = json.loads(Path(options_file).read_text(encoding="utf-8"))
-    options["lstm"]["use_skip_connections"] = False
-    if key == "missing":
-        del options["lstm"]["use_skip_connections"]
+    del options["lstm"]["use_skip_connections"]
     path = tmp_path / "options.json"
     path.write_text(json.dumps(options), encoding="utf-8")
-    with pytest.raises((ConfigurationError, KeyError)):
-        original._ElmoBiLm(str(path), weight_file)
     model = ElmoBiLm(str(path), weight_file)
     with torch.no_grad():
         found = model(batch_to_ids([["Three", "naïve", "tokens"]]))["activations"]
@@ -158,14 +153,6 @@ class TestCachedWords:
         for _ in range(2):
             assert_same(pair, cached_ids(), POSITIONS)
 
-    def test_equals_characters(self, elmo_pair):
-        pair = self.pair(elmo_pair)
-        with_cache = pair.ours(cached_ids(), POSITIONS)
-        pair.ours._elmo_lstm._elmo_lstm.reset_states()
-        without = pair.ours(cached_ids())
-        assert torch.equal(with_cache["mask"], without["mask"])
-        assert_close(with_cache["elmo_representations"][0], without["elmo_representations"][0])
-
     def test_3d_word_inputs(self, elmo_pair):
         pair = self.pair(elmo_pair)
         positions = torch.stack([POSITIONS, POSITIONS.flip(0)])
@@ -175,7 +162,7 @@ class TestCachedWords:
     def test_characters_without_word_inputs(self, elmo_pair):
         assert_same(self.pair(elmo_pair), cached_ids())
 
-    @pytest.mark.parametrize("position", [len(CACHED_WORDS), 1000, -1])
+    @pytest.mark.parametrize("position", [len(CACHED_WORDS), -1])
     def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair, position):
         pair = self.pair(elmo_pair)
         positions = POSITIONS.clone()
@@ -184,23 +171,10 @@ class TestCachedWords:
         assert_same(pair, ids, positions)
         assert_same(pair, ids.view(3, 1, 4, 50), positions.view(3, 1, 4))
 
-    def test_no_timestep(self, elmo_pair):
-        ids, positions = (torch.zeros(*shape, dtype=torch.long) for shape in ((2, 0, 50), (2, 0)))
-        assert_same(self.pair(elmo_pair), ids, positions)
-
     def test_word_inputs_without_a_cache_are_ignored(self, elmo_pair, caplog):
         assert_same(elmo_pair(), cached_ids(), POSITIONS)
         loggers = {record.name for record in caplog.records if record.levelname == "WARNING"}
         assert loggers == {module.__name__ for module in (ours, original)}
-
-    def test_more_words_than_one_batch_of_them(self, elmo_pair):
-        words = ["@@PADDING@@", *(f"word{i}" for i in range(1100))]
-        pair = elmo_pair(vocab_to_cache=words)
-        positions = torch.tensor([[1, 500, 1023, 1024, 1025, 1100]])
-        ids = original.batch_to_ids([[words[i] for i in positions[0]]])
-        assert_same(pair, ids, positions)
-        weights = (e._elmo_lstm._word_embedding.weight for e in pair)
-        assert_close(*weights)
 
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_state_dict(self, elmo_pair, requires_grad):
@@ -215,15 +189,6 @@ class TestCachedWords:
             elmo(cached_ids(), POSITIONS)["elmo_representations"][0].pow(2).sum().backward()
         assert_same_gradients(pair)
 
-    def test_cache_made_later(self, elmo_pair):
-        pair = elmo_pair()
-        for elmo in pair:
-            elmo._elmo_lstm.create_cached_cnn_embeddings(CACHED_WORDS)
-            elmo._has_cached_vocab = True
-        assert_same(pair, cached_ids(), POSITIONS)
-        for name in ("_bos_embedding", "_eos_embedding"):
-            assert_close(*(getattr(elmo._elmo_lstm, name) for elmo in pair))
-
     def test_word_ids_beyond_the_cache_without_characters(self, elmo_pair):
         """With characters AllenNLP computes those, and so do ours."""
         elmo = elmo_pair(vocab_to_cache=CACHED_WORDS).ours
@@ -232,9 +197,181 @@ class TestCachedWords:
         elmo._elmo_lstm._elmo_lstm.reset_states()
         # Where all words are in the cache, what stands in for the characters is not read.
         assert_close(elmo(positions, positions)["elmo_representations"][0], expected)
-        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+        with pytest.raises(ValueError, match="from 0 to 107, .*has 8 words"):
             elmo(positions, positions + 100 * (positions == 7))
-        with pytest.raises(ConfigurationError, match="from 0 to 107, .*has 8 words"):
+        with pytest.raises(ValueError, match="from 0 to 107, .*has 8 words"):
             elmo(cached_ids()[:2], positions + 100 * (positions == 7))
-        with pytest.raises(ConfigurationError, match=r"shape \(4,\)"):
+        with pytest.raises(ValueError, match=r"shape \(4,\)"):
             elmo(cached_ids(), positions[0])
+
+
+class TestCarriedState:
+    BATCHES = [
+        random_ids(5, 3, seed=1),
+        random_ids(2, 6, 4, 1, seed=2),  # grows
+        random_ids(3, 3, seed=3),  # shrinks: the other rows' states wait
+        random_ids(0, 4, 0, seed=4),
+        random_ids(2, 1, 3, 5, 4, seed=5),
+        random_ids(0, timesteps=1),
+        random_ids(1, 2, 3, 4, 5, seed=6),
+    ]
+
+    @pytest.mark.parametrize("size", ["clips", "three layers"])
+    def test_over_batches_of_different_sizes(self, elmo_pair, size):
+        pair = elmo_pair(size, keep_sentence_boundaries=True)
+        for batch in self.BATCHES:
+            assert_same(pair, batch)
+
+    def test_reset(self, elmo_pair):
+        pair = elmo_pair()
+        for batch in self.BATCHES[:2]:
+            assert_same(pair, batch)
+        for elmo in pair:
+            elmo._elmo_lstm._elmo_lstm.reset_states()
+        assert_same(pair, self.BATCHES[0])
+
+    def test_states_by_allennlps_name(self, elmo_pair):
+        """Some programs take them for vectors of sentences."""
+        pair, others = elmo_pair("three layers"), elmo_pair("three layers")
+        lstms, others_lstms = (
+            [elmo._elmo_lstm._elmo_lstm for elmo in each] for each in (pair, others)
+        )
+        assert [lstm._states for lstm in lstms] == [None, None]
+        for batch in self.BATCHES[:4]:
+            assert_same(pair, batch)
+            for mine, its in zip(*(lstm._states for lstm in lstms)):
+                assert_close(mine, its)
+        for lstm, other in zip(lstms, others_lstms):
+            other._states = lstm._states
+        assert_same(others, self.BATCHES[4])
+        for other in others_lstms:
+            other._states = None
+        assert_same(others, self.BATCHES[0])
+
+    def test_reset_of_some_rows(self, elmo_pair):
+        pair = elmo_pair()
+        assert_same(pair, self.BATCHES[1])
+        for elmo in pair:
+            elmo._elmo_lstm._elmo_lstm.reset_states(torch.tensor([True, False, True, False]))
+        assert_same(pair, self.BATCHES[1])
+
+    def test_stateless(self, elmo_pair):
+        pair = elmo_pair()
+        for elmo in pair:
+            elmo._elmo_lstm._elmo_lstm.stateful = False
+        for batch in self.BATCHES:
+            # AllenNLP's fails when a batch grows, though the states are not used.
+            pair.original._elmo_lstm._elmo_lstm.reset_states()
+            assert_same(pair, batch)
+        first, second = (pair.ours(TEXT)["elmo_representations"][0] for _ in range(2))
+        assert torch.equal(first, second)
+
+    def test_no_gradient_crosses_batches(self, elmo_pair):
+        elmo = elmo_pair(requires_grad=True).ours
+        for batch in self.BATCHES[:2]:  # a second backward over the first batch would raise
+            elmo(batch)["elmo_representations"][0].sum().backward()
+
+    def test_copies_have_their_own_state(self, elmo_pair):
+        pair = elmo_pair()
+        assert_same(pair, self.BATCHES[0])
+        copied = copy.deepcopy(pair.ours)
+        copied(self.BATCHES[1])
+        assert_same(pair, self.BATCHES[2])
+
+
+class TestInitialState:
+    BATCHES = TestCarriedState.BATCHES
+
+    def elmo(self, files_of, initial_state: str, size: str = "clips", **arguments: Any) -> Any:
+        return Elmo(
+            *files_of(size), 1, dropout=0.0, initial_state=initial_state, **arguments
+        ).eval()
+
+    @staticmethod
+    def vectors(elmo: Any, ids: torch.Tensor) -> torch.Tensor:
+        return elmo(ids)["elmo_representations"][0]
+
+    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
+    def test_is_the_same_whatever_came_before_and_in_any_batch(self, files_of, initial_state):
+        elmo = self.elmo(files_of, initial_state)
+        first = self.vectors(elmo, TEXT)
+        for batch in self.BATCHES:
+            self.vectors(elmo, batch)
+        assert torch.equal(self.vectors(elmo, TEXT), first)
+        assert torch.equal(self.vectors(self.elmo(files_of, initial_state), TEXT), first)
+        for row in range(len(TEXT)):
+            alone = self.vectors(elmo, TEXT[row : row + 1])
+            assert (alone - first[row]).abs().max() <= 1e-6
+
+    def test_zero_is_the_first_batch_of_the_original(self, elmo_pair, files_of):
+        pair = elmo_pair("clips")
+        elmo = self.elmo(files_of, "zero")
+        elmo.load_state_dict(pair.original.state_dict())
+        assert_same(Pair(elmo, pair.original), TEXT)
+
+    def test_settled_is_the_original_after_empty_sentences(self, elmo_pair, files_of):
+        pair = elmo_pair("clips", keep_sentence_boundaries=True)
+        elmo = self.elmo(files_of, "settled", keep_sentence_boundaries=True)
+        elmo.load_state_dict(pair.original.state_dict())
+        for _ in range(100):
+            pair.original(torch.zeros(len(TEXT), 1, 50, dtype=torch.long))
+        assert_same(Pair(elmo, pair.original), TEXT)
+        zero = self.elmo(files_of, "zero", keep_sentence_boundaries=True)
+        zero.load_state_dict(pair.original.state_dict())
+        assert (self.vectors(zero, TEXT) - self.vectors(elmo, TEXT)).abs().max() > 1e-2
+
+    def test_settled_follows_the_parameters(self, files_of):
+        elmo = self.elmo(files_of, "settled")
+        self.vectors(elmo, TEXT)
+        elmo.load_state_dict({k: 0.9 * v for k, v in elmo.state_dict().items()})
+        fresh = self.elmo(files_of, "settled")
+        fresh.load_state_dict(elmo.state_dict())
+        assert torch.equal(self.vectors(elmo, TEXT), self.vectors(fresh, TEXT))
+
+    def test_settled_is_computed_once(self, files_of):
+        bilm = ElmoBiLm(*files_of(), initial_state="settled")
+        bilm(TEXT)
+        state = bilm.settled_state()
+        bilm(TEXT)
+        assert bilm.settled_state() is state
+
+    def test_gradients_and_state_dict(self, elmo_pair, files_of):
+        elmo = self.elmo(files_of, "settled", requires_grad=True)
+        self.vectors(elmo, TEXT).sum().backward()
+        assert all(p.grad is not None for p in elmo._elmo_lstm.parameters())
+        assert set(elmo.state_dict()) == set(elmo_pair("clips").original.state_dict())
+
+    def test_cached_words(self, files_of):
+        elmo = self.elmo(files_of, "settled", vocab_to_cache=CACHED_WORDS)
+        ids, positions = cached_ids(), POSITIONS
+        cached = elmo(ids, positions)["elmo_representations"][0]
+        assert_close(cached, self.vectors(elmo, ids))
+
+    def test_wrong_value(self, files_of):
+        with pytest.raises(ConfigurationError, match="'warm'.*carried"):
+            self.elmo(files_of, "warm")
+
+    def test_fingerprint_is_that_of_the_layers(self, files_of, tmp_path):
+        expected = ElmoBiLm(*files_of()).fingerprint()
+        options_file, weight_file = files_of()
+        options = json.loads(Path(options_file).read_text(encoding="utf-8"))
+        path = tmp_path / "options.json"
+        for section, key, value in (
+            ("other", "n_epochs", 3),
+            ("lstm", "cell_clip", 2.0),
+            ("lstm", "proj_clip", 2.0),
+            ("lstm", "use_skip_connections", False),
+            ("char_cnn", "activation", "tanh"),
+            ("char_cnn", "max_characters_per_token", 49),
+        ):
+            changed = copy.deepcopy(options)
+            changed.setdefault(section, {})[key] = value
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            found = ElmoBiLm(str(path), weight_file).fingerprint()
+            assert (found == expected) == (section == "other"), key
+        for setting in ({"initial_state": "zero"}, {"precision": "int8"}):
+            assert ElmoBiLm(*files_of(), **setting).fingerprint() != expected
+        other = ElmoBiLm(*files_of())
+        with torch.no_grad():
+            other.lstm.backward_layers[1].state_linearity.bias[3] += 1e-3
+        assert other.fingerprint() != expected

@@ -14,6 +14,7 @@ from allennlp.modules.scalar_mix import ScalarMix
 
 from allennlp_elmo_plugin.modules import elmo as ours
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.elmo_pairs import (
     SIZES,
     TEXT,
@@ -194,6 +195,19 @@ class TestElmo:
         with pytest.raises(ConfigurationError, match="module"):
             Elmo(*files_of(), 1, module=torch.nn.Module())
 
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {"requires_grad": True},
+            {"initial_state": "zero"},
+            {"precision": "int8"},
+            {"max_cached_words": 1},
+        ],
+    )
+    def test_settings_of_a_module(self, files_of, setting):
+        with pytest.raises(ConfigurationError, match="module has its own"):
+            Elmo(None, None, 1, module=ElmoBiLm(*files_of()), **setting)
+
     def test_from_params(self, files_of):
         from allennlp.common import Params
 
@@ -340,7 +354,7 @@ class TestCopies:
     ],
 )
 def test_strings_in_the_place_of_sentences(batch, message):
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ValueError, match=message):
         batch_to_ids(batch)
 
 

@@ -118,3 +118,12 @@ def test_copies_are_empty():
     value.get([parameter], lambda: "a")
     for other in (copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
         assert other.get([parameter], lambda: "b") == "b"
+
+
+def test_replicas_of_data_parallel_make_their_own():
+    module, parameter = CachingModule(), torch.zeros(3)
+    module.value = CachedValue()
+    before = module.value.get([parameter], object)
+    replica = module._replicate_for_data_parallel()
+    assert replica.value.get([parameter + 1], object) is not before
+    assert module.value.get([parameter], object) is before
