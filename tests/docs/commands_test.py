@@ -138,7 +138,7 @@ def check_command(argv: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
         _, parsed = parse_args()
         json.loads(getattr(parsed, "overrides", None) or "{}")
         for name in re.findall(r"training_config/\S+net\b", " ".join(argv)):
-            assert (REPOSITORY_ROOT / name).exists(), name
+            assert Path(name).exists(), name
     elif program == "python" and arguments[0] == "-m":
         spec = importlib.util.find_spec(arguments[1])
         assert spec is not None and spec.origin is not None, arguments[1]
