@@ -3,13 +3,13 @@
 import json
 import math
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from allennlp_elmo_plugin.files.whole import whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
 
-STYLE = {
+STYLE: Dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
