@@ -21,6 +21,7 @@ from allennlp.data import Vocabulary
 from allennlp.modules.token_embedders import TokenEmbedder
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+from allennlp_elmo_plugin.benchmark.configuration import _Digests
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
@@ -259,16 +260,53 @@ class TestEverywhere:
         for name, values in read_arrays(published / "weights.hdf5").items():
             assert np.array_equal(written[name], values), name
 
-    def test_local_files(self, archive_of_nlpl: str, published: Path) -> None:
+    def test_digests_of_a_benchmark(self, archive_of_nlpl: str, published: Path) -> None:
+        digests = _Digests()
+        whole = digests.of_path(Path(archive_of_nlpl))
+        assert digests.without_paths({"options_file": archive_of_nlpl}) == {"options_file": whole}
         assert local_files(archive_of_nlpl, None) == [archive_of_nlpl]
         assert local_files(str(published)) == [*ElmoFiles.find(str(published))]
 
-    def test_local_files_of_a_training_run(self, tmp_path: Path) -> None:
+    def test_digests_of_folders_without_the_two_files(
+        self, published: Path, tmp_path: Path
+    ) -> None:
+        folder = checkpoint(published, tmp_path / "m[1]")
+        (folder / "options.json").rename(folder / "my_options.json")
+        names = [str(folder), str(folder / "model.ckpt-3"), str(folder / "model.ckpt-3.index")]
+        before = [_Digests().of_elmo(name) for name in names]
+        assert before[0] != before[1] == before[2] == _Digests().of_elmo(names[1])
+        for file in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001", "my_options.json"):
+            with open(folder / file, "ab") as content:
+                content.write(b"changed")
+            after = [_Digests().of_elmo(name) for name in names]
+            assert all(map(str.__ne__, before, after)), file
+            before = after
+        config = {"options_file": names[1], "weight_file": None}
+        assert _Digests().without_paths(config) == {**config, "options_file": before[1]}
+        (folder / "model.ckpt-3.best.index").touch()  # of another one
+        assert _Digests().of_elmo(names[1]) == before[1]
+
+    def test_digests_of_a_training_run_with_layers_in_it(self, tmp_path: Path) -> None:
         for name in ("config.json", "best.th", "options.json", "layers.hdf5"):
             (tmp_path / name).touch()
         assert local_files(str(tmp_path)) == [str(tmp_path)]
         (tmp_path / "other.hdf5").touch()
         assert local_files(f"{tmp_path}/") == [str(tmp_path)]
+
+    def test_digests_of_names(
+        self, archive_of_nlpl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "small").mkdir()
+        (tmp_path / "small" / "settings.json").touch()
+        assert _Digests().of_elmo("small") == "small"
+        assert _Digests().of_elmo(f"{archive_of_nlpl}/") == _Digests().of_elmo(archive_of_nlpl)
+        (tmp_path / "tokens").touch()
+        monkeypatch.setenv("HOME", str(tmp_path))
+        (tmp_path / "v.txt").write_text("the 1\n", encoding="utf-8")
+        found = _Digests().without_paths({"namespace": "tokens", "pretrained_file": "~/v.txt"})
+        digest = _Digests().of_path(tmp_path / "v.txt")
+        assert found == {"namespace": "tokens", "pretrained_file": digest}
 
     def test_two_files_for_archives_of_task_models(
         self, archive_of_nlpl: str, published: Path, tmp_path: Path
