@@ -31,8 +31,8 @@ def _tags(instances: Instances, outputs: Outputs) -> Scores:
 
 
 def _roles(instances: Instances, outputs: Outputs) -> Scores:
-    words, verbs, tags = (_gold(instances, key) for key in ("words", "verb_index", "gold_tags"))
-    return scorers.srl_eval(words, verbs, tags, _predicted(outputs, "tags"))
+    words, verbs, gold = (_gold(instances, key) for key in ("words", "verb_index", "gold_tags"))
+    return scorers.srl_eval(words, verbs, gold, _predicted(outputs, "tags"))
 
 
 def _from_metadata(score: Callable[..., Scores], key: str, predicted: str) -> Scorer:

@@ -3,13 +3,13 @@
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, cast
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from allennlp_elmo_plugin.files.whole import whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
 
-STYLE = {
+STYLE: Dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -90,7 +90,7 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(cast(Any, STYLE)):
+    with rc_context(STYLE):
         panels = {
             title: styles
             for title, styles in _PANELS.items()

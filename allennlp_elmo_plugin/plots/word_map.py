@@ -307,7 +307,6 @@ def draw_map(found: WordMap, text: str, model: str) -> Any:
         title={"text": html.escape(title), "subtitle": {"text": html.escape(note)}},
         xaxis=axis,
         yaxis=axis,
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom"},
         sliders=[{"steps": steps, "active": len(steps) - 1}],
     )
     return figure

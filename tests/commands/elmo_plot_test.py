@@ -89,6 +89,10 @@ def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
     printed = run(monkeypatch, capsys, "surprise", "run", "short.txt", "-o", "short.html", "-q")
     assert printed.startswith("1 sentence, perplexity: forward")
     assert "short.txt: 1 sentence, 1 word" in Path("short.html").read_text(encoding="utf-8")
+    files = [shutil.copy("short.txt", f"{name}.txt") for name in "abcd"]
+    run(monkeypatch, capsys, "surprise", "run", *files, "-o", "many.html", "-q")
+    source = "run on a.txt, b.txt, c.txt and 1 more: 4 sentences, 4 words"
+    assert source in Path("many.html").read_text(encoding="utf-8")
     page = Path("surprise.html").read_text(encoding="utf-8")
     assert "the first 4 sentences of text.txt" in page
 
@@ -97,6 +101,7 @@ def test_mistakes(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for given, message in [
         ([], "the following arguments are required: PLOT"),
         (["pie"], "invalid choice: 'pie'"),
+        (["curves", "run"], "the following arguments are required: -o/--output"),
         (["curves", "run", "-o", "a.gif"], "must end with .svg, .png, .pdf"),
         (["curves", "elmo", "-o", "a.svg"], "elmo: not the folder of a language model's"),
         (["curves", "run", "-o", "missing/a.svg"], "missing: there is no such folder"),

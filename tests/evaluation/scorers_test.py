@@ -249,6 +249,7 @@ def _allennlp_coreference(gold: List, predicted: List) -> List[float]:
 def test_nothing_predicted() -> None:
     assert scorers.coreference([[[(0, 0), (1, 1)]]], [[]])["f1"] == 0
     assert scorers.conlleval([["B-LOC"]], [["O"]])["f1"] == 0
+    assert set(scorers.conlleval([[]], [[]]).values()) == {0}
 
 
 def test_squad() -> None:
