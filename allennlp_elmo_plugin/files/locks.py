@@ -18,15 +18,13 @@ LOCK_NAME = ".run.lock"
 """The lock of a folder. AllenNLP uses `.lock` for vocabularies."""
 
 
-def open_locked(
-    path: Union[str, "os.PathLike[str]"], create: bool = True, wait: bool = False
-) -> io.FileIO:
+def open_locked(path: Union[str, "os.PathLike[str]"], wait: bool = False) -> io.FileIO:
     """
-    Open a file for reading and writing, and lock it. If another handle has the lock, in this
-    process or another one, wait or raise a `BlockingIOError`.
+    Open a file for reading and writing, which is created if missing, and lock it. If another handle
+    has the lock, in this process or another one, wait or raise a `BlockingIOError`.
     """
     while True:
-        file = io.FileIO(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666), "r+")
+        file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
         try:
             import fcntl
 

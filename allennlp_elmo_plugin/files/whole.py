@@ -21,7 +21,6 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _STAGING = ".elmo.partial"
 _IGNORED = (_STAGING, "lost+found")  # Each new file system has the latter.
-_LOCK = "lock"
 
 
 @contextmanager
@@ -49,8 +48,8 @@ def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     check_whole_file(path)
     target = os.path.abspath(path)
     folder, name = os.path.split(target)
-    with Staging(Path(folder, f".{name}.partial"), target, wait) as staging:
-        staged = str(staging.new_folder() / name)
+    with _staging(Path(folder, f".{name}.partial"), target, wait) as new:
+        staged = str(new / name)
         yield staged
         sync(staged)
         os.replace(staged, target)
@@ -107,13 +106,12 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
         raise ValueError(f"{above} is a file, not a folder; choose another output")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with Staging(folder / _STAGING, folder) as staging:
+        with _staging(folder / _STAGING, folder) as new:
             if not force and any(item not in _IGNORED for item in os.listdir(folder)):
                 raise ValueError(
                     f"The folder {path} is not empty; choose another output, or --force to replace "
                     "what this command writes there"
                 )
-            new = staging.new_folder()
             yield new
             sync(new)
             for name in names:
@@ -129,70 +127,38 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
         raise
 
 
-class Staging:
+@contextmanager
+def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]:
     """
-    A hidden folder for unfinished files. Its owner may find in it what a killed process left, and
-    removes it at the end.
-
-    # Parameters
-
-    path : `Path`
-        The hidden folder. Its parent must exist.
-    output : `str`
-        What it is for, named in errors.
-    wait : `bool`, optional (default = `False`)
-        Wait while another process has it, instead of raising a `BlockingIOError`.
+    Yield a new hidden folder for unfinished files, which is removed at the end. Errors name
+    `output`.
     """
-
-    def __init__(self, path: Path, output: PathLike, wait: bool = False) -> None:
-        self.path = path
-        self._output = os.fspath(output)
-        self._wait = wait
-        self._lock: Optional[io.FileIO] = None
-        self.keep = False
-        """Whether to keep the content, so that the next process can use it."""
-
-    def __enter__(self) -> "Staging":
-        while self._lock is None:
-            try:
-                self.path.mkdir(exist_ok=True)
-                self._lock = open_locked(self.path / _LOCK, wait=self._wait)
-            except FileNotFoundError:
-                continue  # The last owner has just removed it.
-            except BlockingIOError as error:
-                raise BlockingIOError(
-                    errno.EAGAIN,
-                    "another process is writing it; wait for its end, or choose another output",
-                    self._output,
-                ) from error
-            except OSError as error:
-                message = f"cannot write: {error.strerror}"
-                raise OSError(error.errno, message, self._output) from error
-        return self
-
-    def new_folder(self) -> Path:
-        """Remove what is left here, and return a new folder for files of any name."""
-        self.clear()
-        new = self.path / "new"
-        new.mkdir()
-        return new
-
-    def clear(self) -> None:
-        """Remove everything but the lock."""
-        for item in os.listdir(self.path):
-            if item != _LOCK:
-                remove(self.path / item)
-
-    def __exit__(self, *raised: Any) -> None:
-        assert self._lock is not None
-        with self._lock:
-            if not self.keep:
-                shutil.rmtree(self.path, ignore_errors=True)
-        error = raised[1]
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
+    lock: Optional[io.FileIO] = None
+    try:
+        while lock is None:
+            path.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # The last owner has just removed it.
+                lock = open_locked(path / "lock", wait)
+    except BlockingIOError as error:
+        message = "another process is writing it; wait for its end, or choose another output"
+        raise BlockingIOError(errno.EAGAIN, message, os.fspath(output)) from error
+    except OSError as error:
+        message = f"cannot write: {error.strerror}"
+        raise OSError(error.errno, message, os.fspath(output)) from error
+    with lock:
+        try:
+            new = path / "new"  # The file may have the name of the lock.
+            remove(new)  # left by a process that was killed
+            new.mkdir()
+            yield new
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
             reason = os.strerror(error.errno)
             message = f"cannot write: {reason}; nothing has changed there, make room and repeat"
-            raise OSError(error.errno, message, self._output) from error
+            raise OSError(error.errno, message, os.fspath(output)) from error
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class LateErrorFile(io.FileIO):

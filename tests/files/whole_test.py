@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from allennlp_elmo_plugin.files.whole import LateErrorFile, Staging, output_folder, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder, whole_file
 from tests.support.testing import fork, limit_file_size, tmpfs
 
 NAMES = ("options", "weights", "vocabulary", "extra")
@@ -249,19 +249,6 @@ def test_killed_at_any_moment(write: Write, before: Any, tmp_path: Path) -> None
         if not killed:
             break
     assert seen - {None} == {before, "2"} - {None} and moment > 5
-
-
-def test_a_staging_folder_can_be_kept(tmp_path: Path) -> None:
-    for keep in (True, False):
-        with Staging(tmp_path / ".x.partial", "x") as staging:
-            assert (staging.path / "work").exists() == (not keep)
-            (staging.path / "work").touch()
-            staging.keep = keep
-    (tmp_path / ".x.partial").mkdir()
-    (tmp_path / ".x.partial" / "work").touch()
-    with Staging(tmp_path / ".x.partial", "x") as staging:
-        staging.clear()
-        assert os.listdir(staging.path) == ["lock"]
 
 
 def write_hdf5(file: Any) -> None:
