@@ -47,6 +47,7 @@ def test_settings_that_are_refused(make, tmp_path):
     for settings in ({"batch_size": 4}, {"shuffle": True}):
         with pytest.raises(ConfigurationError, match="Extra parameters"):
             make(**settings)
+    assert len(make(batches_per_epoch=1)) == len(list(make(batches_per_epoch=1))) == 1
     for settings in ({"num_workers": 2}, {"batches_per_epoch": 0}):
         with pytest.raises(ConfigurationError, match=f"{next(iter(settings))} is "):
             make(**settings)
