@@ -95,8 +95,8 @@ class TruncatedBpttDataLoader(DataLoader):
         self.cuda_device = device
 
     def iter_instances(self) -> Iterator[Instance]:
-        """Yield nothing: the vocabulary of a language model is not made of instances."""
-        return iter(())
+        """Raise an error: there are none, not even for a vocabulary."""
+        return iter(self.reader.read(self.data_path))
 
     def __len__(self) -> int:
         n_batches = self.batches_per_epoch or self._n_batches

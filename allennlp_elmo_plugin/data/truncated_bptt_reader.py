@@ -244,6 +244,6 @@ class TruncatedBpttLmReader(DatasetReader):
 
     def _read(self, file_path: Any) -> Iterator[Instance]:
         raise ConfigurationError(
-            'The dataset reader "truncated_bptt_lm" makes batches, not instances: use it with '
-            '"data_loader": {"type": "truncated_bptt"}'
+            'The dataset reader "truncated_bptt_lm" makes batches, not instances: use the data '
+            'loader "truncated_bptt", and a vocabulary "from_files" of `allennlp elmo-vocab`'
         )

@@ -67,7 +67,8 @@ def test_batches_on_a_device(make):
 
 
 def test_a_vocabulary_is_not_made_of_instances(make):
-    assert list(make().iter_instances()) == []
+    with pytest.raises(ConfigurationError, match="not instances: .*elmo-vocab"):
+        list(make().iter_instances())
 
 
 def test_a_pass_that_is_not_finished_ends_its_thread(make):

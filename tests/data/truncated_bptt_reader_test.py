@@ -205,7 +205,7 @@ class TestBadInput:
         assert list(TruncatedBpttLmReader(1, 3, encoding_errors="replace").batches(path))
 
     def test_stock_data_loaders_are_refused(self, corpus):
-        with pytest.raises(ConfigurationError, match='"data_loader": {"type": "truncated_bptt"}'):
+        with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
             list(TruncatedBpttLmReader(4).read(str(corpus)))
 
     @pytest.mark.parametrize(
