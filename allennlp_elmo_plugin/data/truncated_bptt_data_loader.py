@@ -125,7 +125,6 @@ class TruncatedBpttDataLoader(DataLoader):
     def _read(self) -> Iterator[TensorDict]:
         """Yield the batches of a pass, or the rest of them."""
         self._n_windows, self._skip = self._skip, 0
-        assert isinstance(self.reader, TruncatedBpttLmReader)
         batches: Any = self.reader.batches(
             self.data_path, self._epoch, self._n_windows, self._vocab
         )
