@@ -185,5 +185,6 @@ def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     else:
         return number
     raise ValueError(
-        f'The order of the text was changed: {problem}. Use the data loader "truncated_bptt"'
+        f"The data loader changed the order of the text: {problem}. Use the data loader "
+        '"truncated_bptt"'
     )
