@@ -5,7 +5,7 @@ its character ids and its vocabulary id, is made once for each distinct word.
 
 import itertools
 from collections import defaultdict
-from typing import DefaultDict, List, Optional
+from typing import Any, DefaultDict, List, Optional
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from allennlp_elmo_plugin.bilm.characters import (
     END_SENTENCE_WORD,
     words_to_character_ids,
 )
-from allennlp_elmo_plugin.data.vocabulary import lookup_ids
+from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
+from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 
 LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)
 """The first is also the padding, which isn't a word."""
@@ -24,7 +25,7 @@ LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
 
-MAX_WORDS = 2**18
+MAX_WORDS = 2**19
 
 _LINE_END = b"\xff"  # not UTF-8, so that no word is like it
 
@@ -32,7 +33,7 @@ _SHORT = 15
 _N_SLOTS_LOG2 = 19
 # By the number of bytes of a word: the bits that they have in an integer of 64 bits.
 _MASKS = np.array([2 ** (8 * n) - 1 for n in range(9)], dtype=np.uint64)
-_MULTIPLIERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Lexicon:
@@ -52,6 +53,10 @@ class Lexicon:
     ) -> None:
         self._max_characters = max_characters
         self._vocab = vocab
+        if vocab is not None:
+            check_vocabulary(vocab)
+        self.streams: List[Any] = []
+        """Those whose `text` has numbers of this lexicon."""
         self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]
@@ -75,14 +80,13 @@ class Lexicon:
         bounds = np.flatnonzero(is_space[1:] != is_space[:-1])
         starts, ends = bounds[::2], bounds[1::2]
         lengths = ends - starts
-        # A word of up to 15 bytes is two integers: its first 8 bytes, and the others with the
-        # length. They choose a slot.
+        # A word of up to 15 bytes is two integers: its first 8 bytes, and the others with its
+        # length. They choose a slot; its word is the first of them, mostly the most frequent one.
         eights = np.ndarray(len(text) + 8, "<u8", text + bytes(16), strides=(1,))
         low = eights[starts] & _MASKS[np.minimum(lengths, 8)]
         high = eights[starts + 8] & _MASKS[np.clip(lengths - 8, 0, 7)]
         high |= np.minimum(lengths, _SHORT + 1).astype(np.uint64) << np.uint64(56)
-        mixed = low * _MULTIPLIERS[0] ^ high * _MULTIPLIERS[1]
-        mixed = (mixed ^ mixed >> np.uint64(32)) * _MULTIPLIERS[0]
+        mixed = (low ^ high * _MULTIPLIER) * _MULTIPLIER
         slots = (mixed >> np.uint64(64 - _N_SLOTS_LOG2)).astype(np.intp)
         found = self._slots.take(slots, axis=0)
         numbers = found[:, 2].astype(np.int32)
@@ -90,24 +94,24 @@ class Lexicon:
         words = map(text.__getitem__, map(slice, starts[others].tolist(), ends[others].tolist()))
         # A new word gets the next number.
         numbers[others] = list(map(self._numbers.__getitem__, words))
-        # The first word of a slot, mostly the most frequent one, keeps it.
         new = others[(lengths[others] <= _SHORT) & (found[others, 1] == 0)]
         self._slots[slots[new]] = np.stack(
             [low[new], high[new], numbers[new].astype(np.uint64)], axis=1
         )
         return numbers
 
-    def forget(self, numbers: np.ndarray) -> np.ndarray:
+    def forget(self) -> None:
         """
-        Forget all words but those of `numbers` if there are more than 2**18, which need 80 MB.
-        Return the new numbers of these.
+        Forget all words but those of the streams if there are more than 2**19, which need 130 MB.
         """
         if len(self._numbers) <= MAX_WORDS:
-            return numbers
-        words = list(self._numbers)
+            return
+        words, streams = list(self._numbers), self.streams
         Lexicon.__init__(self, self._max_characters, self._vocab)
-        kept = [self._numbers[words[number]] for number in numbers.tolist()]
-        return np.array(kept, dtype=np.int32)
+        self.streams = streams
+        for stream in streams:
+            numbers = [self._numbers[words[number]] for number in stream.text.tolist()]
+            stream.text = np.array(numbers, dtype=np.int32)
 
     def character_ids(self, numbers: np.ndarray) -> torch.Tensor:
         """
@@ -129,17 +133,15 @@ class Lexicon:
         if n_words == self._n_learnt:
             return
         if n_words > len(self._ids):
-            for name in ("_characters", "_ids"):
-                known = getattr(self, name)
-                # The memory of rows without a word yet is not used.
-                larger = np.zeros((2 * n_words, *known.shape[1:]), dtype=known.dtype)
-                larger[: len(known)] = known
-                setattr(self, name, larger)
+            n_rows = n_words + 2**14
+            self._ids.resize(n_rows, refcheck=False)
+            self._characters.resize((n_rows, self._characters.shape[1]), refcheck=False)
         new = itertools.islice(reversed(self._numbers), n_words - self._n_learnt)
         words: List[str] = [word.decode() for word in new][::-1]
         rows = slice(self._n_learnt, n_words)
         if self._max_characters is not None:
             self._characters[rows] = words_to_character_ids(words, self._max_characters)
         if self._vocab is not None:
-            self._ids[rows] = lookup_ids(words, self._vocab)
+            ids = self._vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+            self._ids[rows] = [ids.get(word, ids[UNKNOWN_WORD]) for word in words]
         self._n_learnt = n_words

@@ -21,7 +21,7 @@ class TextCheck:
     name : `str`
         The name of the text in warnings.
     max_characters : `int`, optional (default = `50`)
-        As for `check_words`.
+        The length of a row of character ids: a word has two marks and up to so many bytes less two.
     """
 
     def __init__(self, name: str, max_characters: int = MAX_CHARACTERS_PER_TOKEN) -> None:
@@ -43,7 +43,7 @@ class TextCheck:
         if not self._is_done:
             self._counts.update(text.split())
             self._n_lines += text.count(b"\n")
-            if sum(self._counts.values()) >= _CHECKED_WORDS:
+            if self._counts.total() >= _CHECKED_WORDS:
                 self.finish("the first ")
 
     def finish(self, part: str = "") -> None:
@@ -61,53 +61,32 @@ def check_words(
     part: str = "",
 ) -> None:
     """
-    Warn if words are cut, or seem not to be tokenised.
-
-    # Parameters
-
-    name : `str`
-        The name of the text.
-    counts : `Mapping[bytes, int]`
-        How often it, or a part of it, has each word.
-    n_lines : `int`
-    max_characters : `int`, optional (default = `50`)
-        The length of a row of character ids: a word has two marks and up to so many bytes less two.
-    part : `str`, optional (default = `""`)
-        "the first " for a part.
+    Warn if words seem not to be tokenised, or are cut. `part` is "the first " if they are not all.
     """
     n_words = sum(counts.values())
     n_bytes = sum(len(word) * count for word, count in counts.items())
     n_commas = sum(count for word, count in counts.items() if word[1:].endswith(b","))
+    words = f"{part}{n_words:,}"
     if n_words < 2 * n_lines and n_bytes > 20 * n_words:  # lines of one long word each
         logger.warning(
-            "%s: is this text tokenised? It has %s%s words in %s lines, of %.0f bytes on average. "
-            "Separate its words, and marks of punctuation, by spaces.",
-            name,
-            part,
-            f"{n_words:,}",
-            f"{n_lines:,}",
-            n_bytes / n_words,
+            f"{name}: is this text tokenised? It has {words} words in {n_lines:,} lines, of "
+            f"{n_bytes / n_words:.0f} bytes on average. Separate its words, and marks of "
+            "punctuation, by spaces."
         )
     elif n_commas > 0.02 * n_words:
         logger.warning(
-            "%s: is this text tokenised? %s of %s%s words end with a comma. Separate marks of "
-            "punctuation from words by spaces.",
-            name,
-            f"{n_commas:,}",
-            part,
-            f"{n_words:,}",
+            f"{name}: is this text tokenised? {n_commas:,} of {words} words end with a comma. "
+            "Separate marks of punctuation from words by spaces."
         )
     limit = max_characters - 2
     cut = {word: count for word, count in counts.items() if len(word) > limit}
     if cut:
+        example = printable(next(iter(cut)).decode("utf-8", "replace"))
         n_cut = sum(cut.values())
-        example = next(iter(cut)).decode("utf-8", "replace")
-        example = example if len(example) <= 40 else f"{example[:40]}..."
         # Of a few addresses in a text, say, a message is enough.
-        level = logging.WARNING if n_cut > 1e-4 * n_words else logging.INFO
-        message = (
-            "%s: %s of %s%s words have more than %d bytes. Of each of them, the model reads the "
-            "first %d (%d Cyrillic or %d Japanese letters), such as of '%s'."
+        logger.log(
+            logging.WARNING if n_cut > 1e-4 * n_words else logging.INFO,
+            f"{name}: {n_cut:,} of {words} words have more than {limit} bytes. Of each of them, "
+            f"the model reads the first {limit} ({limit // 2} Cyrillic or {limit // 3} Japanese "
+            f"letters), such as of '{example[:40]}{'...' * (len(example) > 40)}'.",
         )
-        numbers = f"{n_cut:,}", part, f"{n_words:,}", limit, limit, limit // 2, limit // 3
-        logger.log(level, message, name, *numbers, printable(example))

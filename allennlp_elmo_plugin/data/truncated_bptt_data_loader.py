@@ -27,13 +27,12 @@ _N_READ_AHEAD = 8
 @DataLoader.register("truncated_bptt")
 class TruncatedBpttDataLoader(DataLoader):
     """
-    The data loader for the dataset reader "truncated_bptt_lm": batches of the reader's size, in
-    order, read when they are needed. Its length, for the trainer's progress bar, is that of the
-    last epoch; before the first one ends it is counted or, for large corpora, estimated
-    (`TruncatedBpttLmReader.count_batches`).
+    The data loader for the dataset reader "truncated_bptt_lm": its batches, read when they are
+    needed. Its length, for the trainer's progress bar, is that of the last epoch, or before the
+    first one ends that of `TruncatedBpttLmReader.count_batches`.
 
     With `state_dict` and `load_state_dict`, a recovered run continues in the middle of an epoch: it
-    reads the text before again, at more than a million words a second, without making tensors.
+    reads the text before again, at millions of words a second, without making tensors.
 
     # Parameters
 
@@ -78,12 +77,12 @@ class TruncatedBpttDataLoader(DataLoader):
         self.num_workers = num_workers or 0
         self.cuda_device = None if cuda_device is None else torch.device(cuda_device)
         self._vocab: Optional[Vocabulary] = None
-        # The pass over the text, how many of its batches have been given, and how many of them
-        # are to be skipped when it begins.
-        self._epoch = self._n_windows = self._skip = 0
-        # Batches of this epoch of the trainer so far, and those that another loader made of the
-        # next one.
-        self._n_given = self._n_given_before = 0
+        # The number of the pass over the text, and of its windows so far.
+        self._epoch = self._n_windows = 0
+        # How many batches of the trainer's epoch were given so far.
+        self._n_given = 0
+        # What the next iteration skips of both: another loader has given it.
+        self._skip = self._n_given_before = 0
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Optional[Iterator[TensorDict]] = None
         self._n_batches: Optional[int] = None
@@ -96,8 +95,8 @@ class TruncatedBpttDataLoader(DataLoader):
         self.cuda_device = device
 
     def iter_instances(self) -> Iterator[Instance]:
-        """Yield nothing: the vocabulary of a language model is not made of instances."""
-        return iter(())
+        """Raise an error: there are none, not even for a vocabulary."""
+        return iter(self.reader.read(self.data_path))
 
     def __len__(self) -> int:
         n_batches = self.batches_per_epoch or self._n_batches
@@ -126,7 +125,6 @@ class TruncatedBpttDataLoader(DataLoader):
     def _read(self) -> Iterator[TensorDict]:
         """Yield the batches of a pass, or the rest of them."""
         self._n_windows, self._skip = self._skip, 0
-        assert isinstance(self.reader, TruncatedBpttLmReader)
         batches: Any = self.reader.batches(
             self.data_path, self._epoch, self._n_windows, self._vocab
         )
@@ -143,10 +141,7 @@ class TruncatedBpttDataLoader(DataLoader):
         self._n_windows = 0
 
     def state_dict(self) -> Dict[str, Any]:
-        """
-        Return the place after the batch that was yielded last, however far the loader has read
-        ahead, as plain Python values.
-        """
+        """Return the place after the batch that was yielded last, and a digest of each file."""
         if self._digests is None:
             self._digests = digests(find_files(self.data_path))
         return {
@@ -166,17 +161,17 @@ class TruncatedBpttDataLoader(DataLoader):
         `ConfigurationError`
             The text has changed.
         """
-        before, self._digests = state["digest"], digests(find_files(self.data_path))
-        for name in sorted({*before, *self._digests}):
-            if before.get(name) != self._digests.get(name):
-                change = "has changed" if name in before else "is new"
-                if name not in self._digests:
-                    change = "is not there any more"
+        before, now = state["digest"], digests(find_files(self.data_path))
+        for name in sorted({*before, *now}):
+            if before.get(name) != now.get(name):
+                change = "has changed" if name in now else "is not there any more"
                 raise ConfigurationError(
-                    f"The text has changed since the checkpoint was saved: {name} {change}. A "
-                    "recovered run continues at its place in the text: put the files back as they "
-                    "were, or start a new run in another folder"
+                    f"The text isn't that of the checkpoint: {name} "
+                    f"{change if name in before else 'is new'}. A recovered run continues at its "
+                    "place in the text: put the files back as they were, or start a new run in "
+                    "another folder"
                 )
+        self._digests = now
         self._pass = None
         self._epoch = state["epoch"]
         self._n_windows = self._skip = state["n_windows"]

@@ -116,7 +116,7 @@ class TruncatedBpttLmReader(DatasetReader):
         if self.max_instances is not None and self.max_instances % self._n_rows:
             raise ConfigurationError(
                 f"max_instances is {self.max_instances}, but must be a multiple of the batch size "
-                f"({self._n_rows} over all processes), since an instance is one row of a batch"
+                f"({self._n_rows} over all processes)"
             )
 
     @property
@@ -154,6 +154,7 @@ class TruncatedBpttLmReader(DatasetReader):
         """
         files = find_files(file_path)
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
+        lexicon = Lexicon(self._max_characters, vocab)
         streams: List[Any] = []
         # Each direction has an order of its own of shuffled sentences.
         for together in zip(directions) if self.shuffle_sentences else [directions]:
@@ -163,7 +164,6 @@ class TruncatedBpttLmReader(DatasetReader):
             texts = read_text(files, self.encoding_errors, shuffle)
             if self._max_characters and not (streams or epoch or skip or self._first_row):
                 texts = TextCheck(str(file_path), self._max_characters).watch(texts)
-            lexicon = Lexicon(self._max_characters, vocab)
             windows = self._stream(texts, lexicon, together).windows(skip)
             streams.append(map(partial(self._tensors, lexicon), windows))
         if self.drop_last:
@@ -171,7 +171,7 @@ class TruncatedBpttLmReader(DatasetReader):
         else:
             # Both directions have as many pairs, but their rows may end at different times.
             nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
-            no_words = self._tensors(Lexicon(self._max_characters), [Window(nothing, nothing)])
+            no_words = self._tensors(lexicon, [Window(nothing, nothing)])
             batches = itertools.zip_longest(*streams, fillvalue=no_words)
         if self.max_instances is not None:
             batches = itertools.islice(batches, self.max_instances // self._n_rows - skip)
@@ -233,18 +233,17 @@ class TruncatedBpttLmReader(DatasetReader):
 
     def _tensors(self, lexicon: Lexicon, windows: List[Window]) -> List[Any]:
         """Return the tokens and the targets of each direction."""
-        return [
-            (
-                lexicon.vocabulary_ids(window.inputs).clamp(min=0)
-                if self._max_characters is None
-                else lexicon.character_ids(window.inputs),
-                lexicon.vocabulary_ids(window.targets),
-            )
-            for window in windows
-        ]
+        tensors = []
+        for window in windows:
+            if self._max_characters is None:
+                tokens = lexicon.vocabulary_ids(window.inputs).clamp(min=0)
+            else:
+                tokens = lexicon.character_ids(window.inputs)
+            tensors.append((tokens, lexicon.vocabulary_ids(window.targets)))
+        return tensors
 
     def _read(self, file_path: Any) -> Iterator[Instance]:
         raise ConfigurationError(
-            'The dataset reader "truncated_bptt_lm" makes batches, not instances: use it with '
-            '"data_loader": {"type": "truncated_bptt"}'
+            'The dataset reader "truncated_bptt_lm" makes batches, not instances: use the data '
+            'loader "truncated_bptt", and a vocabulary "from_files" of `allennlp elmo-vocab`'
         )

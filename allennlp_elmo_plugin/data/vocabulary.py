@@ -5,7 +5,7 @@ the ids of bilm-tf's vocabulary file.
 
 import os
 from pathlib import Path
-from typing import Iterable, List, Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import namespace_match
@@ -19,7 +19,6 @@ from allennlp.data.vocabulary import (
 
 from allennlp_elmo_plugin.bilm.vocabulary import (
     SPECIAL_WORDS,
-    UNKNOWN_WORD,
     read_vocabulary_file,
     write_vocabulary_file,
 )
@@ -30,44 +29,43 @@ LM_NAMESPACE = "lm_tokens"
 VOCABULARY_FOLDER = "vocabulary"
 """The folder of AllenNLP's form of a vocabulary in the output of a command."""
 
-_MAX_PATTERN_BYTES = 2**20
-
 _HINT = (
     "make it with `allennlp elmo-vocab` and set in the configuration: "
     '"vocabulary": {"type": "from_files", "directory": OUTPUT/vocabulary}'
 )
+_NOT_PADDED = (
+    f"its ids would not be those of a language model: add a line {LM_NAMESPACE} to "
+    f"{NAMESPACE_PADDING_FILE} in its folder"
+)
 
 
-def check_vocabulary(vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> int:
+def check_vocabulary(vocab: Vocabulary) -> int:
     """
     Check that a vocabulary can be that of a language model, and return the number of words.
 
     # Raises
 
     `ConfigurationError`
-        The namespace is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an empty word, or
-        a word that is there twice.
+        `lm_tokens` is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an empty word, or a
+        word that is there twice.
     """
-    if namespace not in vocab.get_namespaces():
-        raise ConfigurationError(f"The vocabulary has no namespace {namespace}; {_HINT}")
-    ids = vocab.get_token_to_index_vocabulary(namespace)
-    words = vocab.get_index_to_token_vocabulary(namespace)
+    if LM_NAMESPACE not in vocab.get_namespaces():
+        raise ConfigurationError(f"The vocabulary has no namespace {LM_NAMESPACE}; {_HINT}")
+    ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+    words = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
     missing = [word for word in SPECIAL_WORDS if word not in ids]
     if ids.get(vocab._padding_token) == 0:
-        problem = (
-            "is padded, so that its ids are not those of a language model; add a line "
-            f"{namespace} to {NAMESPACE_PADDING_FILE} in the vocabulary's folder"
-        )
+        problem = f"is padded; {_NOT_PADDED}"
     elif len(words) != len(ids):
         twice = next(word for index, word in words.items() if ids[word] != index)
-        problem = f"has the word {twice!r} twice; remove a line from {namespace}.txt"
+        problem = f"has the word {twice!r} twice; remove a line from {LM_NAMESPACE}.txt"
     elif "" in ids:
-        problem = f"has an empty word; remove line {ids[''] + 1} from {namespace}.txt"
+        problem = f"has an empty word; remove line {ids[''] + 1} from {LM_NAMESPACE}.txt"
     elif missing:
         problem = f"lacks the special words {', '.join(missing)}; add them"
     else:
         return len(ids)
-    raise ConfigurationError(f"The namespace {namespace} of the vocabulary {problem}, or {_HINT}")
+    raise ConfigurationError(f"The vocabulary's namespace {LM_NAMESPACE} {problem}, or {_HINT}")
 
 
 @register_anew(Vocabulary, "from_files", constructor="from_files")
@@ -96,25 +94,6 @@ class FolderVocabulary(Vocabulary):
         return Vocabulary.from_files(name, padding_token, oov_token)
 
 
-def lookup_ids(words: Iterable[str], vocab: Vocabulary, namespace: str = LM_NAMESPACE) -> List[int]:
-    """
-    Return the ids of words in a namespace with bilm-tf's unknown word, `<UNK>`: AllenNLP's
-    non-padded namespaces have no unknown word.
-
-    # Raises
-
-    `ConfigurationError`
-        The namespace has no `<UNK>`.
-    """
-    ids = vocab.get_token_to_index_vocabulary(namespace)
-    unknown = ids.get(UNKNOWN_WORD)
-    if unknown is None:
-        raise ConfigurationError(
-            f"The vocabulary has no word {UNKNOWN_WORD} in its namespace {namespace}; {_HINT}"
-        )
-    return [ids.get(word, unknown) for word in words]
-
-
 def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:
     """
     Return the language model's words in the folder of an AllenNLP `Vocabulary`, in the order of
@@ -129,12 +108,10 @@ def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: st
     padding_path = Path(directory, NAMESPACE_PADDING_FILE)
     if not path.is_file() or not padding_path.is_file():
         raise ValueError(f"{source}: has no {path.name} with {padding_path.name}; {_HINT}")
-    with open(padding_path, encoding="utf-8", errors="replace") as file:
-        patterns = file.read(_MAX_PATTERN_BYTES).split()
+    patterns = padding_path.read_text(encoding="utf-8", errors="replace").split()
     if not any(namespace_match(pattern, LM_NAMESPACE) for pattern in patterns):
         raise ValueError(
-            f"{source}: the namespace {LM_NAMESPACE} is padded, so that its ids are not those of a "
-            f"language model; add a line {LM_NAMESPACE} to {padding_path.name}, or {_HINT}"
+            f"{source}: the namespace {LM_NAMESPACE} is padded; {_NOT_PADDED}, or {_HINT}"
         )
     return read_vocabulary_file(path, f"{source}/{path.name}")
 

@@ -15,8 +15,7 @@ from allennlp_elmo_plugin.data.lexicon import BEGIN_SENTENCE, END_SENTENCE, LINE
 class Window(NamedTuple):
     """
     One batch of one direction: the words read, and for each of these the word to predict, as
-    numbers of the lexicon, int32, shape (rows, num_steps); 0 after the last word of a row. To be
-    used before the next one is read.
+    numbers of the lexicon, int32, shape (rows, num_steps); 0 after the last word of a row.
     """
 
     inputs: np.ndarray
@@ -45,7 +44,7 @@ class WindowStream:
     num_steps : `int`
         The number of pairs in a row.
     lexicon : `Lexicon`
-        No other stream may use it.
+        Streams may share one. Their windows are to be used before the next one is read.
     directions : `Sequence[str]`, optional (default = `("forward",)`)
         "forward" and "backward".
     drop_last : `bool`, optional (default = `True`)
@@ -71,20 +70,21 @@ class WindowStream:
     ) -> None:
         self._num_steps = num_steps
         self._lexicon = lexicon
+        lexicon.streams.append(self)
         self._directions = directions
         self._drop_last = drop_last
         self._returned = range(n_rows) if returned is None else returned
         # The words of the lines that rows read, and of some to come, with a line end before the
         # first and after each: a pair is a place in it and the next. `_start` is the first place.
-        self._text = np.full(1, LINE_END, dtype=np.int32)
+        self.text = np.full(1, LINE_END, dtype=np.int32)
         self._start = 0
         # Of each row, the pair that the forward direction reads next, the end of its line's (or
         # part's) pairs, and the sum of the pairs that both directions read at the same time.
         self._rows = [(0, 0, -1)] * n_rows
         self._lines = self._read_lines(texts)
         if contiguous:
-            self._text = np.concatenate([self._text, *map(lexicon.number, texts)])
-            n_pairs = len(self._text) - 1
+            self.text = np.concatenate([self.text, *map(lexicon.number, texts)])
+            n_pairs = len(self.text) - 1
             bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
             self._lines = iter(())
@@ -136,10 +136,11 @@ class WindowStream:
         for text in texts:
             # What no row reads any more goes; a line is read from both ends.
             first = min(total - end + 1 for _, end, total in self._rows)
-            kept = self._lexicon.forget(self._text[first - self._start :])
+            self.text, self._start = self.text[first - self._start :], first
+            self._lexicon.forget()
             numbers = self._lexicon.number(text)
-            self._text, self._start = np.concatenate([kept, numbers]), first
-            ends = np.flatnonzero(numbers == LINE_END) + (first + len(kept))
+            ends = np.flatnonzero(numbers == LINE_END) + (first + len(self.text))
+            self.text = np.concatenate([self.text, numbers])
             for end in ends.tolist():
                 yield start, end
                 start = end
@@ -155,7 +156,7 @@ class WindowStream:
         for direction in self._directions:
             places = (forward if direction == "forward" else backward) - self._start
             places[padding] = 0
-            left, right = self._text.take(places), self._text.take(places + 1)
+            left, right = self.text.take(places), self.text.take(places + 1)
             left[left == LINE_END] = BEGIN_SENTENCE
             right[right == LINE_END] = END_SENTENCE
             left[padding] = right[padding] = LINE_END
@@ -184,5 +185,6 @@ def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     else:
         return number
     raise ValueError(
-        f'The order of the text was changed: {problem}. Use the data loader "truncated_bptt"'
+        f"The data loader changed the order of the text: {problem}. Use the data loader "
+        '"truncated_bptt"'
     )

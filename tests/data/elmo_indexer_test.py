@@ -116,3 +116,21 @@ def test_equality():
     assert indexer != ELMoTokenCharactersIndexer(tokens_to_add={"a": 1})
     assert indexer != ELMoTokenCharactersIndexer(token_min_padding_length=1)
     assert indexer != ELMoTokenCharactersIndexer(namespace="other")
+
+
+def test_ids_of_a_namespace():
+    """The words as they are, for vectors that were computed for a vocabulary."""
+    indexer = ELMoTokenCharactersIndexer(namespace_to_cache="words")
+    field = TextField([Token(word) for word in ("a", "b", "a")], {"elmo": indexer})
+    vocab = Vocabulary.from_instances([Instance({"text": field})], min_count={"words": 2})
+    batch = Batch([Instance({"text": with_indexer(field, indexer)})])
+    batch.index_instances(vocab)
+    ids = batch.as_tensor_dict()["text"]["elmo"]["word_inputs"]
+    known = vocab.get_token_index("a", "words")
+    assert known > 0 and ids.tolist() == [[known, -1, known]] and ids.dtype == torch.long
+    assert indexer.get_empty_token_list() == {"elmo_tokens": [], "word_inputs": []}
+
+
+def test_a_character_that_is_none():
+    with pytest.raises(ValueError, match="tokens_to_add gives 'a' the character 261"):
+        ELMoTokenCharactersIndexer(tokens_to_add={"a": 261})

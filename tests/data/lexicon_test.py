@@ -1,4 +1,5 @@
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,25 +85,23 @@ def test_ids():
         assert ids.flatten().tolist() == [*(known.get(word, 2) for word in words), -100]
 
 
-def test_vocabulary_without_the_unknown_word():
-    lexicon = Lexicon(None, Vocabulary())
-    with pytest.raises(ConfigurationError, match="<UNK>.*lm_tokens.*elmo-vocab"):
-        lexicon.vocabulary_ids(np.zeros(1, dtype=np.int32))
+def test_vocabulary_of_another_model():
+    with pytest.raises(ConfigurationError, match="no namespace lm_tokens.*elmo-vocab"):
+        Lexicon(None, Vocabulary())
 
 
 def test_forgets_when_full(monkeypatch):
     monkeypatch.setattr(lexicon_module, "MAX_WORDS", 100)
     lexicon = Lexicon(20)
-    kept = lexicon.number(b"first second first\n")
+    stream = SimpleNamespace(text=lexicon.number(b"first second first\n"))
+    lexicon.streams.append(stream)
     for start in range(0, 2000, 40):
-        n_words = len(lexicon._numbers)
-        numbers = lexicon.forget(kept)
-        assert (numbers is kept) == (n_words <= 100)
-        kept = numbers
-        assert kept[-1] == 0 and kept[0] == kept[2] != kept[1]
+        n_words, before = len(lexicon._numbers), stream.text
+        lexicon.forget()
+        assert (stream.text is before) == (n_words <= 100)
         words = [f"{start + i}" for i in range(40)]
         numbers = lexicon.number(f"{' '.join(words)}\n".encode())
-        for some, of in ((kept, ["first", "second", "first"]), (numbers, words)):
-            ids = lexicon.character_ids(some[:-1]).tolist()
-            assert ids == words_to_character_ids(of, 20).tolist()
+        for some, of in ((stream.text, ["first", "second", "first"]), (numbers, words)):
+            ids = lexicon.character_ids(some).tolist()
+            assert ids == [*words_to_character_ids(of, 20).tolist(), [0] * 20]
         assert len(lexicon._numbers) <= 150

@@ -32,6 +32,9 @@ def check(text: str, **settings: Any) -> None:
     [
         (ENGLISH, []),
         ("Yes\nNo\n\n" * 30, []),  # short lines
+        ("x" * 20 + "\n", []),
+        ("x" * 40 + " y\n", []),
+        (", , a\n", []),  # commas by themselves
         ("மலையாளத்தில் எழுதப்பட்ட வாக்கியம் .\n" * 30, []),  # long words
         (
             JAPANESE,
@@ -46,7 +49,6 @@ def check(text: str, **settings: Any) -> None:
             ["a.txt: is this text tokenised? 30 of 180 words end with a comma."],
         ),
         (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
-        (ENGLISH * 300 + f"{'x' * 49}\n", []),  # one of many: a message, no warning
         (ENGLISH.replace("\n", "\r\n"), []),
         ("", []),
         ("\n\n", []),
@@ -63,6 +65,15 @@ def test_texts(text: str, expected: List[str], caplog: Any) -> None:
 def test_the_limit_is_the_models(caplog: Any) -> None:
     check("four five5 sixsix\n", max_characters=6)
     assert "2 of 3 words have more than 4 bytes" in caplog.text and "'five5'" in caplog.text
+
+
+def test_long_words_are_shown_by_their_start(caplog: Any) -> None:
+    check(f"a\x1b{'x' * 38} b\n" * 2, max_characters=6)
+    assert "such as of 'a\\x1b" in caplog.text and "x...'" in caplog.text
+    caplog.set_level("INFO")
+    check(ENGLISH * 300 + f"{'x' * 49}\n")  # one of many: a message, no warning
+    assert caplog.records[-1].levelname == "INFO"
+    assert "1 of 72,001 words have more than 48 bytes" in caplog.records[-1].message
 
 
 def test_once_and_soon(caplog: Any) -> None:

@@ -47,6 +47,7 @@ def test_settings_that_are_refused(make, tmp_path):
     for settings in ({"batch_size": 4}, {"shuffle": True}):
         with pytest.raises(ConfigurationError, match="Extra parameters"):
             make(**settings)
+    assert len(make(batches_per_epoch=1)) == len(list(make(batches_per_epoch=1))) == 1
     for settings in ({"num_workers": 2}, {"batches_per_epoch": 0}):
         with pytest.raises(ConfigurationError, match=f"{next(iter(settings))} is "):
             make(**settings)
@@ -66,7 +67,8 @@ def test_batches_on_a_device(make):
 
 
 def test_a_vocabulary_is_not_made_of_instances(make):
-    assert list(make().iter_instances()) == []
+    with pytest.raises(ConfigurationError, match="not instances: .*elmo-vocab"):
+        list(make().iter_instances())
 
 
 def test_a_pass_that_is_not_finished_ends_its_thread(make):

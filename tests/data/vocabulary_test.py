@@ -29,8 +29,11 @@ def test_every_token_keeps_its_id(tmp_path):
 
 
 def test_folders_that_are_not_a_language_models(tmp_path):
-    with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
-        read_vocabulary_folder(tmp_path, "folder")
+    for present in (None, "lm_tokens.txt"):
+        if present:
+            (tmp_path / present).touch()
+        with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
+            read_vocabulary_folder(tmp_path, "folder")
     write_vocabulary_folder(tmp_path, SPECIAL)
     for namespaces in ("", "\n*tags\n", "*\x00", "tokens"):
         (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
