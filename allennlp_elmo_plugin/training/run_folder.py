@@ -42,8 +42,8 @@ def train_model(
 ) -> Any:
     """
     AllenNLP's function of this name, which also locks the folder. If the training of a language
-    model fails before it has saved any weights, the folder is left empty, so that the same command
-    can start it again.
+    model fails before it has saved any weights, nothing is left of it, so that the same command can
+    start it again.
 
     # Raises
 
@@ -53,6 +53,7 @@ def train_model(
     # The processes of distributed training import plugins anew, and may not find this one.
     packages = [*(include_package or []), "allennlp_elmo_plugin.registration"]
     folder = Path(serialization_dir)
+    is_made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -76,6 +77,8 @@ def train_model(
             _end(workers.difference(workers_before))
             if may_leave_nothing and not is_trained(folder):
                 _remove_contents(folder)
+            if is_made and not os.listdir(folder):
+                folder.rmdir()
             raise
 
 

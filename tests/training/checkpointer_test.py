@@ -12,6 +12,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
+from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files
 
 
@@ -155,3 +156,22 @@ class TestMaybeSave:
         assert raised.type is error
         assert points(tmp_path) == [(1, 0), (1, 1)]
         assert os.listdir(tmp_path)
+
+
+def _saved_together(rank: int, folder: Path) -> List[bool]:
+    saving = WholeCheckpointer(str(folder / str(rank)), save_every_num_seconds=600)
+    saved = [saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)]
+    saving._last_save_time -= 700 * rank
+    saved += [saving.maybe_save_checkpoint(trainer(0, n), 0, n) for n in (2, 3)]
+    saving.signals += [signal.SIGINT] * rank
+    with pytest.raises(KeyboardInterrupt):
+        saving.maybe_save_checkpoint(trainer(0, 4), 0, 4)
+    return saved
+
+
+def test_all_processes_save_after_the_same_batch(tmp_path: Path) -> None:
+    for rank in "01":
+        (tmp_path / rank).mkdir()
+    assert run_processes(2, tmp_path, _saved_together, tmp_path) == [[False, True, False]] * 2
+    for rank in "01":
+        assert points(tmp_path / rank) == [(0, 2), (0, 4)]

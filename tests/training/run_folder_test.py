@@ -151,6 +151,13 @@ def test_a_failed_start(
     assert set(read_files(tmp_path)) == {*left, *before, *([written] if before else [])}
 
 
+@pytest.mark.parametrize("config", [LANGUAGE_MODEL, {"model": "simple_tagger"}])
+def test_a_failed_start_leaves_no_folder(config: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nothing to recover from"):
+        train_model(Params(dict(config)), tmp_path / "run", recover=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("is_parallel", [False, True])
 @pytest.mark.parametrize("is_ours", [False, True])
 @pytest.mark.parametrize("evaluates", [False, True])
