@@ -85,7 +85,9 @@ def run_steps(
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
     is_rounded = dtype != all_cells.dtype
-    multiply = PreparedMatrix.product if n_sequences > 1 else PreparedMatrix.product_of_one
+    # The boundaries alone, which settle the state, are not worth a layout of the weights.
+    is_single = n_sequences == 1 and len(batch_sizes) > 2
+    multiply = PreparedMatrix.product_of_one if is_single else PreparedMatrix.product
     from_inputs = [
         _input_gates(layer, rows.to(dtype), batch_sizes) for layer, rows in zip(layers, inputs)
     ]
