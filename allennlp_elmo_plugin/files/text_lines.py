@@ -58,8 +58,6 @@ class TextLines:
         """How many lines have been read."""
         self.offset = 0
         """How many bytes of text have been read."""
-        self.checksum = 0
-        """The CRC-32 of the lines that `read_line` has read."""
 
     @property
     def size(self) -> Optional[int]:
@@ -91,7 +89,6 @@ class TextLines:
         if isinstance(line, str):
             self._encoding_errors = "surrogatepass"
             line = line.encode("utf-8", self._encoding_errors)
-        self.checksum = zlib.crc32(line, self.checksum)
         self._count(bool(line), len(line), len(line))
         return line
 
@@ -122,11 +119,6 @@ class TextLines:
         for line in iter(self.read_line, b""):
             sentence = self.decode(without_mark(line).strip())
             yield SentenceLine(self.number - 1, sentence, split_words(line, self._encoding_errors))
-
-    def skip(self, number: int) -> None:
-        """Read up to line `number`, counted from 0, or to the end."""
-        while self.number < number and self.read_line():
-            pass
 
     def decode(self, line: bytes) -> str:
         """Decode (a part of) the line that was read last."""

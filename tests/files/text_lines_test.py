@@ -43,16 +43,6 @@ def test_lines(kind):
     lines = TextLines(file)
     assert list(map(tuple, lines)) == LINES
     assert lines.number == 5
-    plain = TextLines(io.BytesIO(data))
-    plain.skip(100)
-    assert (plain.number, plain.checksum) == (5, lines.checksum)
-
-
-def test_skip():
-    lines = TextLines(io.BytesIO(TEXT.encode("utf-8")))
-    lines.skip(3)
-    lines.skip(2)
-    assert list(map(tuple, lines)) == LINES[3:]
 
 
 @pytest.mark.parametrize(
