@@ -161,6 +161,8 @@ def _zip_members(file: IO[bytes], max_bytes: int, update: Callable[[int], Any]) 
         for member in members:
             yield member.filename, partial(archive.open, member)
             update(member.compress_size)
+        n_read = sum(member.compress_size for member in members)
+        update(os.fstat(file.fileno()).st_size - n_read)  # headers
 
 
 def _tar_members(file: IO[bytes], max_bytes: int, update: Callable[[int], Any]) -> Iterator[Member]:

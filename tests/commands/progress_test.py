@@ -13,7 +13,7 @@ from allennlp_elmo_plugin import progress
 from tests.support.bilm_tf import REFERENCE
 
 COMMANDS = [
-    ("elmo-vocab text -o vocab", ["counting words", "making the vocabulary"]),
+    ("elmo-vocab text -o vocab", ["counting words"]),
     (
         f"elmo-import {REFERENCE}/checkpoint imported --vocab-file {REFERENCE}/data/vocab.txt",
         # The language model and its softmax are read one after the other.
@@ -21,12 +21,14 @@ COMMANDS = [
     ),
     (
         "elmo-export imported/model.tar.gz exported",
-        ["unpacking model.tar.gz", "reading weights.th"]
+        ["unpacking model.tar.gz"]
+        # The language model and its softmax are read one after the other.
+        + ["reading weights.th"] * 2
         + ["writing weights.hdf5", "writing softmax.hdf5"],
     ),
     (
         "elmo-export imported/model.tar.gz exported.zip --zip",
-        ["unpacking model.tar.gz", "reading weights.th", "writing model.hdf5"],
+        ["unpacking model.tar.gz"] + ["reading weights.th"] * 2 + ["writing model.hdf5"],
     ),
     (
         "elmo text 0.hdf5 --top --options-file exported.zip",
