@@ -247,8 +247,8 @@ class BiLmOptions:
                 raise error(
                     "char_cnn.n_characters",
                     f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
-                    f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding); "
-                    f"this model knows both, so write {N_CHARACTERS}",
+                    f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), "
+                    f"but is {n_characters!r}; this model knows both, so write {N_CHARACTERS}",
                 )
             taken = take(CharCnnOptions)
             taken["filters"] = tuple(map(tuple, taken["filters"]))

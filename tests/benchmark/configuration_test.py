@@ -124,7 +124,7 @@ def test_bad_data(task: str, split: str, text: str, message: str) -> None:
         ({"overrides": "[]"}, r"--overrides \[\]: it must be a JSON object"),
         ({"overrides": '{"model.x.dropout": 0}'}, "sst5.jsonnet with --overrides: .*x.dropout"),
         ({"elmo": "nowhere"}, "--elmo nowhere: .*there is no"),
-        ({"elmo": "vectors.txt"}, "--elmo vectors.txt: .*a file, where its folder must be given"),
+        ({"elmo": "vectors.txt"}, "--elmo vectors.txt: .* needs its weight_file"),
         ({"folder": Path("elmo")}, "--configs elmo: there is no elmo/sst5.jsonnet"),
         ({"folder": Path("bad")}, "sst5.jsonnet with --overrides: .*Unknown variable: b"),
         ({"vectors": Path("missing.txt")}, "missing.txt"),

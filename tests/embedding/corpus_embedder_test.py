@@ -130,14 +130,14 @@ class TestResume:
         path = tmp_path / "o"
         interrupt(files, text, path, n_parts, initial_state=initial_state)
         n_written = sum(len(part.sentences) for part in PartsFolder(f"{path}.parts"))
-        embed_batch = ElmoEmbedder.embed_batch
+        view_batch = ElmoEmbedder.view_batch
         n_sentences = []
 
         def count(self, batch, *args):
             n_sentences.append(len(batch))
-            return embed_batch(self, batch, *args)
+            return view_batch(self, batch, *args)
 
-        monkeypatch.setattr(ElmoEmbedder, "embed_batch", count)
+        monkeypatch.setattr(ElmoEmbedder, "view_batch", count)
         embed(files, text, path, initial_state, resume=True)
         assert sum(n_sentences) == len(text.split("\n")) - n_written > 0
         assert_same_files(path, expected)
@@ -260,14 +260,14 @@ class TestShards:
 
 class TestBatches:
     def lengths(self, files, text, monkeypatch, tmp_path, **arguments):
-        embed_batch = ElmoEmbedder.embed_batch
+        view_batch = ElmoEmbedder.view_batch
         batches = []
 
         def note(self, batch, *args):
             batches.append([len(sentence) for sentence in batch])
-            return embed_batch(self, batch, *args)
+            return view_batch(self, batch, *args)
 
-        monkeypatch.setattr(ElmoEmbedder, "embed_batch", note)
+        monkeypatch.setattr(ElmoEmbedder, "view_batch", note)
         monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2**15)
         embedder = ElmoEmbedder(*files, initial_state=arguments.pop("initial_state", "settled"))
         embedder.embed_file(io.BytesIO(text.encode("utf-8")), str(tmp_path / "o"), **arguments)
