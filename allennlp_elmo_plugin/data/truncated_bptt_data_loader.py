@@ -162,13 +162,9 @@ class TruncatedBpttDataLoader(DataLoader):
             The text has changed.
         """
         now = digests(find_files(self.data_path))
-        if "digest" not in state:  # of an earlier version, which saved a position in the text
-            if self.batches_per_epoch is not None:
-                raise ConfigurationError(
-                    "a run with batches_per_epoch that an earlier version began can't be "
-                    "recovered; start a new one in another folder"
-                )
-            state = {**state, "n_windows": state["n_given"], "digest": now}
+        if "digest" not in state:  # an earlier version's
+            position = state["position"] or {"epoch": state["epoch"], "n_windows": 0}
+            state = {**position, "n_given": state["n_given"], "digest": now}
         before = state["digest"]
         for name in sorted({*before, *now}):
             if before.get(name) != now.get(name):

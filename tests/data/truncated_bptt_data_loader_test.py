@@ -156,6 +156,21 @@ class TestState:
         other.load_state_dict(states[1])
         assert equal(list(other) + list(other), sum(expected, []))
 
+    def test_a_state_of_an_earlier_version(self, make):
+        loader = make()
+        epochs = [list(loader), list(loader)]
+        # Its epoch was that of the next pass.
+        for position, expected in (
+            ({"epoch": 1, "n_windows": 4}, epochs[1][4:]),
+            (None, epochs[1]),
+        ):
+            resumed = make()
+            epoch = 1 if position is None else 2
+            resumed.load_state_dict(
+                {"epoch": epoch, "position": position, "n_given": 4 if position else 0, "files": {}}
+            )
+            assert equal(list(resumed), expected)
+
     def test_plain_values(self, make):
         loader = make()
         list(itertools.islice(loader, 3))
