@@ -230,8 +230,8 @@ def elmo_command(args: argparse.Namespace) -> None:
     text = f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
     if summary["missing_parts"]:
         print(
-            f"{text}. This shard is complete; {counted(summary['missing_parts'], 'part')} of other "
-            f"shards are missing in {parts_folder(args.output_file)}"
+            f"{text}. This shard is complete; {parts_folder(args.output_file)} lacks "
+            f"{counted(summary['missing_parts'], 'part')} of other shards"
         )
         return
     print(

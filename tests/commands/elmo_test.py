@@ -122,7 +122,7 @@ def test_shards_share_an_output(elmo, files, tmp_path, capsys, monkeypatch):
     (tmp_path / "i").write_text("\n".join(SENTENCES), encoding="utf-8")
     command = [str(tmp_path / "i"), str(tmp_path / "o"), "--all", "--options-file", files[0]]
     elmo.main(*command, "--num-shards", "2", "--shard-index", "1")
-    assert "2 parts of other shards are missing in" in capsys.readouterr().out
+    assert "o.parts lacks 2 parts of other shards" in capsys.readouterr().out
     elmo.main(*command, "--num-shards", "2", "--shard-index", "0")
     assert "Written to" in capsys.readouterr().out
     with h5py.File(tmp_path / "o", "r") as file:
