@@ -43,6 +43,8 @@ class TruncatedBpttDataLoader(DataLoader):
         epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 to read in a thread, a few batches ahead.
+    start_method : `str`, optional (default = `None`)
+        Of earlier configs, which read in another process; ignored.
     cuda_device : `Union[int, str, torch.device]`, optional (default = `None`)
         Set by the trainer.
     """
@@ -54,6 +56,7 @@ class TruncatedBpttDataLoader(DataLoader):
         *,
         batches_per_epoch: Optional[int] = None,
         num_workers: Optional[int] = 0,
+        start_method: Optional[str] = None,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):

@@ -64,14 +64,18 @@ class PartsFolder:
 
         ValueError
         """
-        self._path.mkdir(exist_ok=True)
-        try:
-            lock = open_locked(self._path / f"{name}.lock", wait=wait)
-        except BlockingIOError:
-            raise ValueError(
-                f"{self._path} is being written by another process; wait for it, or choose another "
-                "output"
-            ) from None
+        lock = None
+        while lock is None:
+            self._path.mkdir(exist_ok=True)
+            try:
+                lock = open_locked(self._path / f"{name}.lock", wait=wait)
+            except FileNotFoundError:
+                continue  # Another process has just joined the parts and removed the folder.
+            except BlockingIOError:
+                raise ValueError(
+                    f"{self._path} is being written by another process; wait for it, or choose "
+                    "another output"
+                ) from None
         with lock:
             yield
 

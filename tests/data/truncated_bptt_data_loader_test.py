@@ -160,6 +160,7 @@ class TestState:
         loader = make()
         epochs = [list(loader), list(loader)]
         # Its epoch was that of the next pass.
+        assert equal(list(make(num_workers=1, start_method="spawn")), epochs[0])
         for position, expected in (
             ({"epoch": 1, "n_windows": 4}, epochs[1][4:]),
             (None, epochs[1]),

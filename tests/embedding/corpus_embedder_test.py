@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import signal
+import threading
 import time
 
 import h5py
@@ -237,6 +238,22 @@ class TestShards:
         assert_same_files(path, tmp_path / "whole")
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
         assert embed(files, text, path, num_shards=3, shard_index=0, **arguments) == summary
+
+    def test_a_shard_that_waited_for_the_one_that_joins(self, tmp_path):
+        folder = PartsFolder(str(tmp_path / "o.parts"))
+        waited = threading.Event()
+
+        def wait():
+            with folder.lock("join", wait=True):
+                waited.set()
+
+        with folder.lock("join"):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            time.sleep(0.2)
+            folder.remove()
+        thread.join(10)
+        assert waited.is_set()
 
     def test_at_the_same_time(self, files, tmp_path):
         text, path = make_text(60), tmp_path / "o"
