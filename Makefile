@@ -17,9 +17,8 @@ PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 \
 # An environment is made once for each content of the files that say what is in it.
 INSTALLED := $(VENV)/.installed-$(shell cat setup.py constraints.txt | cksum | cut -d ' ' -f 1)
 
-# Two processes of one thread each: more, and they only get in each other's way on small machines.
-PYTEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
-PYTEST_FLAGS := -n 2 --dist loadscope
+# Two processes of one thread each: more of either only slows small machines down.
+PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -40,8 +39,12 @@ pictures: $(INSTALLED)  ## Train the demo and draw the pictures of the documenta
 	PYTHONPATH=. $(VENV)/bin/python scripts/pictures.py demo docs/pictures
 
 .PHONY: test
-test: $(INSTALLED)  ## Run the tests
-	$(PYTEST) $(VENV)/bin/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+test: $(INSTALLED)  ## Run the tests, except those marked nightly
+	$(PYTEST) -m "not nightly" $(ARGS)
+
+.PHONY: test-all
+test-all: $(INSTALLED)  ## Run all tests: fuzz, random kills, Ray, the wheel and notebooks too
+	$(PYTEST) --timeout 1800 --hypothesis-profile nightly $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## Check style and layout of the code

@@ -58,7 +58,9 @@ VECTORS = ["gensim>=4.3"]  # scripts/word_vectors.py
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.26"]  # make docs
 DEV = [
     "pytest>=7",
+    "pytest-timeout>=2.3",
     "pytest-xdist>=3",
+    "hypothesis>=6.100",
     "conlleval>=0.2",  # a port of the script, as an oracle
     "scorch>=0.2",  # scores of coreference, as an oracle
     "tensorboard>=2.10",  # the reader of what training logs

@@ -16,6 +16,7 @@ import pytest
 from allennlp import commands
 from allennlp.commands import train
 from allennlp.common import plugins
+from hypothesis import HealthCheck, settings
 
 import allennlp_elmo_plugin  # noqa: F401
 from allennlp_elmo_plugin import errors
@@ -23,6 +24,18 @@ from tests.support.pretend_gpu import gpu_for_tests
 
 # A shell starts background jobs with SIGINT ignored. Tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in each run; all examples of a test share its `tmp_path`.
+settings.register_profile(
+    "default",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile(
+    "nightly", settings.get_profile("default"), derandomize=False, max_examples=500, print_blob=True
+)
+settings.load_profile("default")
 
 REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
 
