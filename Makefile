@@ -15,7 +15,7 @@ PYTHON ?= $(call first_python,python3.11 python3.12 python3.13 \
 	$(foreach version,3.11 3.12 3.13,$(call pyenv,$(version))))
 
 # An environment is made once for each content of the files that say what is in it.
-INSTALLED := $(VENV)/.installed-$(shell cat setup.py constraints.txt | cksum | cut -d ' ' -f 1)
+INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
 # Two processes of one thread each: more of either only slows small machines down.
 PYTEST = OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(VENV)/bin/python -m pytest -n 2 --dist worksteal
@@ -80,11 +80,12 @@ $(INSTALLED):
 		"(with its venv module), or name it: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "== Setting up $(VENV) with $(PYTHON): 1 to 5 minutes, about 6 GB on Linux (torch's CUDA libraries)"
 	"$(PYTHON)" -m venv "$(VENV)"
+	"$(VENV)/bin/pip" install --quiet "pip>=25.1"  # for --group
 	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints.txt"
-	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e '.[dev]'
+	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e . --group dev
 	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which can't be met on"
 	@echo "   this Python. 'pip check' will list them: that is expected, the tests cover these versions"
-	"$(VENV)/bin/pip" install --quiet --no-deps allennlp==2.10.1 allennlp-models==2.10.1
+	"$(VENV)/bin/pip" install --quiet --no-deps --group allennlp
 	@rm -f "$(VENV)"/.installed-*
 	@touch "$@"
 	@echo "== $(VENV) is ready"

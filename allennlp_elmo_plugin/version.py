@@ -1,6 +1,6 @@
 """
-The version of this package, and of the AllenNLP that it extends. `setup.py` and the program
-`allennlp-elmo-plugin` run this file without importing the package, which would import AllenNLP.
+The version of this package, and of the AllenNLP that it extends. pyproject.toml and the program
+`allennlp-elmo-plugin` read this file without importing the package, which would import AllenNLP.
 """
 
 __version__ = "0.1.0"

@@ -1,9 +1,12 @@
 """The distributions: what they contain, and that a wheel can be built from the sdist alone."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import List
 
 import pytest
 
-from allennlp_elmo_plugin.version import __version__
+from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
 
 NAME = f"allennlp_elmo_plugin-{__version__}"
 NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
@@ -46,7 +49,13 @@ def distributions(
 def _build(source: Path, kind: str, output: Path) -> None:
     """Build as pip does, but in this environment and without the network."""
     call = f"from setuptools import build_meta; build_meta.build_{kind}({str(output)!r})"
-    subprocess.run([sys.executable, "-c", call], cwd=source, capture_output=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", call],
+        cwd=source,
+        env={**os.environ, "REPOSITORY_URL": "https://example.org/elmo"},
+        capture_output=True,
+        check=True,
+    )
 
 
 def test_the_sdist_has_all_files(distributions: Path, tracked: List[str]) -> None:
@@ -70,5 +79,16 @@ def test_the_wheel_has_all_modules_and_configs(distributions: Path, tracked: Lis
     }
     assert packed == expected | {"allennlp_elmo_plugin_activation.py"}
     assert metadata["Version"] == __version__
+    assert metadata["Project-URL"] == "Repository, https://example.org/elmo"
+    readme = metadata.get_payload()
+    assert "](https://example.org/elmo/raw/HEAD/docs/pictures/two_senses.svg)" in readme
+    assert "](https://example.org/elmo/blob/HEAD/docs/results.md)" in readme
+    assert not re.findall(r"\]\((?!https:|#)", readme)
     assert "allennlp-elmo-plugin = allennlp_elmo_plugin_activation:main" in programs
     assert len(licences) == 1
+
+
+def test_one_version_of_allennlp(repository_root: Path) -> None:
+    project = tomllib.loads((repository_root / "pyproject.toml").read_text(encoding="utf-8"))
+    names = {f"{name}=={ALLENNLP_VERSION}" for name in ("allennlp", "allennlp-models")}
+    assert set(project["dependency-groups"]["allennlp"]) == names

@@ -16,6 +16,7 @@ import json
 import re
 import shlex
 import shutil
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple
@@ -152,9 +153,9 @@ def check_command(argv: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
         for name in filter(str.isidentifier, arguments):
             assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
     elif program == "pip":
-        setup = (REPOSITORY_ROOT / "setup.py").read_text(encoding="utf-8")
+        project = tomllib.loads((REPOSITORY_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
         for extra in re.findall(r"(?:plugin|\.)\[(\w+)\]", " ".join(arguments)):
-            assert f'"{extra}":' in setup, extra
+            assert extra in project["project"]["optional-dependencies"], extra
 
 
 def check_options(path: Path, arguments: List[str]) -> None:
