@@ -19,8 +19,7 @@ from allennlp_elmo_plugin.registration import register_anew
 
 class CharacterIds(Sequence):
     """
-    An array of character ids, shape `(words, max_characters)`, that AllenNLP can handle as the list
-    of lists that it expects: it has a length and equals such a list.
+    An array of character ids, shape `(words, 50)`, for which AllenNLP expects a list of lists.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -33,9 +32,7 @@ class CharacterIds(Sequence):
         return self.array[index].tolist()
 
     def __eq__(self, other: Any) -> bool:
-        if isinstance(other, CharacterIds):
-            return np.array_equal(self.array, other.array)
-        return self.array.tolist() == other
+        return self[:] == other[:]
 
 
 @functools.cache
@@ -48,8 +45,7 @@ def _table(tokens_to_add: Tuple[Tuple[str, int], ...]) -> CharacterTable:
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
     Tokens as character ids for ELMo. Registered as `elmo_characters`, in the place of AllenNLP's
-    indexer, whose tensors it makes; but a word that was seen before costs one dictionary access in
-    place of 50 steps of Python, and the ids of a field are one array in place of a list a word.
+    indexer, whose tensors it makes; but it spells each word only once.
 
     # Parameters
 
@@ -89,8 +85,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
 
     def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> Dict[str, Any]:
         """
-        Return `elmo_tokens`, `CharacterIds` with 50 ids a token; with `namespace_to_cache` also
-        `word_inputs`, a list of ids: -1 for a word that is not in the vocabulary.
+        Return `elmo_tokens`, 50 ids a token, and for `namespace_to_cache` `word_inputs`, an id a
+        token: -1 for a word that is not in the vocabulary.
         """
         words = [token.ensure_text() for token in tokens]
         indices: Dict[str, Any] = {
@@ -106,17 +102,17 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
     ) -> Dict[str, torch.Tensor]:
         """
-        Return `elmo_tokens`, shape `(padding length, 50)`; with `namespace_to_cache` also
-        `word_inputs`, shape `(padding length,)`. Both are int64, and 0 where padded.
+        Return `elmo_tokens`, shape `(padding length, 50)`, and for `namespace_to_cache`
+        `word_inputs`, shape `(padding length,)`: int64, 0 where padded.
         """
         ids = tokens["elmo_tokens"]
         # An empty field has a plain list, and others may index fields themselves.
-        array = ids.array if isinstance(ids, CharacterIds) else np.asarray(ids, dtype=np.int16)
+        array = ids.array if isinstance(ids, CharacterIds) else np.array(ids, dtype=np.int16)
+        array = array.reshape(-1, MAX_CHARACTERS_PER_TOKEN)
         length = padding_lengths["elmo_tokens"]
-        tensor = torch.zeros(length, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long)
         n_tokens = min(length, len(array))
-        if n_tokens:
-            tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])
+        tensor = torch.zeros(length, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long)
+        tensor[:n_tokens] = torch.from_numpy(array[:n_tokens])
         tensors = {"elmo_tokens": tensor}
         if self._namespace_to_cache is not None:
             tensors["word_inputs"] = torch.zeros(length, dtype=torch.long)

@@ -1,6 +1,6 @@
 """
-Words as numbers. A text is read as arrays of numbers, and what a model reads in place of a word,
-its character ids and its vocabulary id, is made once for each distinct word.
+Words as numbers. A text is read as arrays of numbers; the character ids and the vocabulary id of a
+word are made once.
 """
 
 import itertools
@@ -19,8 +19,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 
-LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)
-"""The first is also the padding, which isn't a word."""
+LINE_END, BEGIN_SENTENCE, END_SENTENCE = range(3)  # The first is also the padding.
 
 IGNORED_TARGET = -100
 """The target at positions after the last word; torch's losses leave it out."""
@@ -38,14 +37,8 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 class Lexicon:
     """
-    The distinct words of a text, numbered as they are seen.
-
-    # Parameters
-
-    max_characters : `int`, optional (default = `None`)
-        The length of a row of character ids. `None` if they aren't needed.
-    vocab : `Vocabulary`, optional (default = `None`)
-        With the namespace `lm_tokens`. `None` if vocabulary ids aren't needed.
+    The distinct words of a text, numbered as they are seen. `max_characters`, the length of a row
+    of character ids, and `vocab` are needed for the ids of words alone.
     """
 
     def __init__(
@@ -55,8 +48,7 @@ class Lexicon:
         self._vocab = vocab
         if vocab is not None:
             check_vocabulary(vocab)
-        self.streams: List[Any] = []
-        """Those whose `text` has numbers of this lexicon."""
+        self.streams: List[Any] = []  # Their `text` has numbers of this lexicon.
         self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]
@@ -69,8 +61,8 @@ class Lexicon:
 
     def number(self, text: bytes) -> np.ndarray:
         """
-        Return the numbers of the words of a text, as `join_lines` returns it, and 0 at the end of
-        each line: int32, shape (words + lines,).
+        Return the numbers of the words in lines that `read_text` yields, and 0 at the end of each
+        line: int32, shape (words + lines,).
         """
         text = text.replace(b"\n", b" " + _LINE_END + b" ")
         characters = np.frombuffer(text, dtype=np.uint8)
@@ -81,7 +73,7 @@ class Lexicon:
         starts, ends = bounds[::2], bounds[1::2]
         lengths = ends - starts
         # A word of up to 15 bytes is two integers: its first 8 bytes, and the others with its
-        # length. They choose a slot; its word is the first of them, mostly the most frequent one.
+        # length. They choose a slot, which keeps the first of its words.
         eights = np.ndarray(len(text) + 8, "<u8", text + bytes(16), strides=(1,))
         low = eights[starts] & _MASKS[np.minimum(lengths, 8)]
         high = eights[starts + 8] & _MASKS[np.clip(lengths - 8, 0, 7)]
@@ -101,9 +93,7 @@ class Lexicon:
         return numbers
 
     def forget(self) -> None:
-        """
-        Forget all words but those of the streams if there are more than 2**19, which need 130 MB.
-        """
+        """Forget all words but those of the streams if more than 2**19, or 130 MB, are known."""
         if len(self._numbers) <= MAX_WORDS:
             return
         words, streams = list(self._numbers), self.streams
@@ -114,16 +104,14 @@ class Lexicon:
             stream.text = np.array(numbers, dtype=np.int32)
 
     def character_ids(self, numbers: np.ndarray) -> torch.Tensor:
-        """
-        Return ids from 1 to 261, and 0 for the padding: int64, shape (*numbers, max_characters).
-        """
+        """Return character ids, 0 for the padding: int64, shape (*numbers, max_characters)."""
         self._learn()
         rows = torch.from_numpy(self._characters)
         rows = rows.index_select(0, torch.from_numpy(numbers.reshape(-1)))
         return rows.long().view(*numbers.shape, -1)
 
     def vocabulary_ids(self, numbers: np.ndarray) -> torch.Tensor:
-        """Return ids of `lm_tokens`, and -100 for the padding: int64, with the shape of numbers."""
+        """Return ids of `lm_tokens`, -100 for the padding: int64, with the shape of numbers."""
         self._learn()
         return torch.from_numpy(self._ids.take(numbers))
 

@@ -28,44 +28,27 @@ def find_files(paths: PathOrPaths) -> List[Path]:
     # Parameters
 
     paths : `str`, `os.PathLike`, or several of them
-        Each a file, a folder (all files in it but hidden ones) or a glob.
-
-    # Returns
-
-    `List[Path]`
-        In the order of `paths`, the files of a folder or a glob sorted by name. Each file once.
-
-    # Raises
-
-    `ConfigurationError`
-        A path is empty or missing, a folder has no files, a glob no match, or no file has text.
+        Each a file, a folder (all files in it but hidden ones) or a glob. The files of the last two
+        are sorted by name.
     """
     files: List[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         name = os.fspath(path)
-        if os.path.isfile(name):
+        found = [Path(each) for each in sorted(glob.glob(name, recursive=True))]
+        if os.path.exists(name):
             found = [Path(name)]
-        elif os.path.isdir(name):
-            found = [f for f in sorted(Path(name).iterdir()) if f.is_file() and f.name[0] != "."]
-        else:
-            found = [Path(f) for f in sorted(glob.glob(name, recursive=True)) if os.path.isfile(f)]
-        if not found:
-            problem = f"{name} does not exist" if name else "The name of the text is empty"
             if os.path.isdir(name):
-                problem = f"The folder {name} has no files"
-            elif glob.has_magic(name):
-                problem = f"No file matches {name}"
-            elif os.path.exists(name):
-                problem = f"{name} is a pipe or a device"
+                found = [each for each in sorted(found[0].iterdir()) if each.name[0] != "."]
+        found = list(filter(Path.is_file, found))
+        if not found:
             raise ConfigurationError(
-                f"{problem} (looked from {os.getcwd()}); give a file, a folder or a glob of text "
-                "files"
+                f"{name or repr(name)} does not exist, or has no text files (looked from "
+                f"{os.getcwd()}); give a file, a folder or a glob"
             )
         files += found
     files = list(dict.fromkeys(files))
     if not any(file.stat().st_size for file in files):
-        named = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-        raise ConfigurationError(f"There is no text to read: {named or 'no file'} is empty")
+        raise ConfigurationError(f"There is no text to read: {paths} is empty")
     return files
 
 
@@ -96,14 +79,9 @@ def read_text(
         "replace" (by U+FFFD).
     shuffle : `random.Random`, optional (default = `None`)
         If given, it draws the order of the files, and that of the lines in each block of 64 MB of
-        a file. The memory needed does not depend on the size of the files.
+        a file.
     update : `Callable[[int], Any]`, optional
         Called with the number of bytes of the files that have been read since the last call.
-
-    # Raises
-
-    `ConfigurationError`
-        Names the first line of a file that isn't UTF-8, or the file that can't be read.
     """
     files = list(files)
     block_bytes = READ_BYTES
@@ -127,23 +105,23 @@ def read_text(
                     text = join_lines(lines[start : start + n_lines])
                     try:
                         text.decode()
-                    except UnicodeDecodeError:
+                    except UnicodeDecodeError as error:
                         if encoding_errors == "strict":
-                            _raise_undecodable(file)
+                            raise ConfigurationError(_first_undecodable(file)) from error
                         text = text.decode("utf-8", encoding_errors).encode()
                     yield text
 
 
-def _raise_undecodable(file: Path) -> None:
-    """Raise the error that names the first line of a file that isn't UTF-8, if there is one."""
-    with open_lines(file, ConfigurationError) as stored:
+def _first_undecodable(file: Path) -> str:
+    """Return the message about the first line of a file that isn't UTF-8."""
+    alternative = (
+        ', or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
+        "--encoding-errors replace on the command line)"
+    )
+    with open_lines(file) as stored:
         for line in iter(stored.read_line, b""):
             try:
                 line.decode()
             except UnicodeDecodeError as error:
-                alternative = (
-                    ', or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
-                    "--encoding-errors replace on the command line)"
-                )
-                message = not_utf8(str(file), stored.number, error, alternative)
-                raise ConfigurationError(message) from None
+                return not_utf8(str(file), stored.number, error, alternative)
+    return f"{file} has changed while it was read"

@@ -3,9 +3,8 @@ The data loader of the language model's training, which can continue in the midd
 """
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from typing import Any, Deque, Dict, Generator, Iterator, Optional, TypeVar, Union
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, Iterator, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -19,20 +18,15 @@ from allennlp.nn import util
 from allennlp_elmo_plugin.data.text import digests, find_files
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 
-T = TypeVar("T")
-
 _N_READ_AHEAD = 8
 
 
 @DataLoader.register("truncated_bptt")
 class TruncatedBpttDataLoader(DataLoader):
     """
-    The data loader for the dataset reader "truncated_bptt_lm": its batches, read when they are
-    needed. Its length, for the trainer's progress bar, is that of the last epoch, or before the
-    first one ends that of `TruncatedBpttLmReader.count_batches`.
-
-    With `state_dict` and `load_state_dict`, a recovered run continues in the middle of an epoch: it
-    reads the text before again, at millions of words a second, without making tensors.
+    The batches of the dataset reader "truncated_bptt_lm", read when they are needed. A recovered
+    run continues in the middle of an epoch: it reads the text before again, at millions of words a
+    second, without making tensors.
 
     # Parameters
 
@@ -42,11 +36,9 @@ class TruncatedBpttDataLoader(DataLoader):
         Make an epoch of the trainer this many batches instead of a pass over the text; the next
         epoch continues there.
     num_workers : `int`, optional (default = `0`)
-        1 to read in a thread, a few batches ahead.
+        1 (or more) to read in a thread, a few batches ahead.
     start_method : `str`, optional (default = `None`)
         Of earlier configs, which read in another process; ignored.
-    cuda_device : `Union[int, str, torch.device]`, optional (default = `None`)
-        Set by the trainer.
     """
 
     def __init__(
@@ -57,38 +49,25 @@ class TruncatedBpttDataLoader(DataLoader):
         batches_per_epoch: Optional[int] = None,
         num_workers: Optional[int] = 0,
         start_method: Optional[str] = None,
-        cuda_device: Optional[Union[int, str, torch.device]] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):
             raise ConfigurationError(
                 'The data loader "truncated_bptt" is for the dataset reader "truncated_bptt_lm", '
                 f"not for {type(reader).__name__}"
             )
-        if num_workers not in (None, 0, 1):
-            raise ConfigurationError(
-                f"num_workers is {num_workers}, but a stream of text can be read by one alone; set "
-                "it to 0 or 1"
-            )
-        if batches_per_epoch is not None and batches_per_epoch < 1:
-            raise ConfigurationError(
-                f"batches_per_epoch is {batches_per_epoch}, but must be at least 1"
-            )
         find_files(data_path)  # a missing file is named before anything is trained
         self.reader = reader
         self.data_path = data_path
-        self.batches_per_epoch = batches_per_epoch
-        self.num_workers = num_workers or 0
-        self.cuda_device = None if cuda_device is None else torch.device(cuda_device)
+        self.batches_per_epoch = batches_per_epoch or None
+        self.num_workers = num_workers
+        self.cuda_device: Optional[torch.device] = None
         self._vocab: Optional[Vocabulary] = None
-        # The number of the pass over the text, and of its windows so far.
-        self._epoch = self._n_windows = 0
-        # How many batches of the trainer's epoch were given so far.
-        self._n_given = 0
-        # What the next iteration skips of both: another loader has given it.
-        self._skip = self._n_given_before = 0
+        # The numbers of the pass over the text, of windows in it so far, and of batches in the
+        # trainer's epoch so far: now, and where the next iteration starts.
+        self._position = self._start = (0, 0, 0)
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Optional[Iterator[TensorDict]] = None
-        self._n_batches: Optional[int] = None
+        self._n_batches = self.batches_per_epoch
         self._digests: Optional[Dict[str, str]] = None
 
     def index_with(self, vocab: Vocabulary) -> None:
@@ -102,100 +81,77 @@ class TruncatedBpttDataLoader(DataLoader):
         return iter(self.reader.read(self.data_path))
 
     def __len__(self) -> int:
-        n_batches = self.batches_per_epoch or self._n_batches
-        if n_batches is None:
-            n_batches = self._n_batches = self.reader.count_batches(self.data_path)
-        return max(0, n_batches - self._n_given_before)
+        """Return the number of batches in the last epoch, before the first one an estimate."""
+        if self._n_batches is None:
+            self._n_batches = self.reader.count_batches(self.data_path)
+        return max(0, self._n_batches - self._start[2])
 
     def __iter__(self) -> Iterator[TensorDict]:
         if self._vocab is None:
             raise ValueError("Call index_with(vocab) before taking batches from the data loader")
-        self._n_given, self._n_given_before = self._n_given_before, 0
         limit = self.batches_per_epoch
-        while limit is None or self._n_given < limit:
-            batches = self._pass or self._read()
+        epoch, n_windows, n_given = self._start
+        while limit is None or n_given < limit:
+            batches = self._pass or self._read(epoch, n_windows)
             self._pass = None
             for batch in batches:
-                self._n_given += 1
+                n_windows += 1
+                n_given += 1
+                self._position = epoch, n_windows, n_given
                 yield batch
-                if self._n_given == limit:
+                if n_given == limit:
                     self._pass = batches
                     break
-            if limit is None:
-                break
-        self._n_given = 0
+            else:
+                epoch, n_windows = epoch + 1, 0
+                if limit is None:
+                    self._n_batches = n_given
+                    break
+        self._start = self._position = epoch, n_windows, 0
 
-    def _read(self) -> Iterator[TensorDict]:
-        """Yield the batches of a pass, or the rest of them."""
-        self._n_windows, self._skip = self._skip, 0
-        batches: Any = self.reader.batches(
-            self.data_path, self._epoch, self._n_windows, self._vocab
-        )
-        if self.num_workers:
-            batches = _read_ahead(batches)
-        with closing(batches):
-            for batch in batches:
-                if self.cuda_device is not None:
-                    batch = util.move_to_device(batch, self.cuda_device)
-                self._n_windows += 1
-                yield batch
-        self._n_batches = self._n_windows
-        self._epoch += 1
-        self._n_windows = 0
+    def _read(self, epoch: int, n_windows: int) -> Iterator[TensorDict]:
+        """Yield the batches of a pass after some windows."""
+        batches = self.reader.batches(self.data_path, epoch, n_windows, self._vocab)
+        for batch in _read_ahead(batches) if self.num_workers else batches:
+            if self.cuda_device is not None:
+                batch = util.move_to_device(batch, self.cuda_device)
+            yield batch
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the place after the batch that was yielded last, and a digest of each file."""
         if self._digests is None:
             self._digests = digests(find_files(self.data_path))
-        return {
-            "epoch": self._epoch,
-            "n_windows": self._n_windows,
-            "n_given": self._n_given,
-            "digest": self._digests,
-        }
+        place = zip(("epoch", "n_windows", "n_given"), self._position)
+        return {**dict(place), "digest": self._digests}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """
-        Continue where another loader, of the same arguments and text, was: the next iteration
-        yields the rest of its epoch.
-
-        # Raises
-
-        `ConfigurationError`
-            The text has changed.
+        Continue where another loader was: the next iteration yields the rest of its epoch. Raise a
+        `ConfigurationError` if the text has changed.
         """
         now = digests(find_files(self.data_path))
         if "digest" not in state:  # an earlier version's
             position = state["position"] or {"epoch": state["epoch"], "n_windows": 0}
             state = {**position, "n_given": state["n_given"], "digest": now}
-        before = state["digest"]
-        for name in sorted({*before, *now}):
-            if before.get(name) != now.get(name):
-                change = "has changed" if name in now else "is not there any more"
-                raise ConfigurationError(
-                    f"The text isn't that of the checkpoint: {name} "
-                    f"{change if name in before else 'is new'}. A recovered run continues at its "
-                    "place in the text: put the files back as they were, or start a new run in "
-                    "another folder"
-                )
+        changed = sorted({name for name, _ in state["digest"].items() ^ now.items()})
+        if changed:
+            raise ConfigurationError(
+                f"The text isn't that of the checkpoint: {', '.join(changed)} changed. A recovered "
+                "run continues at its place in the text: put the files back as they were, or start "
+                "a new run in another folder"
+            )
         self._digests = now
         self._pass = None
-        self._epoch = state["epoch"]
-        self._n_windows = self._skip = state["n_windows"]
-        self._n_given = self._n_given_before = state["n_given"]
+        self._start = self._position = state["epoch"], state["n_windows"], state["n_given"]
 
 
-def _read_ahead(items: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Read items in a thread, a few before they are needed."""
-    with closing(items), ThreadPoolExecutor(1) as thread:
-        read: Deque[Future[Optional[T]]] = deque()
+def _read_ahead(batches: Iterator[TensorDict]) -> Iterator[TensorDict]:
+    """Read batches in a thread, a few before they are needed."""
+    with ThreadPoolExecutor(1) as thread:
+        read = deque(thread.submit(next, batches, None) for _ in range(_N_READ_AHEAD))
         try:
-            while True:
-                while len(read) < _N_READ_AHEAD:
-                    read.append(thread.submit(next, items, None))
-                item = read.popleft().result()
-                if item is None:
-                    return
-                yield item
+            while (batch := read.popleft().result()) is not None:
+                read.append(thread.submit(next, batches, None))
+                yield batch
         finally:
             thread.shutdown(cancel_futures=True)

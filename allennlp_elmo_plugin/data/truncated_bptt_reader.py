@@ -5,7 +5,7 @@ The dataset reader of the language model's training: windows of text as batches.
 import itertools
 import random
 from functools import partial
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -16,10 +16,9 @@ from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.data.lexicon import LINE_END, Lexicon
-from allennlp_elmo_plugin.data.text import READ_BYTES, PathOrPaths, find_files, read_text
-from allennlp_elmo_plugin.data.text_check import TextCheck
+from allennlp_elmo_plugin.data.text import PathOrPaths, find_files, read_text
+from allennlp_elmo_plugin.data.text_check import check_text
 from allennlp_elmo_plugin.data.windows import Window, WindowStream
-from allennlp_elmo_plugin.files.text_lines import join_lines, open_lines
 
 _COUNTED_BYTES = 32 * 2**20
 
@@ -32,11 +31,9 @@ class TruncatedBpttLmReader(DatasetReader):
     its words separated by ASCII white space; the data path is a file, a folder or a glob. Files may
     be compressed by gzip, whatever their names.
 
-    It makes batches, not instances, and so needs the data loader "truncated_bptt". One pass over
-    the text is an epoch, which depends on the settings and on the number of the epoch alone.
-
-    In distributed training `batch_size` is that of one process. The processes share one set of
-    rows, and each reads its part of them.
+    It makes batches for the data loader "truncated_bptt". One pass over the text is an epoch, which
+    depends on the settings and on its number alone. In distributed training `batch_size` is that of
+    one process: the processes share one set of rows, and each reads its part of them.
 
     # Parameters
 
@@ -51,25 +48,23 @@ class TruncatedBpttLmReader(DatasetReader):
         Whether to make the stream of the backward direction, too.
     shuffle_sentences : `bool`, optional (default = `False`)
         Read the files in random order and the sentences of a file in random order (within blocks
-        of 64 MB, so that memory stays bounded), drawn for each direction separately. If `False`,
-        the text is read as it is, files sorted by name.
-    contiguous : `bool`, optional (default = `False`)
-        How lines are distributed over the rows. `False`: each row takes the next line of the text
-        when it has read its last, as in bilm-tf, so that neighbouring lines stand in different
-        rows. `True`, for small corpora: the text is cut into as many parts of equal length as there
-        are rows, and each row reads its part across the line ends; the backward direction reads the
-        whole text from its end. With a batch size of 1, evaluation then has all text before (or
-        after) a word as its context. The text is held in memory as numbers, 4 bytes a word and 4 a
-        line, and can't be shuffled.
+        of 64 MB), drawn for each direction separately. If `False`, the text is read as it is, files
+        sorted by name.
     drop_last : `bool`, optional (default = `True`)
-        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. Set it to
-        `False` for evaluation: every word then counts once, and rows that end early are padded.
+        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. With `False`,
+        for evaluation, every word counts once, and rows that end early are padded.
     seed : `int`, optional (default = `0`)
     encoding_errors : `str`, optional (default = `"strict"`)
         What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
         "replace" (by U+FFFD).
+    contiguous : `bool`, optional (default = `False`)
+        `False`: each row takes the next line of the text when it has read its last, as in bilm-tf,
+        so that neighbouring lines stand in different rows. `True`, for small corpora, which are
+        held in memory: each row reads its part of the text across the line ends; the backward
+        direction reads the whole text from its end. With a batch size of 1, evaluation then has all
+        text before (or after) a word as its context.
     max_instances : `int`, optional (default = `None`)
-        Stop a pass after this many rows: a multiple of `batch_size`.
+        Stop a pass after this many rows, those of whole batches.
     """
 
     def __init__(
@@ -88,22 +83,14 @@ class TruncatedBpttLmReader(DatasetReader):
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
-        limits = [("batch_size", batch_size, 1), ("num_steps", num_steps, 1)]
-        if max_characters_per_token is not None:
-            limits.append(("max_characters_per_token", max_characters_per_token, 3))
-        for name, value, least in limits:
-            # AllenNLP lets a config's null pass for a number.
-            if value is None or value < least:
+        limits = {
+            "batch_size": (batch_size, 1),
+            "num_steps": (num_steps, 1),
+            "max_characters_per_token": (max_characters_per_token or 3, 3),
+        }
+        for name, (value, least) in limits.items():
+            if value is None or value < least:  # AllenNLP lets a config's null pass for a number.
                 raise ConfigurationError(f"{name} is {value}, but must be at least {least}")
-        if encoding_errors not in ("strict", "replace"):
-            raise ConfigurationError(
-                f'encoding_errors is {encoding_errors!r}, but must be "strict" or "replace"'
-            )
-        if contiguous and shuffle_sentences:
-            raise ConfigurationError(
-                "contiguous and shuffle_sentences are both true: contiguous rows read the lines in "
-                "the order of the text. Set one of the two to false"
-            )
         self.batch_size = batch_size
         self.num_steps = num_steps
         self.bidirectional = bidirectional
@@ -113,23 +100,14 @@ class TruncatedBpttLmReader(DatasetReader):
         self.encoding_errors = encoding_errors
         self.contiguous = contiguous
         self._max_characters = max_characters_per_token
-        if self.max_instances is not None and self.max_instances % self._n_rows:
-            raise ConfigurationError(
-                f"max_instances is {self.max_instances}, but must be a multiple of the batch size "
-                f"({self._n_rows} over all processes)"
-            )
 
     @property
-    def _n_rows(self) -> int:
-        """The number of rows of all processes together."""
+    def _rows(self) -> Tuple[int, range]:
+        """The number of rows of all processes together, and the rows of this process."""
         info = self.get_distributed_info()
-        return self.batch_size * (info.world_size if info else 1)
-
-    @property
-    def _first_row(self) -> int:
-        """The first row of this process."""
-        info = self.get_distributed_info()
-        return self.batch_size * (info.global_rank if info else 0)
+        first = self.batch_size * (info.global_rank if info else 0)
+        n_rows = self.batch_size * (info.world_size if info else 1)
+        return n_rows, range(first, first + self.batch_size)
 
     def batches(
         self,
@@ -137,24 +115,19 @@ class TruncatedBpttLmReader(DatasetReader):
         epoch: int = 0,
         skip: int = 0,
         vocab: Optional[Vocabulary] = None,
-    ) -> Iterator[Dict[str, torch.Tensor]]:
+    ) -> Iterator[Any]:
         """
-        Yield the batches of an epoch after the first `skip`, which are read, but make no tensors.
-
-        # Returns
-
-        `Iterator[Dict[str, torch.Tensor]]`
-            The inputs of the model: `tokens`, `targets`, the same with `_reverse`, and `window`,
-            all int64, shape (rows, num_steps), `tokens` also (rows, num_steps, max_characters).
-
-        # Raises
-
-        `ConfigurationError`
-            The text can't be read, or doesn't fill one batch.
+        Yield the batches of an epoch after the first `skip`, which are read, but make no tensors: a
+        dictionary of `tokens` and `targets`, the same with `_reverse`, and `window`, all int64,
+        shape (rows, num_steps), of characters (rows, num_steps, max_characters).
         """
         files = find_files(file_path)
+        n_rows, rows = self._rows
         directions = ("forward", "backward") if self.bidirectional else ("forward",)
         lexicon = Lexicon(self._max_characters, vocab)
+        if self._max_characters and not (epoch or skip or rows.start):
+            texts = read_text(files, self.encoding_errors)
+            check_text(str(file_path), texts, self._max_characters)
         streams: List[Any] = []
         # Each direction has an order of its own of shuffled sentences.
         for together in zip(directions) if self.shuffle_sentences else [directions]:
@@ -162,73 +135,60 @@ class TruncatedBpttLmReader(DatasetReader):
             if self.shuffle_sentences:
                 shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
             texts = read_text(files, self.encoding_errors, shuffle)
-            if self._max_characters and not (streams or epoch or skip or self._first_row):
-                texts = TextCheck(str(file_path), self._max_characters).watch(texts)
             windows = self._stream(texts, lexicon, together).windows(skip)
             streams.append(map(partial(self._tensors, lexicon), windows))
         if self.drop_last:
             batches: Iterable[Any] = zip(*streams)
         else:
-            # Both directions have as many pairs, but their rows may end at different times.
+            # One direction may end earlier.
             nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
             no_words = self._tensors(lexicon, [Window(nothing, nothing)])
             batches = itertools.zip_longest(*streams, fillvalue=no_words)
         if self.max_instances is not None:
-            batches = itertools.islice(batches, self.max_instances // self._n_rows - skip)
+            batches = itertools.islice(batches, self.max_instances // n_rows - skip)
         number = skip - 1
         for number, tensors in enumerate(batches, skip):
             batch = {}
             for suffix, (tokens, targets) in zip(("", "_reverse"), itertools.chain(*tensors)):
                 batch[f"tokens{suffix}"], batch[f"targets{suffix}"] = tokens, targets
-            places = torch.full((self.batch_size, 3), self.batch_size)
-            places[:, 0], places[:, 1] = number, torch.arange(self.batch_size)
-            batch["window"] = places
+            place = [[number, row, self.batch_size] for row in range(self.batch_size)]
+            batch["window"] = torch.tensor(place)
             yield batch
         if number < 0:
             raise ConfigurationError(
-                f"{file_path} is smaller than one batch: its words don't fill {self._n_rows} rows "
-                f"of {self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
+                f"{file_path} is smaller than one batch: its words don't fill {n_rows} rows of "
+                f"{self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
                 "drop_last false to pad what is missing"
             )
 
     def count_batches(self, file_path: PathOrPaths) -> int:
         """
         Return the number of batches in an epoch. It is exact for a text of up to 32 MB that is read
-        in order, and otherwise an estimate from the starts of the files.
+        in order, and otherwise an estimate from its start.
         """
-        sizes = {file: file.stat().st_size for file in find_files(file_path)}
-        share = min(1.0, _COUNTED_BYTES / sum(sizes.values()))
-        n_read = 0
-
-        def starts() -> Iterator[bytes]:
-            nonlocal n_read
-            for file, size in sizes.items():
-                with open_lines(file, ConfigurationError) as stored:
-                    block_bytes = 1 + min(READ_BYTES, int(share * size))
-                    while lines := stored.read_block(block_bytes):
-                        yield join_lines(lines)
-                        if stored.position > share * size:
-                            break
-                    n_read += stored.position
-
-        n_batches = sum(1 for _ in self._stream(starts(), Lexicon()).fill_rows())
-        n_batches = n_batches * sum(sizes.values()) // n_read
+        files = find_files(file_path)
+        n_read: List[int] = []
+        texts = read_text(files, "replace", update=n_read.append)
+        start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
+        n_batches = sum(1 for _ in self._stream(start, Lexicon()).fill_rows())
+        n_batches = n_batches * sum(file.stat().st_size for file in files) // sum(n_read)
         if self.max_instances is not None:
-            n_batches = min(n_batches, self.max_instances // self._n_rows)
+            n_batches = min(n_batches, self.max_instances // self._rows[0])
         return n_batches
 
     def _stream(
         self, texts: Iterator[bytes], lexicon: Lexicon, directions: Sequence[str] = ("forward",)
     ) -> WindowStream:
+        n_rows, rows = self._rows
         return WindowStream(
             texts,
-            self._n_rows,
+            n_rows,
             self.num_steps,
             lexicon,
             directions=directions,
             drop_last=self.drop_last,
             contiguous=self.contiguous,
-            returned=range(self._first_row, self._first_row + self.batch_size),
+            returned=rows,
         )
 
     def _tensors(self, lexicon: Lexicon, windows: List[Window]) -> List[Any]:

@@ -31,48 +31,45 @@ VOCABULARY_FOLDER = "vocabulary"
 
 _HINT = (
     "make it with `allennlp elmo-vocab` and set in the configuration: "
-    '"vocabulary": {"type": "from_files", "directory": OUTPUT/vocabulary}'
+    '"vocabulary": {"type": "from_files", "directory": OUTPUT}'
 )
-_NOT_PADDED = (
-    f"its ids would not be those of a language model: add a line {LM_NAMESPACE} to "
-    f"{NAMESPACE_PADDING_FILE} in its folder"
+_IS_PADDED = (
+    f"the namespace {LM_NAMESPACE} is padded; its ids would not be those of a language model: add "
+    f"a line {LM_NAMESPACE} to {NAMESPACE_PADDING_FILE} in its folder, or {_HINT}"
 )
 
 
 def check_vocabulary(vocab: Vocabulary) -> int:
     """
-    Check that a vocabulary can be that of a language model, and return the number of words.
-
-    # Raises
-
-    `ConfigurationError`
-        `lm_tokens` is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an empty word, or a
-        word that is there twice.
+    Return the number of words in the vocabulary of a language model. Raise a `ConfigurationError`
+    if it can't be one: `lm_tokens` is missing or padded, lacks `<S>`, `</S>` or `<UNK>`, has an
+    empty word, or a word that is there twice.
     """
     if LM_NAMESPACE not in vocab.get_namespaces():
         raise ConfigurationError(f"The vocabulary has no namespace {LM_NAMESPACE}; {_HINT}")
     ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
     words = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-    missing = [word for word in SPECIAL_WORDS if word not in ids]
     if ids.get(vocab._padding_token) == 0:
-        problem = f"is padded; {_NOT_PADDED}"
-    elif len(words) != len(ids):
-        twice = next(word for index, word in words.items() if ids[word] != index)
-        problem = f"has the word {twice!r} twice; remove a line from {LM_NAMESPACE}.txt"
+        raise ConfigurationError(f"The vocabulary: {_IS_PADDED}")
+    twice = [word for index, word in words.items() if ids[word] != index]
+    missing = [word for word in SPECIAL_WORDS if word not in ids]
+    problem = f"lacks the special words {', '.join(missing)}" if missing else ""
+    if twice:
+        problem = f"has the word {twice[0]!r} twice"
     elif "" in ids:
-        problem = f"has an empty word; remove line {ids[''] + 1} from {LM_NAMESPACE}.txt"
-    elif missing:
-        problem = f"lacks the special words {', '.join(missing)}; add them"
-    else:
-        return len(ids)
-    raise ConfigurationError(f"The vocabulary's namespace {LM_NAMESPACE} {problem}, or {_HINT}")
+        problem = f"has an empty line {ids[''] + 1}"
+    if problem:
+        raise ConfigurationError(
+            f"The vocabulary's {LM_NAMESPACE}.txt {problem}; mend that, or {_HINT}"
+        )
+    return len(ids)
 
 
 @register_anew(Vocabulary, "from_files", constructor="from_files")
 class FolderVocabulary(Vocabulary):
     """
-    The vocabulary "from_files" of a configuration, which may name the folder that `elmo-vocab`
-    wrote, as well as `vocabulary` in it. It makes a plain `Vocabulary`.
+    AllenNLP's vocabulary "from_files", whose `directory` may also be the folder that `elmo-vocab`
+    wrote. It makes a plain `Vocabulary`.
     """
 
     @classmethod
@@ -83,11 +80,6 @@ class FolderVocabulary(Vocabulary):
         oov_token: Optional[str] = DEFAULT_OOV_TOKEN,
     ) -> Vocabulary:
         name = os.fspath(directory)
-        if "://" not in name and not os.path.exists(os.path.expanduser(name)):
-            raise ConfigurationError(
-                f"The folder of the vocabulary, {name}, does not exist (looked from "
-                f"{os.getcwd()}); make it with `allennlp elmo-vocab TEXT --output FOLDER`"
-            )
         inner = os.path.join(name, VOCABULARY_FOLDER)
         if not os.path.exists(os.path.join(name, NAMESPACE_PADDING_FILE)) and os.path.isdir(inner):
             name = inner
@@ -97,12 +89,7 @@ class FolderVocabulary(Vocabulary):
 def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:
     """
     Return the language model's words in the folder of an AllenNLP `Vocabulary`, in the order of
-    their ids. `source` is the name of the folder in errors.
-
-    # Raises
-
-    `ValueError`
-        As `read_vocabulary_file`; or the namespace `lm_tokens` is missing or padded.
+    their ids, as `read_vocabulary_file` does. `source` is the name of the folder in errors.
     """
     path = Path(directory, f"{LM_NAMESPACE}.txt")
     padding_path = Path(directory, NAMESPACE_PADDING_FILE)
@@ -110,9 +97,7 @@ def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: st
         raise ValueError(f"{source}: has no {path.name} with {padding_path.name}; {_HINT}")
     patterns = padding_path.read_text(encoding="utf-8", errors="replace").split()
     if not any(namespace_match(pattern, LM_NAMESPACE) for pattern in patterns):
-        raise ValueError(
-            f"{source}: the namespace {LM_NAMESPACE} is padded; {_NOT_PADDED}, or {_HINT}"
-        )
+        raise ValueError(f"{source}: {_IS_PADDED}")
     return read_vocabulary_file(path, f"{source}/{path.name}")
 
 
@@ -122,9 +107,7 @@ def write_vocabulary_folder(
     """Write a folder for AllenNLP's `Vocabulary.from_files`; the ids are the indices in `words`."""
     for word in words:
         if "@@NEWLINE@@" in word:
-            raise ValueError(
-                f"{word!r} can't be in a vocabulary of AllenNLP: it is a line feed there"
-            )
+            raise ValueError(f"{word!r} can't be in a vocabulary of AllenNLP")
     Path(directory).mkdir(parents=True, exist_ok=True)
     write_vocabulary_file(
         Path(directory, NAMESPACE_PADDING_FILE), [*DEFAULT_NON_PADDED_NAMESPACES, LM_NAMESPACE]

@@ -31,29 +31,18 @@ class WindowStream:
     last window stopped, then reads the next line of the common text, until it holds `num_steps`
     pairs. So the rows of both directions are filled alike.
 
-    If `contiguous`, the pairs of the whole text are cut into as many parts of equal length as there
-    are rows, and each row reads its part. The backward direction reads the text from its end: its
-    rows are the parts of the text in that order. The text is held in memory as numbers, 4 bytes a
-    word and 4 a line, twice as much while it is read.
-
     # Parameters
 
     texts : `Iterable[bytes]`
         Lines, as `read_text` yields them. Read lazily.
-    n_rows : `int`
-    num_steps : `int`
-        The number of pairs in a row.
+    n_rows, num_steps, drop_last, contiguous
+        As in `TruncatedBpttLmReader`.
     lexicon : `Lexicon`
         Streams may share one. Their windows are to be used before the next one is read.
     directions : `Sequence[str]`, optional (default = `("forward",)`)
         "forward" and "backward".
-    drop_last : `bool`, optional (default = `True`)
-        What to do when there are no lines left to fill a row. `True`: stop, and drop the unfinished
-        window with what the other rows still hold (bilm-tf). `False`: continue until every pair has
-        been read once; rows are then shorter than `num_steps`, or empty.
-    contiguous : `bool`, optional (default = `False`)
     returned : `range`, optional (default = `None`)
-        Return these rows only. The others are filled, but cost little.
+        The rows to return. The others cost little.
     """
 
     def __init__(
@@ -167,24 +156,13 @@ class WindowStream:
 
 def check_window_order(window: Any, previous: Optional[int] = None) -> int:
     """
-    Return the number of a window in its pass, unless a data loader has changed the order.
-
-    # Parameters
-
-    window : `torch.Tensor` or `np.ndarray`
-        The field `window` of a batch of `TruncatedBpttLmReader`.
-    previous : `int`, optional (default = `None`)
-        The number of the window before.
+    Return the number of a window in its pass, the first value in the field `window` of its batch.
+    Raise a `ValueError` unless it begins a pass or follows window `previous`.
     """
-    rows = window.tolist()
-    number = rows[0][0]
-    if rows != [[number, row, len(rows)] for row in range(len(rows))]:
-        problem = f"window {number} has other rows than the dataset reader made"
-    elif previous is not None and number not in (0, previous + 1):
-        problem = f"window {number} follows window {previous}"
-    else:
-        return number
-    raise ValueError(
-        f"The data loader changed the order of the text: {problem}. Use the data loader "
-        '"truncated_bptt"'
-    )
+    number = int(window[0, 0])
+    if previous is not None and number not in (0, previous + 1):
+        raise ValueError(
+            f"The data loader changed the order of the text: window {number} follows window "
+            f'{previous}. Use the data loader "truncated_bptt"'
+        )
+    return number

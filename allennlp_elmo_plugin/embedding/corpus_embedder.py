@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Sequ
 
 import numpy
 
-from allennlp_elmo_plugin.data.text_check import TextCheck
+from allennlp_elmo_plugin.data.text_check import check_text
 from allennlp_elmo_plugin.embedding.layers_file import (
     COMPRESSIONS,
     DTYPES,
@@ -228,7 +228,6 @@ class CorpusEmbedder:
             # Before there are words in whose company they would be rounded differently.
             bilm.token_layer.forget_words()
             bilm.settled_state()
-        check = TextCheck(lines.name, bilm.max_characters)
         summary = self._summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             n_embedded, start = 0, time.monotonic()
@@ -239,7 +238,8 @@ class CorpusEmbedder:
                 elif number % self._num_shards != self._shard_index:
                     summary["missing_parts"] += 1
                 else:
-                    check.add(text)
+                    if not n_embedded:
+                        check_text(lines.name, [text], bilm.max_characters)
                     folder.write(number, self._embed_part(part, lines.name))
                     n_embedded += sum(len(line.words) for line in part)
                     rate = n_embedded / (time.monotonic() - start)
@@ -247,7 +247,6 @@ class CorpusEmbedder:
                         f"{summary['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
                     )
                 bar.update((lines.position if lines.size else lines.offset) - bar.n)
-            check.finish()
         return summary
 
     def _divide(self, lines: TextLines) -> Iterator[List[SentenceLine]]:

@@ -137,7 +137,7 @@ def test_bad_corpora_write_nothing(corpus, tmp_path, monkeypatch):
         ([corpus, bad], "bad.txt, line 11: byte 0xff is not UTF-8"),
         (worse, "worse.txt, line 2: byte 0xff is not UTF-8"),
         (tmp_path / "nothing", "nothing does not exist"),
-        (tmp_path / "*.json", "No file matches"),
+        (tmp_path / "*.json", "json does not exist"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             make_vocabulary(paths, tmp_path / "out")

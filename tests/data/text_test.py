@@ -39,12 +39,12 @@ class TestFindFiles:
     @pytest.mark.parametrize(
         "path, message",
         [
-            ("nothing.txt", "nothing.txt does not exist"),
-            ("*.json", r"No file matches .*\*.json"),
-            ("", "name of the text is empty"),
-            ("empty", "empty has no files"),
+            ("nothing.txt", "nothing.txt does not exist, or has no text files .looked from /"),
+            ("*.json", r"\*.json does not exist"),
+            ("", "'' does not exist"),
+            ("empty", "empty does not exist, or has no text"),
             ("zero.txt", "zero.txt is empty"),
-            (os.devnull, f"{os.devnull} is a pipe or a device"),
+            (os.devnull, f"{os.devnull} does not exist, or has no"),
         ],
     )
     def test_errors_name_the_path(self, corpus, path, message):
