@@ -73,7 +73,7 @@ class ElmoEmbedder:
         same.
     initial_state : `str`, optional (default = `"settled"`)
         What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`, and
-        docs/reproducibility.md for what they cost.
+        docs/using_elmo.md for what they cost.
     precision : `str`, optional (default = `"float32"`)
         What the matrix products are computed in: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
     """

@@ -143,24 +143,6 @@ def test_a_name_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(Registrable._registry[Model], "bidirectional_lm")
     with pytest.raises(Exception) as raised:
         Model.by_name("bidirectional_lm")
-    heading = "'bidirectional_lm' is not a registered name for 'Model'"
-    assert str(raised.value).startswith(heading)
-    assert f"### {heading}\n" in PAGE
-
-
-def test_other_vectors_each_time() -> None:
-    def differ(**arguments: Any) -> bool:
-        elmo = Elmo("my_elmo", **arguments)
-        first, second = (
-            elmo.embed_sentences([["A", "sentence"]])["elmo_representations"][0] for _ in "12"
-        )
-        return not torch.equal(first, second)
-
-    assert differ(dropout=0.0)
-    assert differ(initial_state="settled")
-    assert not differ(dropout=0.0, initial_state="settled")
-
-
-def test_half_of_the_numbers_are_zero() -> None:
-    vectors = Elmo("my_elmo").embed_sentences([["word"] * 500])["elmo_representations"][0]
-    assert 0.45 < (vectors == 0).float().mean() < 0.55
+    message = "'bidirectional_lm' is not a registered name for 'Model'"
+    assert str(raised.value).startswith(message)
+    assert f"**`{message}`**" in PAGE
