@@ -75,8 +75,8 @@ def read_text(
 
     files : `Iterable[Path]`
     encoding_errors : `str`, optional (default = `"strict"`)
-        What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
-        "replace" (by U+FFFD).
+        For bytes that are not UTF-8: "strict" (an error that names file and line) or "replace" (by
+        U+FFFD).
     shuffle : `random.Random`, optional (default = `None`)
         If given, it draws the order of the files, and that of the lines in each block of 64 MB of
         a file.

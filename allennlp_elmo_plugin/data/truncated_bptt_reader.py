@@ -27,9 +27,8 @@ _COUNTED_BYTES = 32 * 2**20
 class TruncatedBpttLmReader(DatasetReader):
     """
     Reads text for a language model that is trained by truncated back-propagation through time, as
-    bilm-tf does (`allennlp_elmo_plugin.data.windows`). The text has one tokenised sentence a line,
-    its words separated by ASCII white space; the data path is a file, a folder or a glob. Files may
-    be compressed by gzip, whatever their names.
+    bilm-tf does. The text has one tokenised sentence a line, its words separated by ASCII white
+    space; the data path is a file, a folder or a glob, plain or gzip.
 
     It makes batches for the data loader "truncated_bptt". One pass over the text is an epoch, which
     depends on the settings and on its number alone. In distributed training `batch_size` is that of
@@ -42,21 +41,18 @@ class TruncatedBpttLmReader(DatasetReader):
     num_steps : `int`, optional (default = `20`)
         The number of words in a row of a window: gradients go no further back.
     max_characters_per_token : `int`, optional (default = `50`)
-        As in the options of the model. `None` for a model with token embeddings: `tokens` are
-        vocabulary ids.
+        As in the options of the model; `None` for a model with token embeddings.
     bidirectional : `bool`, optional (default = `True`)
         Whether to make the stream of the backward direction, too.
     shuffle_sentences : `bool`, optional (default = `False`)
         Read the files in random order and the sentences of a file in random order (within blocks
-        of 64 MB), drawn for each direction separately. If `False`, the text is read as it is, files
-        sorted by name.
+        of 64 MB), another one for each direction.
     drop_last : `bool`, optional (default = `True`)
         At the end of a pass, drop the batch that can't be filled, as bilm-tf does. With `False`,
         for evaluation, every word counts once, and rows that end early are padded.
     seed : `int`, optional (default = `0`)
     encoding_errors : `str`, optional (default = `"strict"`)
-        What to do with bytes that are not UTF-8: "strict" (an error that names file and line) or
-        "replace" (by U+FFFD).
+        For bytes that are not UTF-8: "strict" (an error) or "replace" (by U+FFFD).
     contiguous : `bool`, optional (default = `False`)
         `False`: each row takes the next line of the text when it has read its last, as in bilm-tf,
         so that neighbouring lines stand in different rows. `True`, for small corpora, which are
@@ -83,14 +79,9 @@ class TruncatedBpttLmReader(DatasetReader):
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
-        limits = {
-            "batch_size": (batch_size, 1),
-            "num_steps": (num_steps, 1),
-            "max_characters_per_token": (max_characters_per_token or 3, 3),
-        }
-        for name, (value, least) in limits.items():
-            if value is None or value < least:  # AllenNLP lets a config's null pass for a number.
-                raise ConfigurationError(f"{name} is {value}, but must be at least {least}")
+        for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
+            if value is None or value < 1:  # AllenNLP lets a config's null pass for a number.
+                raise ConfigurationError(f"{name} is {value}, but must be at least 1")
         self.batch_size = batch_size
         self.num_steps = num_steps
         self.bidirectional = bidirectional

@@ -1,8 +1,6 @@
 """
-Text cut into windows for truncated back-propagation through time.
-
-Every row of a batch reads lines of the text, and the next batch continues its rows, so that a model
-can carry its state from batch to batch.
+Text cut into windows for truncated back-propagation through time. Every row of a batch reads lines
+of the text, and the next batch continues its rows, so that a model can carry its state.
 """
 
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence

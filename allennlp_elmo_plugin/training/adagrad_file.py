@@ -40,17 +40,9 @@ def read_adagrad_state(
     optimizer: torch.optim.Optimizer,
 ) -> int:
     """
-    Copy the state that `write_adagrad_state` wrote into the memory of an optimizer, and return the
-    number of updates so far.
-
-    # Parameters
-
-    path : `str`
-    parameters : `Iterable[Tuple[str, torch.Tensor]]`
-        The model's `named_parameters()`. Those that the optimizer does not have are left out.
-    optimizer : `torch.optim.Optimizer`
-        `torch.optim.Adagrad`, or one that keeps `sum` and `step` as it does. Nothing is changed
-        unless the file has all of its parameters.
+    Copy the state that `write_adagrad_state` wrote into the memory of `torch.optim.Adagrad`, and
+    return the number of updates so far. Of `parameters`, the model's `named_parameters()`, those
+    that the optimizer doesn't have are left out. Nothing is changed unless the file has the others.
     """
     optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
     states: Dict[str, Dict[str, torch.Tensor]] = {

@@ -38,8 +38,6 @@ class AdagradStateCallback(TrainerCallback):
 
     # Parameters
 
-    serialization_dir : `str`
-        Passed by the trainer.
     file : `str`
         The `adagrad.hdf5`.
     """
@@ -67,11 +65,6 @@ class InitialValidationCallback(TrainerCallback):
     Validates before the first update, to show how a pretrained model does on the new text. The
     metrics are in the log, in `metrics_initial.json` in the folder of the run, and among those of
     training as `initial_validation_...`. Training itself does not change.
-
-    # Parameters
-
-    serialization_dir : `str`
-        Passed by the trainer.
     """
 
     def __init__(self, serialization_dir: str) -> None:

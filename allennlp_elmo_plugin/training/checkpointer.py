@@ -12,7 +12,7 @@ from allennlp.common.util import is_distributed
 from allennlp.training.checkpointer import Checkpointer
 
 from allennlp_elmo_plugin.errors import Terminated
-from allennlp_elmo_plugin.files.whole import sync_folder
+from allennlp_elmo_plugin.files.whole import LateErrorFile, sync, sync_folder
 from allennlp_elmo_plugin.registration import register_anew
 
 
@@ -69,9 +69,8 @@ class WholeCheckpointer(Checkpointer):
         values = state.trainer_state
         point = values["epochs_completed"], values["batches_in_epoch_completed"]
         if point not in self._find_all_checkpoints():
+            partials = [os.path.join(self._serialization_dir, f".{n}.partial") for n in range(2)]
             paths = self._training_state_path(*point), self._model_state_path(*point)
-            names = ".training.partial", ".model.partial"
-            partials = [os.path.join(self._serialization_dir, name) for name in names]
             for content, partial, path in zip((values, state.model_state), partials, paths):
                 _write(content, partial, path)
             for partial, path in zip(partials, paths):
@@ -95,13 +94,9 @@ class WholeCheckpointer(Checkpointer):
 
 def _write(content: Any, partial: str, path: str) -> None:
     try:
-        with open(partial, "wb") as file:
+        with LateErrorFile(partial) as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-    except (OSError, RuntimeError) as error:
-        # torch hides what failed.
-        cause = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise OSError(
-            f"Can't write {path}: {cause}. Make room, and continue with `allennlp train --recover`"
-        ) from error
+        sync(partial)
+    except OSError as error:
+        hint = "make room, and continue with `allennlp train --recover`"
+        raise OSError(error.errno, f"{error.strerror}; {hint}", path) from error

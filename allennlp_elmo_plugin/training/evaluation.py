@@ -12,14 +12,7 @@ from allennlp_elmo_plugin.registration import register_anew
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """
-    Return the metrics of a language model as a table.
-
-    # Parameters
-
-    columns : `Mapping[str, Mapping[str, Any]]`
-        The metrics by the heading of their column. A heading is one word.
-    """
+    """Return the metrics of a language model as a table; `columns` have headings of one word."""
     names = dict.fromkeys(name for column in columns.values() for name in column)
     table = [["", *columns]]
     for name in names:
@@ -27,9 +20,8 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
     widths = [max(map(len, cells)) for cells in zip(*table)]
     lines = []
     for first, *others in table:
-        cells = [first.ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(others, widths[1:])]
-        lines.append("  ".join(cells).rstrip())
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(lines)
 
 

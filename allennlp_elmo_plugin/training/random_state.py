@@ -8,22 +8,15 @@ import torch
 
 
 def get_random_state(device: torch.device) -> Dict[str, Any]:
-    """
-    Return the states, with that of the GPU if training runs on `device`: tensors and plain Python
-    values, which `torch.load` reads without trusting the file.
-    """
+    """Return the states, with that of the GPU `device`, as `torch.load` reads without trust."""
     numpy_state: Any = numpy.random.get_state()
     name, keys, *rest = numpy_state
-    state = {
+    return {
         "python": random.getstate(),
-        # Older torch has no tensors of unsigned numbers.
         "numpy": [name, keys.tolist(), *rest],
         "torch": torch.get_rng_state(),
-        "cuda": None,
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
 
 
 def set_random_state(state: Dict[str, Any], device: torch.device) -> None:

@@ -19,6 +19,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.errors import noted_signals
+from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.registration import register_anew
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
@@ -36,24 +37,19 @@ _SECONDS_BETWEEN_CHECKPOINTS = 600.0
 @register_anew(Trainer, "gradient_descent", constructor="from_partial_objects")
 class ResumableTrainer(GradientDescentTrainer):
     """
-    AllenNLP's trainer, whose runs recover exactly: a run that is killed at any point and recovered
-    by `allennlp train --recover` has the losses and metrics of a run that was never stopped, from
-    its last checkpoint on. Where computation is deterministic (one thread on a CPU), they are equal
-    to the bit.
+    AllenNLP's trainer, AllenNLP's default, whose runs recover exactly: a run that is killed at any
+    point and recovered by `allennlp train --recover` has the losses and metrics of a run that was
+    never stopped, from its last checkpoint on. Where computation is deterministic (one thread on a
+    CPU), they are equal to the bit. Models other than the language model "bidirectional_lm" are
+    trained by AllenNLP's code alone.
 
-    It replaces the trainer "gradient_descent", AllenNLP's default, so that no configuration can
-    forget it. Models and data loaders other than the language model "bidirectional_lm" with
-    "truncated_bptt" are trained by AllenNLP's code alone.
-
-    AllenNLP's checkpoints have the parameters and the optimizer's state. This trainer adds, for
-    each process, the carried LSTM states and metrics (`training_state` of the model), the position
-    in the text (`state_dict` of the data loaders) and the random number generators. The data loader
-    continues from there, where AllenNLP trains through what was read before.
+    To AllenNLP's checkpoints it adds, for each process, the carried LSTM states and metrics
+    (`training_state` of the model), the position in the text (`state_dict` of the data loaders) and
+    the random number generators.
 
     When a run is recovered that had ended, or was stopped early, it is not trained any further. It
-    gets the metrics and the archive that a kill may have prevented.
-
-    The first SIGINT or SIGTERM ends training after a batch, with a checkpoint.
+    gets the metrics and the archive that a kill may have prevented. The first SIGINT or SIGTERM
+    ends training after a batch, with a checkpoint.
 
     # Parameters
 
@@ -72,19 +68,26 @@ class ResumableTrainer(GradientDescentTrainer):
             # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
             kwargs["run_confidence_checks"] = False
         super().__init__(model, *args, **kwargs)
-        # `_rank` counts the processes of one machine.
-        self._global_rank = dist.get_rank() if self._distributed else 0
         if not is_language_model:
             return
-        self._check_validation_metric()
+        model.eval()
+        known = [*model.get_metrics(), "loss", "reg_loss"]
+        for _, name in self._metric_tracker.tracked_metrics:
+            # AllenNLP would find a wrong name at the end of the first epoch.
+            if self._validation_data_loader is not None and name not in known:
+                raise ConfigurationError(
+                    f"trainer: validation_metric has {name!r}, but the model's metrics are "
+                    + ", ".join(known)
+                )
+        # `_rank` counts the processes of one machine.
+        self._global_rank = dist.get_rank() if self._distributed else 0
         if self._distributed:
             # Until now all had the seed of the configuration, and so the same weights.
             torch.manual_seed(torch.initial_seed() + self._global_rank)
         if isinstance(self._checkpointer, WholeCheckpointer):
             self._checkpointer.seconds = self._checkpointer.seconds or _SECONDS_BETWEEN_CHECKPOINTS
-        if hasattr(self.data_loader, "state_dict"):
-            self._progress = _Progress(self._serialization_dir)
-            self._callbacks.insert(0, self._progress)
+        self._progress = _Progress(self._serialization_dir)
+        self._callbacks.insert(0, self._progress)
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
@@ -101,7 +104,7 @@ class ResumableTrainer(GradientDescentTrainer):
                 parameter.requires_grad_(False)
         keep_memory_of_training()
         if arguments.get("distributed"):
-            loaders = [arguments["data_loader"], arguments.get("validation_data_loader")]
+            loaders = arguments["data_loader"], arguments.get("validation_data_loader")
             check_same(_data_of(model, loaders), "the vocabulary or the text")
             if arguments.get("ddp_accelerator") is None:
                 device = arguments["cuda_device"]
@@ -109,44 +112,18 @@ class ResumableTrainer(GradientDescentTrainer):
         arguments.setdefault("checkpointer", Lazy(WholeCheckpointer))
         return create(**arguments.pop("kwargs", {}), **arguments)
 
-    def _check_validation_metric(self) -> None:
-        """AllenNLP would find a wrong name at the end of the first epoch."""
-        if self._validation_data_loader is None:
-            return
-        self.model.eval()
-        known = [*self.model.get_metrics(), "loss", "reg_loss"]
-        for _, name in self._metric_tracker.tracked_metrics:
-            if name not in known:
-                raise ConfigurationError(
-                    f"trainer: validation_metric has {name!r}, but the model's metrics are "
-                    + ", ".join(known)
-                )
-
     def rescale_gradients(self) -> Optional[float]:
-        # Neither the average, nor the norm, nor the optimizer has to sort and copy rows again.
-        for parameter in self._sparse_gradient_parameters():
-            parameter.grad = _coalesced(parameter.grad)
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
             self._ddp_wrapped_model.average_sparse_gradients()
-        norm = super().rescale_gradients()
-        for parameter in self._sparse_gradient_parameters():
-            parameter.grad._coalesced_(True)  # torch forgets it when it scales a gradient
-        return norm
-
-    def _sparse_gradient_parameters(self) -> List[Any]:
-        """Return the parameters that have a sparse gradient now."""
-        find: Any = getattr(self.model, "sparse_gradient_parameters", list)
-        return [each for each in find() if each.grad is not None and each.grad.is_sparse]
+        return super().rescale_gradients()
 
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         if self._progress is not None:
+            loaders: Any = self.data_loader, self._validation_data_loader
             state = {
                 "total_batches": self._total_batches_completed,
                 "model": self.model.training_state(),
-                "data_loaders": [
-                    loader.state_dict() if hasattr(loader, "state_dict") else None
-                    for loader in self._data_loaders
-                ],
+                "data_loaders": [None if each is None else each.state_dict() for each in loaders],
                 "random": get_random_state(self.cuda_device),
             }
             self._progress.processes = [state]
@@ -156,10 +133,6 @@ class ResumableTrainer(GradientDescentTrainer):
             # A class of our own can't be loaded with `weights_only`.
             self._metric_tracker.best_epoch_metrics = dict(self._metric_tracker.best_epoch_metrics)
         return super().get_checkpoint_state()
-
-    @property
-    def _data_loaders(self) -> List[Any]:
-        return [self.data_loader, self._validation_data_loader]
 
     def _maybe_restore_checkpoint(self) -> None:
         scheduler: Any = self._learning_rate_scheduler
@@ -178,20 +151,19 @@ class ResumableTrainer(GradientDescentTrainer):
         self._recovered = state = self._progress.processes[self._global_rank]
         self._total_batches_completed = state["total_batches"]  # callbacks need it from the start
         self.model.load_training_state(state["model"])
-        for loader, loader_state in zip(self._data_loaders, state["data_loaders"]):
-            if loader_state is not None:
-                loader.load_state_dict(loader_state)
+        loaders: Any = self.data_loader, self._validation_data_loader
+        for loader, position in zip(loaders, state["data_loaders"]):
+            if position is not None:
+                loader.load_state_dict(position)
         # The folder may have been moved. AllenNLP saves the best weights after the checkpoint.
         best = os.path.join(self._serialization_dir, "best.th")
         is_after_epoch = self._start_after_batches_in_epoch_completed == 0
-        if is_after_epoch and self._metric_tracker.is_best_so_far():
+        is_best = is_after_epoch and self._metric_tracker.is_best_so_far()
+        if is_best or self._best_model_filename is not None:
             self._best_model_filename = best
-            if self._primary:
-                if os.path.exists(best):
-                    os.remove(best)  # It may be a link to a checkpoint.
-                self._save_model_state(best)
-        elif self._best_model_filename is not None:
-            self._best_model_filename = best
+        if is_best and self._primary:
+            remove(best)  # It may be a link to a checkpoint.
+            self._save_model_state(best)
 
     def _train_epoch(self, epoch: int) -> Dict[str, float]:
         if self._progress is None:
@@ -224,28 +196,13 @@ class ResumableTrainer(GradientDescentTrainer):
             self._num_epochs = n_completed
             super()._try_train()  # skips all epochs, and loads the best weights
             return self._progress.metrics, n_completed - 1
-        if not isinstance(self._checkpointer, WholeCheckpointer):
+        signals: List[int] = getattr(self._checkpointer, "signals", [])
+        with noted_signals(signals, is_worker=self._distributed):
             return super()._try_train()
-        with noted_signals(self._checkpointer.signals, is_worker=self._distributed):
-            return super()._try_train()
-
-
-def _coalesced(gradient: torch.Tensor) -> torch.Tensor:
-    """
-    Return a sparse gradient coalesced. It is not copied where its rows are in order, as they are in
-    the gradient of the sampled softmax; autograd forgets to say so.
-    """
-    rows = gradient._indices()[0]  # (n_rows,)
-    if bool((rows[1:] > rows[:-1]).all()):
-        gradient._coalesced_(True)
-    return gradient.coalesce()
 
 
 class _Progress(TrainerCallback):
-    """
-    The part of the checkpoints that `ResumableTrainer` adds: the states of the processes, and the
-    metrics of the last epoch.
-    """
+    """What `ResumableTrainer` adds to checkpoints: states of processes, metrics of an epoch."""
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
@@ -277,13 +234,8 @@ def _check_settings(settings: Dict[str, Any]) -> None:
         )
 
 
-def _data_of(model: Any, loaders: List[Any]) -> Any:
+def _data_of(model: Any, loaders: Any) -> Any:
     """Return what tells the vocabulary and the text of one process from those of another."""
     words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-    files = [
-        (os.path.basename(name), digest)
-        for loader in loaders
-        if hasattr(loader, "state_dict")
-        for name, digest in loader.state_dict()["digest"].items()
-    ]
-    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), files
+    digests = [[*each.state_dict()["digest"].values()] for each in loaders if each is not None]
+    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), digests

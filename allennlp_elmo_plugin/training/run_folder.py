@@ -19,6 +19,7 @@ from allennlp.data import Vocabulary
 from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
+from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.registration import register_anew
 
 # AllenNLP's own, which the plugin replaces under its name.
@@ -42,18 +43,13 @@ def train_model(
 ) -> Any:
     """
     AllenNLP's function of this name, which also locks the folder. If the training of a language
-    model fails before it has saved any weights, nothing is left of it, so that the same command can
-    start it again.
-
-    # Raises
-
-    `ConfigurationError`
-        Another process is training in the folder.
+    model fails before it has saved any weights, a new folder is removed, so that the same command
+    can start it again.
     """
     # The processes of distributed training import plugins anew, and may not find this one.
     packages = [*(include_package or []), "allennlp_elmo_plugin.registration"]
     folder = Path(serialization_dir)
-    is_made = not folder.exists()
+    is_new = is_language_model(params.params) and not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -62,52 +58,45 @@ def train_model(
         ) from error
     with _locked(folder):
         if force and not recover:
-            _remove_contents(folder)  # AllenNLP would remove what is locked.
+            for path in folder.iterdir():  # AllenNLP would remove what is locked.
+                remove(path)
             force = False
-        is_ours = is_language_model(params.params)  # AllenNLP takes its sections out.
-        may_leave_nothing = is_ours and not os.listdir(folder)
-        workers_before = active_children()
+        others = active_children()
         try:
             return _train_model(
                 params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
             )
         except BaseException:
-            # The workers of distributed training, which save a checkpoint, are not daemons.
-            workers = {each for each in active_children() if not each.daemon}
-            _end(workers.difference(workers_before))
-            if may_leave_nothing and not is_trained(folder):
-                _remove_contents(folder)
-            if is_made and not os.listdir(folder):
-                folder.rmdir()
+            _end(set(active_children()).difference(others))
+            if is_new and not is_trained(folder):
+                shutil.rmtree(folder)
             raise
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder itself, for the `with` block."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks.
-        yield
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigurationError(
-                f"{folder}: another process is training in this folder; wait for its end, or "
-                "choose another one. In distributed training each machine needs one of its own"
-            ) from None
-        except OSError as error:  # Some network file systems have none, either.
-            logger.warning("%s can't be locked (%s): start nothing else there", folder, error)
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"{folder}: another process is training in this folder; wait for its end, or choose "
+            "another one. In distributed training each machine needs one of its own"
+        ) from None
+    except (ImportError, OSError) as error:  # on Windows, and some network file systems
+        logger.warning("%s can't be locked (%s): start nothing else there", folder, error)
+    try:
         yield
     finally:
         os.close(descriptor)
 
 
 def _end(workers: Any) -> None:
-    """End processes by SIGTERM. If another signal comes, end them at once."""
+    """End processes by SIGTERM, upon which they save. If another signal comes, end them at once."""
     try:
         for worker in workers:
             worker.terminate()
@@ -124,8 +113,7 @@ class TrainingLoop(TrainModel):
     AllenNLP's training loop, which recovers the run of a language model with the run's own
     vocabulary: the rows of its tables belong to these words, whatever the configuration's
     vocabulary has become. In distributed training, all processes evaluate on the test set: each
-    reads its rows of the text. AllenNLP evaluates in the first process alone, which then waits for
-    the others forever.
+    reads its rows of the text, and waits for the others.
 
     It replaces the loop "default".
 
@@ -157,24 +145,10 @@ class TrainingLoop(TrainModel):
 
 
 def is_language_model(config: Mapping[str, Any]) -> bool:
-    """Return whether a config trains a language model with this package."""
-
-    def type_of(section: str) -> Any:
-        value = config.get(section)
-        return value.get("type") if isinstance(value, Mapping) else value
-
-    is_model = type_of("model") == "bidirectional_lm"
-    return is_model or type_of("dataset_reader") == "truncated_bptt_lm"
+    """Return whether a config names a component of the training of language models."""
+    return any(name in str(config) for name in ("bidirectional_lm", "truncated_bptt"))
 
 
 def is_trained(folder: Union[str, "os.PathLike[str]"]) -> bool:
     """Return whether the run in a folder has saved weights to go on with."""
     return os.path.isdir(folder) and any(map(_TRAINED.fullmatch, os.listdir(folder)))
-
-
-def _remove_contents(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

@@ -3,11 +3,8 @@ What `allennlp train` of a language model tells its user: results as a table, an
 is stopped or can't start.
 """
 
-import functools
-import inspect
+import argparse
 import json
-import logging
-import math
 import shlex
 import sys
 import traceback
@@ -23,45 +20,30 @@ from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FI
 from allennlp_elmo_plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.training.run_folder import is_language_model, is_trained
 
-logger = logging.getLogger(__name__)
-
 # AllenNLP's own, which the plugin replaces under its name.
-_train_model_from_file = train.train_model_from_file
+_train_model_from_args = train.train_model_from_args
 
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
 """Whose errors about a value of a config say what is wrong."""
 
 
-@functools.wraps(_train_model_from_file)
-def train_model_from_file(*args: Any, **kwargs: Any) -> Any:
+def train_model_from_args(args: argparse.Namespace) -> None:
     """
-    AllenNLP's function of this name. If it is called by the command `allennlp train` and trains a
-    language model, then it prints the metrics in the end. Ctrl-C and SIGTERM end the program, after
-    a line that names the command to go on with; a mistake of the user, such as a variable of the
-    config that isn't set, ends it with a line that says what to do.
+    AllenNLP's function of this name, the command `allennlp train`. For a language model, it prints
+    the metrics in the end. Ctrl-C and SIGTERM end it with a line that names the command to continue
+    with, a user's mistake with a line that says what to do.
     """
-    is_command = sys.argv[1:2] == ["train"] and Path(sys.argv[0]).name in (
-        "allennlp",
-        "__main__.py",
-    )
-    if not is_command:  # but a user's own program, which gets exceptions
-        return _train_model_from_file(*args, **kwargs)
-    given = inspect.signature(_train_model_from_file).bind(*args, **kwargs)
-    given.apply_defaults()
-    arguments = given.arguments
-    folder = Path(arguments["serialization_dir"])
+    folder = Path(args.serialization_dir)
     is_ours = True  # until the config is read
     number = 0
     try:
         with terminable():
-            config = arguments.pop("parameter_filename"), arguments.pop("overrides")
-            params = Params.from_file(*config)
-            is_ours = is_language_model(params.params)
-            model = train.train_model(params, **arguments)
-        if is_ours and not arguments["dry_run"]:
+            is_ours = is_language_model(Params.from_file(args.param_path, args.overrides).params)
+            _train_model_from_args(args)
+        if is_ours and not args.dry_run:
             _print_results(folder)
-        return model
+        return
     except KeyboardInterrupt as error:
         if not is_ours:
             raise
@@ -111,12 +93,6 @@ def _print_results(folder: Path) -> None:
                 column = columns.setdefault(prefix.split("_")[-1], {})
                 column[name] = metrics[f"{prefix}_{name}"]
     print(metrics_table(columns))
-    values = [value for column in columns.values() for value in column.values()]
-    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-        logger.warning(
-            "The training has diverged: its loss is too large for a perplexity. A lower learning "
-            "rate (trainer.optimizer.lr) may help"
-        )
     epoch = metrics.get("best_epoch")  # from 0; None if no epoch was validated
     best = "" if epoch is None else f" (the best epoch, {epoch})"
     print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)

@@ -18,20 +18,14 @@ WORDS += ["".join(chr(random_.randrange(0x110000)) for _ in range(n)) for n in r
 SETTINGS = [{}, {"tokens_to_add": {"[X]": 5, "<S>": 6}}, {"token_min_padding_length": 9}]
 
 
-def random_field(indexer, n_tokens):
-    return TextField([Token(random_.choice(WORDS)) for _ in range(n_tokens)], {"elmo": indexer})
-
-
-def with_indexer(field, indexer):
-    if isinstance(field, ListField):
-        return ListField([with_indexer(item, indexer) for item in field.field_list])
-    return TextField(field.tokens, {"elmo": indexer})
+def field_of(words, indexer):
+    return TextField([Token(word) for word in words], {"elmo": indexer})
 
 
 def tensors_of(fields):
     batch = Batch([Instance({"text": field}) for field in fields])
     batch.index_instances(Vocabulary())
-    return batch.as_tensor_dict()["text"]
+    return batch.as_tensor_dict()["text"]["elmo"]
 
 
 @pytest.fixture(params=SETTINGS, ids=str)
@@ -43,38 +37,35 @@ def both(request):
     )
 
 
-def assert_equal(fields, both):
-    ours, theirs = (tensors_of([with_indexer(f, indexer) for f in fields]) for indexer in both)
-    assert ours["elmo"].keys() == theirs["elmo"].keys() == {"elmo_tokens"}
-    ours, theirs = ours["elmo"]["elmo_tokens"], theirs["elmo"]["elmo_tokens"]
-    assert ours.dtype == theirs.dtype == torch.long
-    assert torch.equal(ours, theirs)
-    return ours
-
-
 def test_registered():
     importlib.import_module("allennlp.data.token_indexers.elmo_indexer")
     indexer = TokenIndexer.from_params(Params({"type": "elmo_characters"}))
     assert type(indexer) is ELMoTokenCharactersIndexer
-    assert TokenIndexer.by_name("elmo_characters") is ELMoTokenCharactersIndexer
 
 
-def test_tensors_equal_allennlp(both):
-    tensor = assert_equal([random_field(None, n) for n in (5, 1, 12, 0, 40)], both)
-    assert tensor.shape == (5, 40, 50)
+@pytest.mark.parametrize("lengths", [[5, 1, 12, 0, 40], [[3, 1], [7], [0, 2, 4]]])
+def test_tensors_equal_allennlp(both, lengths):
+    """Of fields, and of lists of fields."""
+    state = random_.getstate()
+    made = []
+    for indexer in both:
+        random_.setstate(state)
+        fields = []
+        for each in lengths:
+            some = each if isinstance(each, list) else [each]
+            of_words = [field_of(random_.choices(WORDS, k=n), indexer) for n in some]
+            fields.append(ListField(of_words) if isinstance(each, list) else of_words[0])
+        made.append(tensors_of(fields))
+    assert made[0].keys() == made[1].keys() == {"elmo_tokens"}
+    ours, theirs = (each["elmo_tokens"] for each in made)
+    assert ours.dtype == theirs.dtype == torch.long
+    assert torch.equal(ours, theirs)
 
 
 def test_fields_without_any_token():
     # The original makes a tensor with two dimensions, which no ELMo can read.
-    field = random_field(ELMoTokenCharactersIndexer(), 0)
-    assert tensors_of([field, field])["elmo"]["elmo_tokens"].shape == (2, 0, 50)
-
-
-def test_lists_of_fields_equal_allennlp(both):
-    fields = [
-        ListField([random_field(None, n) for n in lengths]) for lengths in ([3, 1], [7], [0, 2, 4])
-    ]
-    assert assert_equal(fields, both).shape[:2] == (3, 3)
+    field = field_of([], ELMoTokenCharactersIndexer())
+    assert tensors_of([field, field])["elmo_tokens"].shape == (2, 0, 50)
 
 
 def test_indices_equal_allennlp(both):
@@ -88,46 +79,38 @@ def test_indices_equal_allennlp(both):
         assert list(made["elmo_tokens"]) == expected["elmo_tokens"]
         # Whose indices a tensor is made of makes no difference, also when it is too short.
         for length in (3, 100):
-            padded = [
-                indexer.as_padded_tensor_dict(indices, {"elmo_tokens": length})["elmo_tokens"]
-                for indexer in both
-                for indices in (made, expected)
-                if not (indexer is theirs and indices is made)
-            ]
-            assert all(torch.equal(tensor, padded[0]) for tensor in padded)
+            lengths = {"elmo_tokens": length}
+            padded = [ours.as_padded_tensor_dict(each, lengths) for each in (made, expected)]
+            padded.append(theirs.as_padded_tensor_dict(expected, lengths))
+            assert all(torch.equal(p["elmo_tokens"], padded[2]["elmo_tokens"]) for p in padded)
     assert ours.get_empty_token_list() == theirs.get_empty_token_list()
 
 
-def test_fields_compare_and_copy():
-    field, same = (
-        with_indexer(TextField([Token("a")]), ELMoTokenCharactersIndexer()) for _ in "ab"
+def test_fields_and_indexers_compare_and_copy():
+    field, same, other = (
+        field_of(words, ELMoTokenCharactersIndexer()) for words in (["a"], ["a"], ["b"])
     )
-    for item in (field, same):
+    for item in (field, same, other):
         item.index(Vocabulary())
-    assert field == same
-    assert field.duplicate() == field
-    assert pickle.loads(pickle.dumps(field)) == field
-
-
-def test_equality():
+    assert field == same == field.duplicate() == pickle.loads(pickle.dumps(field))
+    assert field._indexed_tokens != other._indexed_tokens
     indexer = ELMoTokenCharactersIndexer()
-    indexer.tokens_to_indices([Token("a")], Vocabulary())
-    assert indexer == ELMoTokenCharactersIndexer() == copy.deepcopy(indexer)
-    assert indexer != ELMoTokenCharactersIndexer(tokens_to_add={"a": 1})
-    assert indexer != ELMoTokenCharactersIndexer(token_min_padding_length=1)
-    assert indexer != ELMoTokenCharactersIndexer(namespace="other")
+    assert indexer == copy.deepcopy(indexer) == ELMoTokenCharactersIndexer()
+    for settings in ({"tokens_to_add": {"a": 1}}, {"token_min_padding_length": 1}):
+        assert indexer != ELMoTokenCharactersIndexer(**settings)
 
 
 def test_ids_of_a_namespace():
     """The words as they are, for vectors that were computed for a vocabulary."""
     indexer = ELMoTokenCharactersIndexer(namespace_to_cache="words")
-    field = TextField([Token(word) for word in ("a", "b", "a")], {"elmo": indexer})
+    field = field_of(["a", "b", "a"], indexer)
     vocab = Vocabulary.from_instances([Instance({"text": field})], min_count={"words": 2})
-    batch = Batch([Instance({"text": with_indexer(field, indexer)})])
+    batch = Batch([Instance({"text": each}) for each in (field, field_of(["b"], indexer))])
     batch.index_instances(vocab)
     ids = batch.as_tensor_dict()["text"]["elmo"]["word_inputs"]
     known = vocab.get_token_index("a", "words")
-    assert known > 0 and ids.tolist() == [[known, -1, known]] and ids.dtype == torch.long
+    assert known > 0 and ids.dtype == torch.long
+    assert ids.tolist() == [[known, -1, known], [-1, 0, 0]]
     assert indexer.get_empty_token_list() == {"elmo_tokens": [], "word_inputs": []}
 
 

@@ -26,6 +26,8 @@ def test_every_token_keeps_its_id(tmp_path):
             assert vocab.get_token_index(word, "lm_tokens") == index
         assert read_vocabulary_folder(tmp_path / folder, "folder") == words
     assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+    with pytest.raises(ValueError, match="a@@NEWLINE@@"):
+        write_vocabulary_folder(tmp_path, [*words, "a@@NEWLINE@@"])
 
 
 def test_folders_that_are_not_a_language_models(tmp_path):
@@ -44,11 +46,6 @@ def test_folders_that_are_not_a_language_models(tmp_path):
     (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
     with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: byte 0xff is not UTF-8"):
         read_vocabulary_folder(tmp_path, "folder")
-
-
-def test_word_that_the_format_cannot_express(tmp_path):
-    with pytest.raises(ValueError, match="a@@NEWLINE@@"):
-        write_vocabulary_folder(tmp_path, [*SPECIAL, "a@@NEWLINE@@"])
 
 
 class TestCheckVocabulary:

@@ -19,14 +19,11 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.training import run_folder
-from allennlp_elmo_plugin.training.run_folder import (
-    TrainingLoop,
-    is_language_model,
-    train_model,
-)
+from allennlp_elmo_plugin.training.run_folder import TrainingLoop, is_language_model, train_model
 from tests.support.testing import read_files
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
+TAGGER = {"model": "simple_tagger"}
 processes = multiprocessing.get_context("fork")
 
 
@@ -45,12 +42,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> List[Any]:
     return found
 
 
-def test_is_allennlps_function() -> None:
-    assert allennlp.commands.train.train_model is train_model
-
-
 def test_arguments(tmp_path: Path, calls: List[Any]) -> None:
     """Processes that are spawned need the plugin, too."""
+    assert allennlp.commands.train.train_model is train_model
     ours = "allennlp_elmo_plugin.registration"
     train_model(Params({}), str(tmp_path / "new" / "run"), node_rank=1, include_package=["mine"])
     train_model(Params({}), tmp_path / "new" / "run", True)
@@ -87,20 +81,16 @@ def test_refused_folders_stay_as_they_are(tmp_path: Path, arguments: Any, messag
     assert list(read_files(tmp_path)) == ["thesis.tex"]
 
 
-def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="file/run can't be made .*; choose another one"):
-        train_model(Params({}), tmp_path / "file" / "run")
-
-
 @pytest.mark.parametrize("arguments", [{}, {"recover": True}, {"force": True}])
 def test_one_process_at_a_time(tmp_path: Path, calls: List[Any], arguments: Any) -> None:
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    n_open = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ConfigurationError, match="another process is training in this folder"):
         train_model(Params({}), tmp_path, **arguments)
     assert calls == [] and list(read_files(tmp_path)) == ["config.json"]
+    assert len(os.listdir("/proc/self/fd")) == n_open
     os.close(descriptor)
     for _ in range(2):  # The first one gives the lock back.
         train_model(Params({}), tmp_path, **arguments)
@@ -118,44 +108,26 @@ def test_without_locks(
     assert len(calls) == 1 and "can't be locked (no locks here)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "config, written, left",
-    [
-        (LANGUAGE_MODEL, "out.log", []),
-        (LANGUAGE_MODEL, "best.th", ["best.th"]),
-        (LANGUAGE_MODEL, "model_state_e0_b7.th", ["model_state_e0_b7.th"]),
-        ({"model": "simple_tagger"}, "out.log", ["out.log"]),
-    ],
-)
-@pytest.mark.parametrize("before", [[], ["config.json"]])
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("config", [LANGUAGE_MODEL, TAGGER])
+@pytest.mark.parametrize("written", ["out.log", "best.th", "model_state_e0_b7.th"])
 def test_a_failed_start(
-    config: Any,
-    written: str,
-    left: List[str],
-    before: List[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    is_new: bool, config: Any, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves what was there before, and weights."""
+    """A new folder of a language model without weights is removed, nothing else."""
+    folder = tmp_path / "run"
+    if not is_new:
+        folder.mkdir()
 
     def fail(params: Params, *args: Any) -> None:
         params.pop("model")
-        (tmp_path / written).touch()
+        (folder / written).touch()
         raise ValueError("failed")
 
-    for name in before:
-        (tmp_path / name).touch()
     monkeypatch.setattr(run_folder, "_train_model", fail)
     with pytest.raises(ValueError, match="failed"):
-        train_model(Params(dict(config)), tmp_path, recover=bool(before))
-    assert set(read_files(tmp_path)) == {*left, *before, *([written] if before else [])}
-
-
-@pytest.mark.parametrize("config", [LANGUAGE_MODEL, {"model": "simple_tagger"}])
-def test_a_failed_start_leaves_no_folder(config: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="nothing to recover from"):
-        train_model(Params(dict(config)), tmp_path / "run", recover=True)
-    assert list(tmp_path.iterdir()) == []
+        train_model(Params(dict(config)), folder)
+    assert folder.exists() != (is_new and config is LANGUAGE_MODEL and written == "out.log")
 
 
 @pytest.mark.parametrize("is_parallel", [False, True])
@@ -212,12 +184,6 @@ def test_is_language_model(config: Any, expected: bool) -> None:
     assert is_language_model(config) == expected
 
 
-def hang(is_deaf: bool, started: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
-    started.set()
-    time.sleep(1000)
-
-
 @pytest.fixture
 def running() -> Iterator[List[Any]]:
     """Processes that are killed after the test."""
@@ -228,13 +194,16 @@ def running() -> Iterator[List[Any]]:
         process.join()
 
 
-def start_hanging(running: List[Any], is_deaf: bool = False, daemon: bool = False) -> Any:
+def start_hanging(running: List[Any], is_deaf: bool = False) -> None:
+    def hang() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
+        started.set()
+        time.sleep(1000)
+
     started = processes.Event()
-    process = processes.Process(target=hang, args=(is_deaf, started), daemon=daemon)
-    process.start()
-    running.append(process)
+    running.append(processes.Process(target=hang))
+    running[-1].start()
     assert started.wait(60)
-    return process
 
 
 def test_only_own_workers_end(
@@ -242,16 +211,14 @@ def test_only_own_workers_end(
 ) -> None:
     def train(*args: Any) -> None:
         start_hanging(running)
-        start_hanging(running, daemon=True)
         raise ValueError("a mistake")
 
     start_hanging(running)
     monkeypatch.setattr(run_folder, "_train_model", train)
     with pytest.raises(ValueError, match="a mistake"):
         train_model(Params({}), tmp_path)
-    before, worker, daemon = running
-    assert worker.exitcode == -signal.SIGTERM
-    assert before.is_alive() and daemon.is_alive()
+    before, worker = running
+    assert worker.exitcode == -signal.SIGTERM and before.is_alive()
 
 
 def test_a_second_signal_ends_them_at_once(

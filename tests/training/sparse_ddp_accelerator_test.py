@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
@@ -61,34 +60,6 @@ def test_averages(world_size: int, kind: str, tmp_path: Path) -> None:
                 assert n_rows == int((mean.reshape(shape[0], -1) != 0).any(1).sum())
 
 
-def _counted(rank: int) -> Any:
-    """How often processes wait for each other, for two gradients with other rows in each."""
-    rows = [torch.tensor([[rank, 7, rank]]), torch.tensor([[1, 8]])]
-    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
-    for parameter, own in zip(parameters, rows):
-        values = torch.full((own.size(1), *parameter.shape[1:]), rank + 1.0)
-        parameter.grad = torch.sparse_coo_tensor(own, values, parameter.shape)
-    calls = []
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("all_gather", "all_reduce"):
-            function = getattr(dist, name)
-
-            def counting(*arguments: Any, function: Any = function, name: str = name) -> None:
-                calls.append(name)
-                function(*arguments)
-
-            patch.setattr(dist, name, counting)
-        average_sparse_gradients(parameters)
-    grads: Any = [parameter.grad for parameter in parameters]
-    return calls, [(g.indices()[0].tolist(), g.values().flatten()[-1].item()) for g in grads]
-
-
-def test_all_rows_are_exchanged_at_once(tmp_path: Path) -> None:
-    for calls, (weight, bias) in run_processes(2, tmp_path, _counted):
-        assert calls == ["all_reduce", "all_gather", "all_reduce"]
-        assert (weight, bias) == (([0, 1, 7], 1.5), ([1, 8], 1.5))
-
-
 def _in_bfloat16(rank: int) -> Any:
     model: Any = torch.nn.Linear(3, 50)
     model.sparse_gradient_parameters = lambda: [model.weight]
@@ -135,10 +106,6 @@ def _task_model(rank: int) -> Any:
 def test_other_models_are_wrapped_by_allennlp(tmp_path: Path) -> None:
     expected = DdpWrappedModel, ["module.weight", "module.bias"]
     assert run_processes(2, tmp_path, _task_model) == [expected] * 2
-
-
-def test_is_the_default() -> None:
-    assert DdpAccelerator.by_name("torch") is SparseDdpAccelerator
 
 
 def _compared(rank: int) -> str:

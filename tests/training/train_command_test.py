@@ -1,13 +1,12 @@
 """What `allennlp train` of a language model prints in the end, of whichever kind the end is."""
 
-import io
 import json
 import os
 import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List
 
 import pytest
 from allennlp.commands import main, train
@@ -15,7 +14,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.errors import Terminated
-from allennlp_elmo_plugin.training import train_command
 from tests.support.training_runs import assert_equal_runs, losses, metrics, write_config
 
 
@@ -60,7 +58,7 @@ def short_config(folder: Path, data: Path) -> Path:
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that was never stopped."""
     folder = tmp_path_factory.mktemp("whole")
-    train.train_model_from_file(str(short_config(folder, data)), folder / "run", "")
+    train.train_model_from_file(str(short_config(folder, data)), folder / "run")
     return folder / "run"
 
 
@@ -144,42 +142,19 @@ def test_before_anything_is_saved(
         raise error
 
     monkeypatch.setattr(train, "train_model", stop)
-    monkeypatch.setattr(sys, "argv", ["/some/allennlp_elmo_plugin/__main__.py", "train", "a", "-f"])
+    arguments = ["/some/allennlp_elmo_plugin/__main__.py", "train", str(config), "-f", "-s", "run"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as raised:
-        train.train_model_from_file(str(config), str(tmp_path / "run"))
+        main()
     assert raised.value.code == status
     word = "interrupted" if status == 130 else "terminated"
-    assert capsys.readouterr().err == (
+    assert capsys.readouterr().err.splitlines()[-1] == (
         f"{word} before anything was saved; start again with: python -m allennlp_elmo_plugin train "
-        "a\n"
+        f"{config} -s run"
     )
-    # The function, in a user's own programs.
-    for arguments in (["mine.py", "one"], ["mine.py", "train"], ["allennlp", "evaluate"]):
-        monkeypatch.setattr(sys, "argv", arguments)
-        with pytest.raises(error):
-            train.train_model_from_file(str(config), str(tmp_path / "run"))
-
-
-class Closed(io.StringIO):
-    """A pipe whose reader is gone."""
-
-    def write(self, text: str) -> int:
-        raise BrokenPipeError
-
-
-def test_ctrl_c_for_a_pipeline(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in `allennlp train ... 2>&1 | tee log`: the signal ends `tee`, too."""
-
-    def stop(*args: Any, **kwargs: Any) -> None:
-        monkeypatch.setattr(sys, "stderr", Closed())
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(train, "train_model", stop)
-    with pytest.raises(SystemExit) as raised:
-        run(config, "-s", tmp_path / "run")
-    assert raised.value.code == 130
+    with pytest.raises(error):  # the function, in a user's own programs
+        train.train_model_from_file(str(config), str(tmp_path / "run"))
 
 
 def test_dry_run(config: Path, tmp_path: Path, capsys: Any) -> None:
@@ -258,27 +233,6 @@ def test_wrong_settings(
     assert message in refused(capsys, config, "-s", tmp_path / "run", "-o", overrides)
 
 
-@pytest.mark.parametrize(
-    "metrics, last, logged",
-    [
-        ({"best_epoch": None, "training_loss": 1.5}, "The model is in ", None),
-        (
-            {"best_epoch": 2, "best_validation_loss": 1e8, "test_perplexity": float("inf")},
-            "The model (the best epoch, 2) is in ",
-            "The training has diverged",
-        ),
-    ],
-)
-def test_results(
-    metrics: Any, last: str, logged: Optional[str], tmp_path: Path, capsys: Any, caplog: Any
-) -> None:
-    (tmp_path / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
-    train_command._print_results(tmp_path)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[-1] == f"{last}{tmp_path}/model.tar.gz"
-    assert (logged is None) == (caplog.text == "") and (logged or "") in caplog.text
-
-
 def test_faults_of_users_code_keep_their_traceback(config: Path, tmp_path: Path) -> None:
     overrides = json.dumps({"trainer.callbacks": ["with_a_fault"]})
     with pytest.raises(ValueError, match="fault"):
@@ -295,7 +249,3 @@ def test_other_models_are_allennlps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for error in errors:
         with pytest.raises(type(error)):
             run(tmp_path / "config.json", "-s", tmp_path / "run")
-
-
-def test_is_allennlps_function() -> None:
-    assert train.train_model_from_file is train_command.train_model_from_file

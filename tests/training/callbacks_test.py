@@ -1,3 +1,5 @@
+"""The callbacks, and the file with the state of Adagrad that one of them reads."""
+
 import copy
 import shutil
 from types import SimpleNamespace
@@ -27,8 +29,7 @@ N_BEFORE, N_AFTER = 30, 10
 def imported(tmp_path):
     """bilm-tf's checkpoint after 30 steps, imported."""
     folder = tmp_path / "imported"
-    source = REFERENCE / "checkpoint"
-    import_model(source, folder, REFERENCE / "data" / "vocab.txt")
+    import_model(REFERENCE / "checkpoint", folder, REFERENCE / "data" / "vocab.txt")
     return folder
 
 
@@ -52,17 +53,14 @@ def make_optimizer(model):
     )
 
 
-def start(callback, model, optimizer, **state):
+def start(path, model, optimizer, n_epochs=0, n_batches=0):
     trainer = SimpleNamespace(
         model=model,
         optimizer=optimizer,
-        **{
-            "_start_after_epochs_completed": 0,
-            "_start_after_batches_in_epoch_completed": 0,
-            **state,
-        },
+        _start_after_epochs_completed=n_epochs,
+        _start_after_batches_in_epoch_completed=n_batches,
     )
-    callback.on_start(trainer)
+    AdagradStateCallback(str(path.parent), str(path)).on_start(trainer)
 
 
 def train(model, optimizer, batches):
@@ -96,8 +94,7 @@ def test_goes_on_like_a_run_that_never_stopped(imported, text, tmp_path, with_st
     model._carried = carried
     optimizer_again = make_optimizer(model)
     if with_state:
-        callback = AdagradStateCallback(str(tmp_path), str(imported / "adagrad.hdf5"))
-        start(callback, model, optimizer_again)
+        start(imported / "adagrad.hdf5", model, optimizer_again)
     found = train(model, optimizer_again, batches[N_BEFORE:])
     deviation = max(abs(np.subtract(found, expected)))
     if not with_state:
@@ -133,54 +130,51 @@ def test_in_the_trainer(imported, text, tmp_path):
 
     model = load_archive(archive).model
     optimizer = make_optimizer(model)
-    callback = AdagradStateCallback(str(tmp_path), str(imported / "adagrad.hdf5"))
-    start(callback, model, optimizer)
+    start(imported / "adagrad.hdf5", model, optimizer)
     train(model, optimizer, batches_of(text, model.vocab))
     expected = dict(model.named_parameters())
     for name, parameter in trained.named_parameters():
         assert torch.equal(parameter, expected[name]), name
 
 
-class TestOnStart:
-    @pytest.fixture
-    def model(self, imported):
-        return load_archive(imported / "model.tar.gz").model
+@pytest.mark.parametrize("place", [{"n_epochs": 1}, {"n_batches": 1}])
+def test_a_recovered_run_keeps_its_own_state(imported, place):
+    model = load_archive(imported / "model.tar.gz").model
+    optimizer = make_optimizer(model)
+    start(imported / "adagrad.hdf5", model, optimizer, **place)
+    assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())
 
-    def test_a_recovered_run_keeps_its_own_state(self, imported, model, tmp_path):
-        callback = AdagradStateCallback(str(tmp_path), str(imported / "adagrad.hdf5"))
-        for key in ("_start_after_epochs_completed", "_start_after_batches_in_epoch_completed"):
-            optimizer = make_optimizer(model)
-            start(callback, model, optimizer, **{key: 1})
-            assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())
 
-    def test_frozen_parameters(self, imported, model, tmp_path):
-        parts = [(n, p) for n, p in model.named_parameters() if "lstm" in n]
-        optimizer = Optimizer.from_params(Params(dict(ADAGRAD)), model_parameters=parts)
-        start(AdagradStateCallback(str(tmp_path), str(imported / "adagrad.hdf5")), model, optimizer)
-        assert len(optimizer.state) == len(parts)
-        assert all(state["sum"].max() > 1.0 for state in optimizer.state.values())
+def test_frozen_parameters(imported):
+    model = load_archive(imported / "model.tar.gz").model
+    parts = [(n, p) for n, p in model.named_parameters() if "lstm" in n]
+    optimizer = Optimizer.from_params(Params(dict(ADAGRAD)), model_parameters=parts)
+    start(imported / "adagrad.hdf5", model, optimizer)
+    assert len(optimizer.state) == len(parts)
+    assert all(state["sum"].max() > 1.0 for state in optimizer.state.values())
 
-    def test_bad_input(self, imported, model, tmp_path):
-        path = tmp_path / "state.hdf5"
-        optimizer = make_optimizer(model)
 
-        def fails(message, optimizer=optimizer):
-            callback = AdagradStateCallback(str(tmp_path), str(path))
-            with pytest.raises(ConfigurationError, match=message):
-                start(callback, model, optimizer)
-            sums = [state["sum"] for state in optimizer.state.values() if state]
-            assert all(bool((values == 1.0).all()) for values in sums)
+def test_bad_files(imported, tmp_path):
+    """Nothing is read of them."""
+    model = load_archive(imported / "model.tar.gz").model
+    path = tmp_path / "state.hdf5"
+    optimizer = make_optimizer(model)
 
-        fails("state.hdf5 not found")
-        path.write_text("text")
-        fails("adagrad_state: .*state.hdf5: not an HDF5 file, or one cut off")
-        shutil.copy(REFERENCE / "checkpoint" / "weights.hdf5", path)
-        fails("not a state of Adagrad")
-        shutil.copy(imported / "adagrad.hdf5", path)
-        fails("SGD keeps no sums", torch.optim.SGD(model.parameters(), 0.1))
-        model.softmax.bias = torch.nn.Parameter(torch.zeros(60))
-        optimizer = make_optimizer(model)
-        message = r"has \(50,\) for the parameter 'softmax.bias' of shape \(60,\)"
-        fails(message, optimizer)
-        model.extra = torch.nn.Parameter(torch.zeros(1))
-        fails("has nothing for the parameter 'extra'", make_optimizer(model))
+    def fails(message, optimizer=optimizer):
+        with pytest.raises(ConfigurationError, match=message):
+            start(path, model, optimizer)
+        sums = [state["sum"] for state in optimizer.state.values() if state]
+        assert all(bool((values == 1.0).all()) for values in sums)
+
+    fails("state.hdf5 not found")
+    path.write_text("text")
+    fails("adagrad_state: .*state.hdf5: not an HDF5 file, or one cut off")
+    shutil.copy(REFERENCE / "checkpoint" / "weights.hdf5", path)
+    fails("not a state of Adagrad")
+    shutil.copy(imported / "adagrad.hdf5", path)
+    fails("SGD keeps no sums", torch.optim.SGD(model.parameters(), 0.1))
+    model.softmax.bias = torch.nn.Parameter(torch.zeros(60))
+    message = r"has \(50,\) for the parameter 'softmax.bias' of shape \(60,\)"
+    fails(message, make_optimizer(model))
+    model.extra = torch.nn.Parameter(torch.zeros(1))
+    fails("has nothing for the parameter 'extra'", make_optimizer(model))
