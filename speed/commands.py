@@ -28,25 +28,12 @@ print(between - start, time.perf_counter() - between)
 """
 
 
-def measure(
-    size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
-) -> Iterator[Row]:
-    """Measure the command; the arguments are those of `speed.embedding.measure`."""
-    if select("allennlp elmo") and size != "original":
-        yield _whole_file(size, options_file, weight_file, 20_000 if size == "small" else 200)
-
-
 def measure_start(rounds: int) -> Row:
     """Measure the import of the package in new processes."""
     times = []
     for _ in range(rounds + 1):  # the first reads the files from the disk
-        output = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _START],
-            check=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ).stdout
+        command = [sys.executable, "-W", "ignore", "-c", _START]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         times.append(tuple(map(float, output.split())))
     of_allennlp, ours = (median(seconds) for seconds in zip(*times[1:]))
     return Row(
@@ -59,8 +46,16 @@ def measure_start(rounds: int) -> Row:
     )
 
 
-def _whole_file(size: str, options_file: str, weight_file: str, n_lines: int) -> Row:
-    """Compare the command with the model alone, which gets the same batches."""
+def measure(
+    size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
+) -> Iterator[Row]:
+    """
+    Compare the command with the model alone, which gets the same batches; the arguments are those
+    of `speed.embedding.measure`.
+    """
+    if not select("allennlp elmo") or size == "original":
+        return
+    n_lines = 20_000 if size == "small" else 200
     sentences = Corpus(seed=1).sentences(n_lines)
     n_words = sum(map(len, sentences))
     batches: List[List[Sentence]] = []
@@ -92,7 +87,7 @@ def _whole_file(size: str, options_file: str, weight_file: str, n_lines: int) ->
                 bilm.run_sentences(batch)
 
         seconds = take_turns({"command": embed, "bare": run}, range(2))
-    return Row(
+    yield Row(
         workload="allennlp elmo",
         size=size,
         value=seconds["bare"] / seconds["command"],

@@ -1,6 +1,6 @@
 """Speed of embedding: ours against AllenNLP's `Elmo`, with the same random weights."""
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple
 
 import torch
 
@@ -17,12 +17,10 @@ _BATCHES_OF_A_TURN = 2
 
 class Workload(NamedTuple):
     """
+    A row of the table: its name and, by the size of the model, the ratio to reach.
+
     # Parameters
 
-    name : `str`
-        The name of the row in the table.
-    bars : `Dict[str, float]`
-        The ratio to reach, by the size of the model.
     batch_size : `int`
         Sentences at a time.
     by_length : `bool`
@@ -67,6 +65,7 @@ WORKLOADS = [
 ]
 
 
+@torch.no_grad()
 def measure(
     size: str, options_file: str, weight_file: str, rounds: int, select: Callable[[str], bool]
 ) -> Iterator[Row]:
@@ -74,12 +73,11 @@ def measure(
     Measure the workloads whose names `select` wants, on the model of one of `SIZES`, with so many
     turns for each program.
     """
-    theirs: Optional[torch.nn.Module] = None
-    for workload in WORKLOADS:
-        if size not in workload.bars and size in ("small", "original") or not select(workload.name):
-            continue
-        if theirs is None:
-            theirs = original.Elmo(options_file, weight_file, 1, dropout=0.0).eval()
+    workloads = [each for each in WORKLOADS if select(each.name)]
+    workloads = [each for each in workloads if size in each.bars or size == "tiny"]
+    if workloads:
+        theirs = original.Elmo(options_file, weight_file, 1, dropout=0.0).eval()
+    for workload in workloads:
         ours = Elmo(
             options_file,
             weight_file,
@@ -88,8 +86,7 @@ def measure(
             precision=workload.precision,
             max_cached_words=50_000 if workload.kept else 0,
         ).eval()
-        with torch.no_grad():
-            yield _row(size, workload, rounds, ours, theirs)
+        yield _row(size, workload, rounds, ours, theirs)
 
 
 def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> Row:
@@ -101,22 +98,21 @@ def _row(size: str, workload: Workload, rounds: int, ours: Any, theirs: Any) -> 
         for batch in corpus.batches(_BATCHES_BEFORE):
             ours._elmo_lstm.token_layer.embed_words([word for row in batch for word in row])
     items: List[Any] = batches if workload.from_text else [batch_to_ids(batch) for batch in batches]
-    run_ours, run_theirs = ours, theirs
+    programs = {"ours": ours, "AllenNLP": theirs}
     if workload.from_text:
-        run_ours = ours.embed_sentences
 
-        def run_theirs(batch: List[Sentence]) -> Any:
+        def their_embed_sentences(batch: List[Sentence]) -> Any:
             return theirs(batch_to_ids(batch))
 
+        programs = {"ours": ours.embed_sentences, "AllenNLP": their_embed_sentences}
+
     theirs._elmo_lstm._elmo_lstm.reset_states()
-    expected = run_theirs(items[0])["elmo_representations"][0]
-    actual = run_ours(items[0])["elmo_representations"][0]
+    actual, expected = (run(items[0])["elmo_representations"][0] for run in programs.values())
     error = float((actual - expected).norm() / expected.norm())
     largest = float((actual - expected).abs().max())
     if workload.precision == "float32" and largest > 1e-5:
         raise AssertionError(f"{workload.name}: results differ by {largest}")
     turns = [items[start : start + n_of_a_turn] for start in range(0, n_batches, n_of_a_turn)]
-    programs = {"ours": run_ours, "AllenNLP": run_theirs}
     seconds = take_turns(
         {
             name: lambda turn, run=run: [run(item) for item in turn]

@@ -1,5 +1,6 @@
 """
-Embedding on a GPU, beside AllenNLP's modules on the same one, after a check that results are equal.
+Embedding and training on a GPU, after a check that its numbers are the CPU's; embedding beside
+AllenNLP's module if AllenNLP is installed.
 
 ```
 python -m speed.gpu
@@ -7,19 +8,27 @@ python -m speed.gpu
 """
 
 import argparse
-import functools
+import importlib.util
 import tempfile
-from typing import Any, List, Tuple
 
 import torch
 
-from allennlp_elmo_plugin import Elmo, batch_to_ids
-from speed import original
+from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from speed.report import take_turns
-from speed.workload import Corpus, write_model
+from speed.workload import (
+    NUM_STEPS,
+    Batch,
+    Corpus,
+    OurTraining,
+    character_ids,
+    make_batch,
+    random_model,
+    write_model,
+)
 
 _BATCH_SIZES = (1, 32, 128)
-_MAX_DIFFERENCE = 1e-4  # A GPU adds up in another order.
+_TRAINING_ROWS = 64
+_TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}  # A GPU adds up in another order.
 
 
 def main() -> None:
@@ -30,48 +39,84 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error("torch finds no GPU")
     print(f"GPU: {torch.cuda.get_device_name()}; torch {torch.__version__}")
-    print("| sentences | model | precision | AllenNLP | ours | ratio |")
-    print("|---|---|---|---|---|---|")
+    # As torch sets it, convolutions round their inputs to 10 bits.
+    torch.backends.cudnn.allow_tf32 = False
     for size in args.sizes.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            files = write_model(size, folder)
-            theirs = original.Elmo(*files, 1, dropout=0.0).eval().cuda()
-            for precision in ("float32", "bfloat16"):
-                ours = Elmo(*files, 1, dropout=0.0, precision=precision, max_cached_words=0)
-                for batch_size in _BATCH_SIZES:
-                    row = _measure(ours.eval().cuda(), theirs, batch_size, args.rounds)
-                    print(f"| {batch_size} | {size} | {precision} | {row} |", flush=True)
+        print("\n| embedding, sentences | model | precision | words/s | AllenNLP's | ratio |")
+        print("|---|---|---|---|---|---|")
+        for precision in _TOLERANCE:
+            for batch_size in _BATCH_SIZES:
+                row = _embedding(size, precision, batch_size, args.rounds)
+                print(f"| {batch_size} | {size} | {precision} | {row} |", flush=True)
+        print("\n| training, rows | model | precision | words/s | peak GB |\n|---|---|---|---|---|")
+        for precision in _TOLERANCE:
+            row = _training(size, precision, args.rounds)
+            print(f"| {_TRAINING_ROWS} | {size} | {precision} | {row} |", flush=True)
 
 
-def _measure(ours: Any, theirs: Any, batch_size: int, rounds: int) -> str:
+@torch.no_grad()
+def _embedding(size: str, precision: str, batch_size: int, rounds: int) -> str:
     batches = Corpus().batches(rounds + 1, batch_size)
-    items = [(batch_to_ids(batch).cuda(), sum(map(len, batch))) for batch in batches]
+    lengths = [[len(words) + 2 for words in batch] for batch in batches]
+    model = random_model(size).eval()
+    model.set_precision(precision)
+    expected = model(character_ids(batches[0]), lengths[0]).unpack(2)
+    model.cuda()
+    ids = [character_ids(batch).cuda() for batch in batches]
+    _check(model(ids[0], lengths[0]).unpack(2), expected, precision)
 
-    def run(model: Any, item: Tuple[torch.Tensor, int]) -> torch.Tensor:
-        with torch.no_grad():
-            output = model(item[0])["elmo_representations"][0]
+    def ours(i: int) -> None:
+        model(ids[i], lengths[i]).unpack(2)
         torch.cuda.synchronize()
-        return output
 
-    programs = {
-        "AllenNLP": functools.partial(run, theirs),
-        "ours": functools.partial(run, ours),
-    }
-    results = []
-    for program in programs.values():
-        theirs._elmo_lstm._elmo_lstm.reset_states()
-        ours.bilm.lstm.reset_states()
-        # As torch sets it, AllenNLP's convolutions round their inputs to 10 bits.
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            results.append(program(items[0]))
-    if ours._elmo_lstm.precision == "float32":
-        torch.testing.assert_close(*results, rtol=0, atol=_MAX_DIFFERENCE)
-    seconds = take_turns(programs, items)
-    n_words = sum(n for _, n in items[1:]) / rounds
-    speeds = {name: n_words / each for name, each in seconds.items()}
-    cells: List[str] = [f"{speed:,.0f}" for speed in speeds.values()]
-    cells.append(f"{speeds['ours'] / speeds['AllenNLP']:.2f}")
-    return " | ".join(cells)
+    programs = {"ours": ours}
+    if importlib.util.find_spec("allennlp") is not None:
+        from speed.original import ElmoBiLm
+
+        with tempfile.TemporaryDirectory() as folder:
+            other = ElmoBiLm(*write_model(size, folder)).eval().cuda()
+        # It adds the boundaries itself.
+        inner = [torch.from_numpy(sentences_to_character_ids(batch)).cuda() for batch in batches]
+        _check(other(inner[0])["activations"][2], expected, precision)
+
+        def theirs(i: int) -> None:
+            other(inner[i])
+            torch.cuda.synchronize()
+
+        programs["AllenNLP"] = theirs
+    seconds = take_turns(programs, range(len(batches)))
+    n_words = sum(len(words) for batch in batches[1:] for words in batch) / rounds
+    cells = [f"{n_words / each:,.0f}" for each in seconds.values()]
+    if len(cells) > 1:
+        cells.append(f"{seconds['AllenNLP'] / seconds['ours']:.2f}")
+    return " | ".join([*cells, "", ""][:3])
+
+
+def _training(size: str, precision: str, rounds: int) -> str:
+    n_words, n_samples = (2_000, 64) if size == "tiny" else (100_000, 8_192)
+    batches = [make_batch(Corpus(), n_words, _TRAINING_ROWS) for _ in range(rounds + 1)]
+    training = OurTraining(size, n_words, n_samples, precision)
+    sampler = training.softmax.sampler
+    samples = None if sampler is None else sampler.sample()
+    expected = training.loss(batches[0], samples)
+    training.bilm.lstm.reset_states()
+    training.cuda()
+    on_gpu = [Batch(*(each.cuda() for each in batch)) for batch in batches]
+    _check(training.loss(on_gpu[0], samples), expected, precision)
+    torch.cuda.reset_peak_memory_stats()
+
+    def step(batch: Batch) -> None:
+        training.step(batch)
+        torch.cuda.synchronize()
+
+    seconds = take_turns({"step": step}, on_gpu)["step"]
+    speed = _TRAINING_ROWS * NUM_STEPS / seconds
+    return f"{speed:,.0f} | {torch.cuda.max_memory_allocated() / 1e9:.2f}"
+
+
+def _check(actual: torch.Tensor, expected: torch.Tensor, precision: str) -> None:
+    tolerance = _TOLERANCE[precision]
+    torch.testing.assert_close(actual.cpu(), expected, rtol=tolerance, atol=tolerance)
 
 
 if __name__ == "__main__":

@@ -22,17 +22,6 @@ from speed.workload import Corpus
 _BLOCK_SENTENCES = 20_000
 
 
-def write_text(path: str, corpus: Corpus, n_words: int) -> int:
-    """Write sentences of `n_words` words or more, and return the number of words."""
-    n_written = 0
-    with open(path, "w", encoding="utf-8") as file:
-        while n_written < n_words:
-            for words in corpus.sentences(_BLOCK_SENTENCES):
-                file.write(" ".join(words) + "\n")
-                n_written += len(words)
-    return n_written
-
-
 def main(args: Optional[List[str]] = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m speed.pipeline", description=__doc__)
     parser.add_argument("--words", type=int, default=100_000_000, help="of the text")
@@ -45,7 +34,12 @@ def main(args: Optional[List[str]] = None) -> None:
     vocabulary = Vocabulary(non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": words})
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "text")
-        n_words = write_text(path, corpus, arguments.words)
+        n_words = 0
+        with open(path, "w", encoding="utf-8") as file:
+            while n_words < arguments.words:
+                for sentence in corpus.sentences(_BLOCK_SENTENCES):
+                    file.write(" ".join(sentence) + "\n")
+                    n_words += len(sentence)
         reader = TruncatedBpttLmReader(64, 20, shuffle_sentences=arguments.shuffle)
         loader = TruncatedBpttDataLoader(reader, path)
         loader.index_with(vocabulary)

@@ -12,8 +12,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.files.whole import whole_file
-
 
 def take_turns(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> Dict[str, float]:
     """
@@ -33,19 +31,8 @@ def take_turns(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any]) 
 @dataclass
 class Row:
     """
-    One line of the table.
-
-    # Parameters
-
-    workload, size : `str`
-        The measured workload and model.
-    value : `float`
-        The speed relative to AllenNLP's, unless the note says something else.
-    bar : `float`, optional
-        The value to reach.
-    words_per_second, baseline_words_per_second : `float`, optional
-        Ours and AllenNLP's.
-    note : `str`, optional
+    A line of the table. `value` is the speed relative to AllenNLP's, unless the note says something
+    else, and `bar` the value to reach.
     """
 
     workload: str
@@ -64,16 +51,10 @@ HEADER = (
 
 def line(row: Row) -> str:
     """Return a row of the table."""
-    bar = "" if row.bar is None else f"{row.bar:g}"
-    speeds = [
-        "" if speed is None else f"{speed:,.0f}"
-        for speed in (row.words_per_second, row.baseline_words_per_second)
-    ]
-    return (
-        "| "
-        + " | ".join([row.workload, row.size, f"{row.value:.2f}", bar, *speeds, row.note])
-        + " |"
-    )
+    cells = [row.workload, row.size, f"{row.value:.2f}", "" if row.bar is None else f"{row.bar:g}"]
+    for speed in (row.words_per_second, row.baseline_words_per_second):
+        cells.append("" if speed is None else f"{speed:,.0f}")
+    return f"| {' | '.join([*cells, row.note])} |"
 
 
 def machine() -> Dict[str, Any]:
@@ -105,5 +86,5 @@ def memory(key: str) -> float:
 
 
 def write_json(path: str, rows: Sequence[Any], about: Dict[str, Any]) -> None:
-    with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as file:
-        json.dump({"machine": about, "rows": [asdict(row) for row in rows]}, file, indent=2)
+    content = {"machine": about, "rows": [asdict(row) for row in rows]}
+    Path(path).write_text(json.dumps(content, indent=2), encoding="utf-8")

@@ -1,29 +1,28 @@
-"""What is measured: random text, and models with random weights."""
+"""What is measured: random text, models with random weights, and a step of training."""
 
 import functools
 import os
-from typing import List, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 import torch
 
-from allennlp_elmo_plugin import BiLm, BiLmOptions
+from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 
 Sentence = List[str]
+
+NUM_STEPS = 20
 
 
 class Corpus:
     """
-    Endless random text: word k of the vocabulary has a probability of about 1/k, and sentences have
+    Endless random text: word k of `n_words` has a probability of about 1/k, and sentences have
     log-normal lengths, 22 words in the mean.
-
-    # Parameters
-
-    n_words : `int`, optional (default = `50000`)
-        Size of the vocabulary.
-    seed : `int`, optional (default = `0`)
-        Of everything that is random here.
     """
 
     def __init__(self, n_words: int = 50_000, seed: int = 0) -> None:
@@ -46,14 +45,10 @@ class Corpus:
         """Return places of random words in the vocabulary, the most frequent one's 0."""
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
-    def lengths(self, number: int, mean: float = 22.0) -> "numpy.ndarray":
-        """Return the numbers of words of random sentences, shape `(number,)`."""
+    def sentences(self, number: int) -> List[Sentence]:
         sigma = 0.6
-        mu = numpy.log(mean) - sigma**2 / 2
-        return numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
-
-    def sentences(self, number: int, mean: float = 22.0) -> List[Sentence]:
-        lengths = self.lengths(number, mean)
+        mu = numpy.log(22) - sigma**2 / 2
+        lengths = numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
     def batches(self, number: int, size: int = 64, by_length: bool = False) -> List[List[Sentence]]:
@@ -72,28 +67,89 @@ SIZES = {"small": (1024, 128, 1, 7), "original": (4096, 512, 2, 7), "tiny": (64,
 """Cells, projections, highway layers and widths of filters; `tiny` is for a quick look."""
 
 
+def random_model(size: str) -> BiLm:
+    """Return the random model of a size of `SIZES`, always the same."""
+    lstm_dim, projection_dim, n_highway, n_filters = SIZES[size]
+    options = {
+        "lstm": {
+            "dim": lstm_dim,
+            "projection_dim": projection_dim,
+            "n_layers": 2,
+            "cell_clip": 3.0,
+            "proj_clip": 3.0,
+            "use_skip_connections": True,
+        },
+        "char_cnn": {
+            "embedding": {"dim": 16},
+            "filters": _FILTERS[:n_filters],
+            "n_highway": n_highway,
+        },
+    }
+    torch.manual_seed(0)
+    return BiLm(BiLmOptions.from_dict(options))
+
+
 def write_model(size: str, folder: str) -> Tuple[str, str]:
     """Write the options.json and weights.hdf5 of a random model, and return their paths."""
-    lstm_dim, projection_dim, n_highway, n_filters = SIZES[size]
-    options = BiLmOptions.from_dict(
-        {
-            "lstm": {
-                "dim": lstm_dim,
-                "projection_dim": projection_dim,
-                "n_layers": 2,
-                "cell_clip": 3.0,
-                "proj_clip": 3.0,
-                "use_skip_connections": True,
-            },
-            "char_cnn": {
-                "embedding": {"dim": 16},
-                "filters": _FILTERS[:n_filters],
-                "n_highway": n_highway,
-            },
-        }
-    )
-    torch.manual_seed(0)
     files = os.path.join(folder, "options.json"), os.path.join(folder, "weights.hdf5")
-    options.write(files[0])
-    write_weights(files[1], BiLm(options))
+    model = random_model(size)
+    model.options.write(files[0])
+    write_weights(files[1], model)
     return files
+
+
+def character_ids(sentences: Sequence[Sentence]) -> torch.Tensor:
+    """Return the character ids of sentences with their boundaries."""
+    return torch.from_numpy(
+        sentences_to_character_ids([["<S>", *words, "</S>"] for words in sentences])
+    )
+
+
+class Batch(NamedTuple):
+    """
+    What a step of training reads: character ids, shape `(batch_size, NUM_STEPS, 50)`, of sentences
+    with their boundaries, and the targets of both directions, shape `(batch_size, NUM_STEPS)` each.
+    """
+
+    character_ids: torch.Tensor
+    targets: torch.Tensor
+    targets_reverse: torch.Tensor
+
+
+def make_batch(corpus: Corpus, n_words: int, batch_size: int) -> Batch:
+    rows = [[corpus.words[i] for i in corpus.word_ids(NUM_STEPS - 2)] for _ in range(batch_size)]
+    targets = Corpus(n_words, seed=int(corpus.word_ids())).word_ids(2, batch_size, NUM_STEPS)
+    return Batch(character_ids(rows), *torch.from_numpy(targets))
+
+
+class OurTraining(torch.nn.Module):
+    """Training of the random model of a size, with a sampled softmax, as in pretraining."""
+
+    def __init__(self, size: str, n_words: int, n_samples: int, precision: str = "float32") -> None:
+        super().__init__()
+        self.bilm = random_model(size)
+        self.bilm.lstm.stateful = True
+        self.bilm.set_precision(precision)
+        self.softmax = Softmax(n_words, self.bilm.options.projection_dim, n_samples)
+        self.softmax.precision = precision
+        # Made in the first step, where the parameters are then.
+        self._optimizer: Any = None
+
+    def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
+        output = self.bilm(batch.character_ids)
+        packing = output.packing
+        forward, backward = (packing.pack(targets) for targets in batch[1:])
+        losses = [
+            self.softmax.loss(output.layers["forward"][-1], forward, samples),
+            self.softmax.loss(output.layers["backward"][-1], backward[packing.reversal], samples),
+        ]
+        return (losses[0] + losses[1]) / 2
+
+    def step(self, batch: Batch) -> None:
+        if self._optimizer is None:
+            self._optimizer = torch.optim.Adagrad(
+                self.parameters(), lr=0.2, initial_accumulator_value=1.0, eps=0.0
+            )
+        self._optimizer.zero_grad(set_to_none=True)
+        self.loss(batch).backward()
+        self._optimizer.step()

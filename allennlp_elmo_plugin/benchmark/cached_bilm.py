@@ -1,7 +1,6 @@
 """A frozen language model for task benchmarks, which computes each sentence once."""
 
 import math
-import os
 import tempfile
 import weakref
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Dict, Optional, Tuple
 
 import numpy as np
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.modules.elmo import Elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
@@ -18,17 +16,12 @@ from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
 class Vectors:
     """
-    The layers of sentences, in a temporary file, since those of long texts exceed the memory. It
-    takes at most half of the free space of its disk, and disappears with the object or the process.
-
-    # Parameters
-
-    folder : `Path`, optional (default = the system's folder of temporary files)
-        The folder of the file.
+    The layers of sentences by their character ids, in a temporary file in `folder`, since those of
+    long texts exceed the memory. It takes at most half of the free space of its disk.
     """
 
     def __init__(self, folder: Optional[Path] = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
         weakref.finalize(self, self._file.close)
         self._places: Dict[bytes, Tuple[int, Tuple[int, ...]]] = {}
         self._end = 0
@@ -41,21 +34,22 @@ class Vectors:
 
     def add(self, key: bytes, layers: np.ndarray) -> None:
         """Keep float32 layers, if there is room for them."""
-        data = np.ascontiguousarray(layers, dtype=np.float32)
-        if self._end + data.nbytes > disk_usage(self._file.fileno()).free:
+        if self._end + layers.nbytes > disk_usage(self._file.fileno()).free:
             return
         try:
-            if os.pwrite(self._file.fileno(), data.data.cast("B"), self._end) < data.nbytes:
-                return
+            self._file.seek(self._end)
+            n_written = self._file.write(layers.tobytes())
         except OSError:  # a quota
             return
-        self._places[key] = (self._end, data.shape)
-        self._end += data.nbytes
+        if n_written == layers.nbytes:
+            self._places[key] = (self._end, layers.shape)
+            self._end += n_written
 
     def read(self, key: bytes) -> np.ndarray:
-        """Return the layers that are kept of a key, shape `(num_layers, timesteps + 2, dim)`."""
+        """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`."""
         begin, shape = self._places[key]
-        data = os.pread(self._file.fileno(), 4 * math.prod(shape), begin)
+        self._file.seek(begin)
+        data = self._file.read(4 * math.prod(shape))
         return np.frombuffer(data, dtype=np.float32).reshape(shape)
 
 
@@ -65,27 +59,12 @@ VectorsOfModels = Dict[Tuple[str, ...], Vectors]
 
 class CachedBiLm(torch.nn.Module):
     """
-    A frozen biLM that computes the layers of each sentence once. It stands in for the biLM of an
-    `Elmo`, whose scalar mix and dropout are still trained. The biLM is no part of this module: its
-    weights are in no checkpoint of the task model.
-
-    # Parameters
-
-    bilm : `ElmoBiLm`
-        Its `initial_state` is not "carried", so that the vectors of a sentence depend on nothing
-        else.
-    vectors : `Vectors`
-        What has been computed so far, by the characters of sentences; several modules with the same
-        weights may share it.
+    Stand in for the frozen biLM of an `Elmo`, whose scalar mix and dropout are still trained. The
+    biLM is no part of this module: its weights are in no checkpoint of the task model.
     """
 
     def __init__(self, bilm: ElmoBiLm, vectors: Vectors) -> None:
         super().__init__()
-        if bilm.initial_state == "carried":
-            raise ConfigurationError(
-                "vectors can be kept only if they are the same each time: set initial_state to "
-                '"settled" or "zero" in the config of ELMo'
-            )
         self._bilm = [bilm.eval()]
         self._vectors = vectors
         self.num_layers = bilm.num_layers
@@ -111,12 +90,11 @@ class CachedBiLm(torch.nn.Module):
             computed = torch.stack(activations).float().cpu().numpy()
             for place, (key, row) in enumerate(missing.items()):
                 found[key] = computed[:, place, : lengths[row] + 2]
+                self._vectors.add(key, found[key])
         layers = torch.zeros(self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
         for row, key in enumerate(keys):
             kept = found[key] if key in found else self._vectors.read(key)
             layers.numpy()[:, row, : lengths[row] + 2] = kept
-        for key, value in found.items():
-            self._vectors.add(key, value)
         mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
         return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 
@@ -125,13 +103,16 @@ def keep_vectors(
     model: torch.nn.Module, vectors: VectorsOfModels, folder: Optional[Path] = None
 ) -> None:
     """
-    Put a `CachedBiLm` in the place of each frozen biLM of a model. Those with the same weights and
-    settings share their vectors, which are kept in a file in `folder`; see `Vectors`.
+    Put a `CachedBiLm` in the place of each frozen biLM of a model, unless the vectors of a sentence
+    depend on the sentences before. Those with the same weights and settings share their `Vectors`,
+    in a file in `folder`.
     """
     for module in list(model.modules()):
-        if isinstance(module, Elmo) and isinstance(module.bilm, ElmoBiLm):
-            if not any(parameter.requires_grad for parameter in module.bilm.parameters()):
-                fingerprint = tuple(module.bilm.fingerprint().values())
-                if fingerprint not in vectors:
-                    vectors[fingerprint] = Vectors(folder)
-                module.replace_bilm(CachedBiLm(module.bilm, vectors[fingerprint]))
+        if not isinstance(module, Elmo) or not isinstance(module.bilm, ElmoBiLm):
+            continue
+        is_trained = any(parameter.requires_grad for parameter in module.bilm.parameters())
+        if not is_trained and module.bilm.initial_state != "carried":
+            fingerprint = tuple(module.bilm.fingerprint().values())
+            if fingerprint not in vectors:
+                vectors[fingerprint] = Vectors(folder)
+            module.replace_bilm(CachedBiLm(module.bilm, vectors[fingerprint]))

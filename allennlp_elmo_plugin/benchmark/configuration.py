@@ -3,12 +3,12 @@
 import gzip
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.params import parse_overrides
 from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
@@ -17,6 +17,7 @@ from allennlp_elmo_plugin.modules.elmo_files import local_files
 from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 
+@dataclass
 class Configuration:
     """
     The configurations of the models of each task.
@@ -35,102 +36,79 @@ class Configuration:
         The word vectors of the models `vectors` and `elmo`.
     """
 
-    def __init__(
-        self,
-        tasks: Dict[str, Dict[str, Path]],
-        elmo: str,
-        folder: Path,
-        overrides: str,
-        vectors: Optional[Path] = None,
-    ) -> None:
+    tasks: Dict[str, Dict[str, Path]]
+    elmo: str
+    folder: Path
+    overrides: str = "{}"
+    vectors: Optional[Path] = None
+
+    def __post_init__(self) -> None:
         try:
-            if not isinstance(parse_overrides(overrides), dict):
-                raise ValueError("it must be a JSON object, {...}")
-        except (RuntimeError, ValueError) as error:
-            raise ConfigurationError(f"--overrides {overrides}: {_first_line(error)}") from error
-        try:
-            self._elmo_files = elmo_model(elmo)
+            found = elmo_model(self.elmo)
         except (ConfigurationError, FileNotFoundError, ValueError) as error:
-            raise ConfigurationError(f"--elmo {elmo}: {error}") from error
-        self._tasks = tasks
-        self._elmo = elmo
-        self._folder = folder
-        self._overrides = overrides
-        self._vectors = vectors
-        self._word_dim = "" if vectors is None else str(_word_dim(vectors))
-        self.models = [model for model in MODELS if vectors is not None or model != "vectors"]
-        files = [Path(file) for file in local_files(elmo)]
-        self._digests = {
-            "elmo": _digest(*files) if files else elmo,
-            "vectors": "" if vectors is None else _digest(vectors),
-            **{task: _digest(*splits.values()) for task, splits in tasks.items()},
-        }
+            raise ConfigurationError(f"--elmo {self.elmo}: {error}") from error
+        self._elmo_files = [found["options_file"], found["weight_file"]]
+        self._word_dim = "" if self.vectors is None else str(_word_dim(self.vectors))
+        self.models = [model for model in MODELS if self.vectors or model != "vectors"]
 
     def params(self, task: str, model: str, seed: int) -> Params:
         """Return the configuration for `allennlp train` of a model, one of `models`."""
-        path = self._folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
-        has_vectors = self._vectors is not None and model != "baseline"
+        path = self.folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
+        if not path.exists():
+            raise FileNotFoundError(f"--configs {self.folder}: there is no {path}")
         # Always set: variables of the environment with these names would change the baseline.
         variables = {
-            "ELMO": self._elmo,
+            "ELMO": self.elmo,
             "WORD_DIM": self._word_dim,
-            "VECTORS": str(self._vectors) if has_vectors else "",
-            **{f"{split.upper()}_DATA_PATH": str(at) for split, at in self._tasks[task].items()},
+            "VECTORS": str(self.vectors) if self.vectors and model != "baseline" else "",
+            **{f"{split.upper()}_DATA_PATH": str(at) for split, at in self.tasks[task].items()},
         }
         try:
-            params = Params.from_file(str(path), self._overrides, ext_vars=variables)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"--configs {self._folder}: there is no {path}") from error
-        except (RuntimeError, ValueError) as error:  # jsonnet's message is followed by a stack.
-            raise ConfigurationError(f"{path} with --overrides: {_first_line(error)}") from error
+            params = Params.from_file(str(path), self.overrides, ext_vars=variables)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]  # In jsonnet's message, a stack follows.
+            raise ConfigurationError(
+                f"{path} with --overrides {self.overrides}: {reason}"
+            ) from error
         for key in ("random_seed", "numpy_seed", "pytorch_seed"):
             params[key] = seed
         return params
 
     def digests(self, task: str, model: str) -> Dict[str, str]:
         """Return digests of what the result of a run depends on, apart from its seed."""
-        params = self.params(task, model, 0).as_dict(quiet=True)
-        text = json.dumps(params, sort_keys=True, ensure_ascii=False)
-        # The content of these counts, not their place.
-        elmo = (self._elmo_files["options_file"], self._elmo_files["weight_file"])
-        for place in (*elmo, self._vectors, *self._tasks[task].values()):
-            text = text.replace(f'"{place}"', "null")
-        found = {"config": _hash(text.encode()), "data": self._digests[task]}
+        config = json.dumps(self.params(task, model, 0).as_dict(quiet=True), sort_keys=True)
+        data = list(self.tasks[task].values())
+        for path in (*self._elmo_files, self.vectors, *data):
+            config = config.replace(json.dumps(str(path)), "null")  # Its content counts.
+        found = {"config": _hash(config.encode()), "data": _digest(data)}
         if model == "elmo":
-            found["elmo"] = self._digests["elmo"]
+            files = [Path(file) for file in local_files(self.elmo)]
+            found["elmo"] = _digest(files) if files else self.elmo
         if model != "baseline":
-            found["vectors"] = self._digests["vectors"]
+            found["vectors"] = _digest([self.vectors] if self.vectors else [])
         return found
 
     def check(self, tasks: List[str]) -> None:
         """Read the weights of the ELMo, and the data as AllenNLP does, to find errors early."""
         if tasks:
-            ElmoBiLm(self._elmo_files["options_file"], self._elmo_files["weight_file"])
+            ElmoBiLm(*self._elmo_files)
         for task in tasks:
             for model in self.models:
                 params = self.params(task, model, 0)
             train = params.pop("dataset_reader")
             validation = params.pop("validation_dataset_reader", train.duplicate())
-            for split, path in self._tasks[task].items():
-                _check_readable(train if split == "train" else validation, path)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
-
-
-def _check_readable(params: Params, path: Path) -> None:
-    name = f"{path}: AllenNLP's reader {params['type']!r}"
-    number = 0
-    try:
-        for _ in DatasetReader.from_params(params.duplicate()).read(str(path)):
-            number += 1
-    except Exception as error:  # Readers raise errors of any kind.
-        raise ConfigurationError(
-            f"{name} stops after {number} instances: {type(error).__name__}: {error}"
-        ) from error
-    if not number:
-        raise ConfigurationError(f"{name} finds nothing in it to train or test with")
+            for split, path in self.tasks[task].items():
+                reader = (train if split == "train" else validation).duplicate()
+                name, number = f"{path}: AllenNLP's reader {reader['type']!r}", 0
+                try:
+                    for _ in DatasetReader.from_params(reader).read(str(path)):
+                        number += 1
+                except Exception as error:  # Readers raise errors of any kind.
+                    raise ConfigurationError(
+                        f"{name} stops after {number} instances: {type(error).__name__}: {error}"
+                    ) from error
+                if not number:
+                    raise ConfigurationError(f"{name} finds nothing in it to train or test with")
 
 
 def _word_dim(vectors: Path) -> int:
@@ -150,7 +128,7 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _digest(*paths: Path) -> str:
+def _digest(paths: List[Path]) -> str:
     """Return a digest of the contents of files, and of all files in folders."""
     digests = b""
     for path in paths:

@@ -24,26 +24,19 @@ from allennlp_elmo_plugin.version import __version__
 
 def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Dict[str, Any]:
     """
-    Train and evaluate a task model.
+    Train and evaluate a task model of a kind of `TASKS`, and return its result: `score` and
+    `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation metric after
+    each epoch, in percent), `layer_weights` of each scalar mix after the softmax, `stopped_early`
+    (the validation metric had stopped getting better before the epochs ran out), and more.
 
     # Parameters
 
-    kind : `str`
-        The kind of the task, one of `TASKS`.
     params : `Params`
         A whole configuration, with `test_data_path`.
     folder : `Path`
         A new folder for what AllenNLP writes during training.
     vectors : `VectorsOfModels`
         See `keep_vectors`.
-
-    # Returns
-
-    `Dict[str, Any]`
-        `score`, `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation
-        metric after each epoch, in percent), `layer_weights` (of each scalar mix, after the
-        softmax) and `gamma`, `epochs`, `stopped_early` (the validation metric had stopped getting
-        better, rather than the epochs had run out), `trained_parameters`, `seconds`, `machine`.
     """
     start = time.monotonic()
     prepare_environment(params)
@@ -83,13 +76,16 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
     }
 
 
+def processor() -> str:
+    """Return the name of the processor."""
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
 def _machine(device: torch.device) -> str:
     """Describe what the times and last digits depend on."""
-    name = platform.processor() or platform.machine()
-    cpus = Path("/proc/cpuinfo")
-    if cpus.exists():
-        found = re.search(r"model name\s*:\s*(.+)", cpus.read_text(errors="replace"))
-        name = found[1] if found else name
+    name = processor()
     if device.type == "cuda":
         name += f" with {torch.cuda.get_device_name(device)}"
     return (

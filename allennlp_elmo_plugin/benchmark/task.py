@@ -1,20 +1,16 @@
-"""The kinds of tasks that the benchmark knows."""
+"""The kinds of tasks that the benchmark knows, and where their data are."""
 
-from typing import Dict, NamedTuple, Optional
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional
+
+from allennlp.common.checks import ConfigurationError
 
 
 class Task(NamedTuple):
     """
-    A kind of task.
-
-    # Parameters
-
-    score_name : `str`
-        The official score to compare, one of those of `INSTANCE_SCORERS`.
-    allennlp_metric : `str`
-        AllenNLP's metric that chooses the best epoch.
-    paper_delta : `float`, optional
-        The increase of the score by ELMo in Peters et al. (2018), table 1.
+    A kind of task: the official score to compare, one of those of `INSTANCE_SCORERS`; AllenNLP's
+    metric that chooses the best epoch; and what ELMo adds to the score in Peters et al. (2018),
+    table 1.
     """
 
     score_name: str
@@ -41,7 +37,49 @@ The models of each task with their titles: with learned words; with word vectors
 and the last of these with ELMo.
 """
 
+_SPLITS = {"train": ["train"], "validation": ["validation", "valid", "dev"], "test": ["test"]}
+
 
 def kind_of(task: str) -> str:
     """Return the kind of a task: `ner` of `ner_wnut17`, `snli` of `snli_cad/original`."""
     return task.split("/")[0].split("_")[0]
+
+
+def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
+    """
+    Return by task its `train`, `validation` and `test`: files with any ending, or (SRL) folders.
+
+    # Parameters
+
+    data : `Path`
+        A folder with a folder for each task: `KIND` or `KIND_ANYTHING`, where KIND is in `TASKS`.
+    names : `List[str]`
+        Names of folders; the name of a kind also means all folders `KIND_ANYTHING`.
+    """
+    tasks: Dict[str, Dict[str, Path]] = {}
+    for name in names:
+        if kind_of(name) not in TASKS:
+            raise ConfigurationError(
+                f"--tasks: {name!r} begins with no known kind of task; there are {list(TASKS)}"
+            )
+        folders = [data / name, *(sorted(data.glob(f"{name}_*")) if name in TASKS else [])]
+        folders = [folder for folder in folders if folder.is_dir()]
+        if not folders:
+            raise ConfigurationError(f"--data {data} has no folder {name!r} for --tasks")
+        for folder in folders:
+            task = folder.relative_to(data).as_posix()
+            tasks[task] = {split: _find_split(folder, split) for split in _SPLITS}
+    if not tasks:
+        raise ConfigurationError(f"--tasks names no task; there are {list(TASKS)}")
+    return tasks
+
+
+def _find_split(folder: Path, split: str) -> Path:
+    names = _SPLITS[split]
+    found = sorted(path for path in folder.iterdir() if path.name.split(".")[0] in names)
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"{folder}: exactly one file (or folder) must be called {' or '.join(names)}, whatever "
+            f"its ending, but there are {[path.name for path in found] or 'none'}"
+        )
+    return found[0]

@@ -130,9 +130,8 @@ def benchmark(
     from allennlp_elmo_plugin.benchmark import report, results
     from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
     from allennlp_elmo_plugin.benchmark.configuration import Configuration
-    from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
     from allennlp_elmo_plugin.benchmark.run import run
-    from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
+    from allennlp_elmo_plugin.benchmark.task import MODELS, find_tasks, kind_of
 
     if seeds < 1:
         raise ConfigurationError(f"--seeds is {seeds}, but at least one training is needed")

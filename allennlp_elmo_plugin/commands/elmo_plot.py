@@ -13,6 +13,7 @@ Pages are single files, which need no network.
 
 import argparse
 import importlib.util
+from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
 
@@ -34,15 +35,13 @@ from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.patches.compat import int_to_device
-from allennlp_elmo_plugin.plots.surprise import (
-    MAX_SENTENCES,
-    first_sentences,
-    measure_surprise,
-    write_surprise,
-)
+from allennlp_elmo_plugin.plots.surprise import write_surprise
 from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
 from allennlp_elmo_plugin.plots.word_map import MAX_OCCURRENCES, METHODS, make_map, write_map
 from allennlp_elmo_plugin.progress import counted
+
+MAX_SENTENCES = 1000
+"""Of a longer text, so many sentences from its start are coloured."""
 
 
 @Subcommand.register("elmo-plot")
@@ -184,19 +183,18 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     files = find_files(args.files)
     model = read_pretrained(args.model)
     with reading(files) as lines:
-        sentences = first_sentences(line.words for _, line in lines)
+        with_words = (line.words for _, line in lines if line.words)
+        sentences = list(islice(with_words, MAX_SENTENCES + 1))
     if not sentences:
         raise ConfigurationError(f"{', '.join(args.files)}: has no words; give a tokenised text")
-    is_cut = len(sentences) > MAX_SENTENCES
+    how_many = counted(min(len(sentences), MAX_SENTENCES), "sentence")
+    if len(sentences) > MAX_SENTENCES:
+        how_many = f"the first {how_many}"
+    title = f"{args.model} on {how_many} of {_shown(args.files)}"
     device = int_to_device(args.cuda_device)
-    found = measure_surprise(model, sentences[:MAX_SENTENCES], device)
-    write_surprise(found, args.output, _shown(args.files), args.model, is_cut)
-    first = "the first " if is_cut else ""
-    perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.perplexities.items())
-    print(
-        f"{first}{counted(len(found.sentences), 'sentence')}, perplexity: {perplexities}. Written "
-        f"to {args.output}"
-    )
+    found = write_surprise(model, sentences[:MAX_SENTENCES], args.output, title, device)
+    perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
+    print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")
 
 
 def _shown(files: List[str]) -> str:

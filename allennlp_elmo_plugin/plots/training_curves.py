@@ -21,34 +21,20 @@ STYLE: Dict[Any, Any] = {
 }
 """Settings of matplotlib for figures on any background, the same each time."""
 
-_PANELS = {
-    "Perplexity": {"training": ":", "validation": "-"},
-    "Validation perplexity of each direction": {
-        "validation_forward": "-",
-        "validation_backward": "--",
-    },
+_CURVES = {
+    "training": ":",
+    "validation": "-",
+    "validation_forward": "--",
+    "validation_backward": "-.",
 }
-"""By title of the axes, the curves with their line styles."""
-
-Curve = List[Tuple[float, float]]
-"""Points: how many epochs were trained, and a perplexity."""
+"""The perplexities that are drawn, with their line styles."""
 
 
 class Run(NamedTuple):
-    """
-    The curves of a run.
-
-    # Parameters
-
-    name : `str`
-        The end of its path.
-    curves : `Dict[str, Curve]`
-        `training`, `validation`, `validation_forward` and `validation_backward`: those that the
-        folder has.
-    """
+    """The end of a run's path, and its curves: points of epochs trained and perplexity."""
 
     name: str
-    curves: Dict[str, Curve]
+    curves: Dict[str, List[Tuple[float, float]]]
 
 
 def read_run(folder: str) -> Run:
@@ -59,18 +45,17 @@ def read_run(folder: str) -> Run:
 
     `ValueError` if there is none, or a file can't be read.
     """
-    path = Path(folder)
-    curves: Dict[str, Curve] = {}
-    epoch = 0
+    path, epoch = Path(folder), 0
+    curves: Dict[str, List[Tuple[float, float]]] = {}
     while (file := path / f"metrics_epoch_{epoch}.json").exists():
         try:
             metrics = json.loads(file.read_text(encoding="utf-8"))
-            for name in (name for panel in _PANELS.values() for name in panel):
+            for name in _CURVES:
                 # That of training is the mean of the epoch.
-                points = [(f"{name}_perplexity", epoch + (0.5 if name == "training" else 1))]
+                points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
                 if epoch == 0:  # of fine-tuning
-                    points.insert(0, (f"initial_{name}_perplexity", 0))
-                for key, x in points:
+                    points = {f"initial_{name}_perplexity": 0, **points}
+                for key, x in points.items():
                     if 0 < float(metrics.get(key, 0)) < math.inf:
                         curves.setdefault(name, []).append((x, metrics[key]))
         except (ValueError, TypeError, AttributeError) as error:
@@ -91,33 +76,22 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
-        panels = {
-            title: styles
-            for title, styles in _PANELS.items()
-            if any(run.curves.keys() & styles.keys() for run in runs)
-        }
-        figure = Figure(figsize=(8.5, 3.2 * len(panels)), layout="constrained")
-        all_axes = figure.subplots(len(panels), squeeze=False).flat
-        for axes, (title, styles) in zip(all_axes, panels.items()):
-            for number, run in enumerate(runs):
-                for name, style in styles.items():
-                    if name in run.curves:
-                        x, y = zip(*run.curves[name])
-                        label = f"{run.name} {name.rpartition('_')[2]} {y[-1]:.4g}"
-                        axes.plot(x, y, style, color=f"C{number}", marker=".", label=label)
-            axes.set(title=title, yscale="log", xlabel="epochs")
-            axes.legend()
-        figure.suptitle(_title(runs))
+        figure = Figure(figsize=(8.5, 4), layout="constrained")
+        axes = figure.subplots()
+        for number, run in enumerate(runs):
+            for name, style in _CURVES.items():
+                if name in run.curves:
+                    x, y = zip(*run.curves[name])
+                    label = f"{run.name} {name.replace('validation_', '')} {y[-1]:.4g}"
+                    axes.plot(x, y, style, color=f"C{number}", marker=".", label=label)
+        axes.set(ylabel="perplexity", yscale="log", xlabel="epochs")
+        axes.legend()
+        validation = [(y, x, run.name) for run in runs for x, y in run.curves.get("validation", [])]
+        if validation:
+            lowest, epochs, best = min(validation)
+            axes.set_title(
+                f"Lowest validation perplexity: {lowest:.4g} after {epochs:g} epochs ({best})"
+            )
         metadata = {"Date": None} if output.lower().endswith(".svg") else None
         with whole_file(output) as staged:
             figure.savefig(staged, transparent=True, dpi=160, metadata=metadata)
-
-
-def _title(runs: Sequence[Run]) -> str:
-    best = min(
-        ((y, x, run.name) for run in runs for x, y in run.curves.get("validation", [])),
-        default=None,
-    )
-    if best is None:
-        return f"Training of {', '.join(run.name for run in runs)}"
-    return f"Lowest validation perplexity: {best[0]:.4g} after {best[1]:g} epochs ({best[2]})"

@@ -18,7 +18,6 @@ from allennlp_elmo_plugin.embedding.occurrences import (
     sample_occurrences,
 )
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.progress import step_bar
 
 MAX_OCCURRENCES = 2000
 """Default number of occurrences that are placed, drawn at random if there are more."""
@@ -30,42 +29,18 @@ _N_FOR_TSNE = 10
 _PERPLEXITY = 30  # of t-SNE: about how many neighbours count
 _CLEARLY_HIGHER = 0.05  # of silhouettes; less is no reason for more groups
 
-_DIGITS_OF_VECTORS = 5
-"""Vectors of length 1 that are the same in these digits differ by rounding."""
-
-_NEIGHBOURHOOD = 4
-"""Words on each side of an occurrence that may describe its group."""
-
+_NEIGHBOURHOOD = 4  # words on each side of an occurrence that may describe its group
 _N_DESCRIBING = 3
 _SHORTEST = 3  # bytes; shorter words say little about a meaning. A Chinese character has three.
-
-# Spreads of the vectors below this share of their length are rounding.
-_SAME = 1e-5
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 
 class WordMap(NamedTuple):
     """
-    The occurrences of a word, grouped and placed.
-
-    # Parameters
-
-    word : `str`
-    places : `List[Place]`
-        The occurrences, in the order of the text.
-    n_found : `int`
-        How many there are in the text, of which these are a sample.
-    method : `str`
-        A key of `METHODS`.
-    layers : `Dict[str, Array]`
-        By the name of each layer, the points of the occurrences in it, shape `(places, 2)`.
-    groups : `List[int]`
-        The group of each occurrence, the largest first.
-    names : `List[str]`
-        Those of the groups.
-    silhouette : `float`, optional
-        How clear the groups are, at most 1; `None` for given labels and for a single group.
+    Occurrences of a word in the order of the text, all of them or a sample of `n_found`; by the
+    name of each layer their points, shape `(places, 2)`; and the group of each, the largest first.
+    The silhouette, at most 1, says how clear the groups are: NaN for given ones and for one alone.
     """
 
     word: str
@@ -75,7 +50,7 @@ class WordMap(NamedTuple):
     layers: Dict[str, Array]
     groups: List[int]
     names: List[str]
-    silhouette: Optional[float]
+    silhouette: float
 
     @property
     def how_many(self) -> str:
@@ -95,30 +70,17 @@ def make_map(
     n_groups: Optional[int] = None,
 ) -> WordMap:
     """
-    Place the occurrences of a word in a text.
+    Place the occurrences of a word, as it is written, in the tokenised sentences of a text.
 
     # Parameters
 
-    embedder : `Embedder`
-    word : `str`
-        As it is written in the sentences.
-    sentences : `Iterable[List[str]]`
-        The tokenised sentences of the text, read once.
-    method : `str`, optional (default = `"pca"`)
-        A key of `METHODS`.
     max_occurrences : `int`, optional (default = `2000`)
-        How many occurrences to place: if there are more, they are drawn at random, with the same
-        result each time.
+        If there are more, so many are drawn at random, the same ones each time.
     label_of : `Callable[[int], str]`, optional (default = `None`)
         Called with the number of a sentence that has the word, from 0, when all were read: the
         group it belongs to. By default the groups are found by k-means in the top layer.
     n_groups : `int`, optional (default = `None`)
         How many groups to find. By default, the silhouette decides.
-
-    # Raises
-
-    `ValueError`
-        There are too few occurrences for the method or for so many groups.
     """
     check_word(word)
     least = _N_FOR_TSNE if method == "tsne" else 2
@@ -132,15 +94,14 @@ def make_map(
             "empty; give more text, or fewer --groups"
         )
     vectors = embed_places(embedder, places, "all")  # (layers, places, dim)
-    layers = _place(vectors, method)
-    silhouette = None
-    if label_of is not None:
-        labels = [label_of(place.number or 0) for place in places]
-        names = [name for name, _ in Counter(labels).most_common()]
-        groups = [names.index(label) for label in labels]
-    else:
+    if label_of is None:
         groups, silhouette = _group(comparable(vectors[-1]), n_groups)
         names = _describe(word, places, groups)
+    else:
+        labels = [label_of(place.number or 0) for place in places]
+        names = [name for name, _ in Counter(labels).most_common()]
+        groups, silhouette = [names.index(label) for label in labels], math.nan
+    layers = _place(vectors, method)
     return WordMap(word, places, n_found, method, layers, groups, names, silhouette)
 
 
@@ -153,15 +114,12 @@ def _place(vectors: Array, method: str) -> Dict[str, Array]:
 
     found: Dict[str, Array] = {}
     above: Array = None
-    with step_bar("placing", len(vectors), "layers") as update:
-        for number in reversed(range(len(vectors))):
-            points = _project(vectors[number], method)
-            if points.any():
-                if above is not None:
-                    points = points @ orthogonal_procrustes(points, above)[0]
-                above = points
-            found[f"LSTM layer {number}" if number else "token layer"] = points
-            update(1)
+    for number in reversed(range(len(vectors))):
+        points = _project(vectors[number], method)
+        if above is not None and points.any():
+            points = points @ orthogonal_procrustes(points, above)[0]
+        above = points
+        found[f"LSTM layer {number}" if number else "token layer"] = points
     return dict(reversed(found.items()))
 
 
@@ -172,19 +130,18 @@ def _project(vectors: Array, method: str) -> Array:
 
     # The mean of many equal numbers in float32 isn't theirs.
     spread = numpy.linalg.norm(vectors - vectors.mean(0, dtype="float64"))
-    if spread <= _SAME * numpy.linalg.norm(vectors):
+    if spread <= 1e-5 * numpy.linalg.norm(vectors):
         return numpy.zeros((len(vectors), 2))
-    vectors = comparable(vectors).astype("float64")
     model = PCA(2, random_state=0)
     if method == "tsne":
         perplexity = min(_PERPLEXITY, (len(vectors) - 1) / 3)
         model = TSNE(2, perplexity=perplexity, init="pca", random_state=0)
-    points = model.fit_transform(vectors)
+    points = model.fit_transform(comparable(vectors).astype("float64"))
     points = points - points.mean(0)
     return points / math.sqrt((points**2).sum() / len(points))
 
 
-def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], Optional[float]]:
+def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], float]:
     """
     Divide vectors into groups (k-means). By default, there are two to eight groups, at most the
     root of half the number of vectors: the fewest for which no other number has a clearly higher
@@ -193,73 +150,51 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], O
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    # Of vectors that are the same, such as those of repeated contexts, KMeans makes one group.
-    n_different = len(numpy.unique(vectors.round(_DIGITS_OF_VECTORS), axis=0))
+    # Of vectors that are the same but for rounding, KMeans makes one group.
+    n_different = len(numpy.unique(vectors.round(5), axis=0))
     most = min(_MOST_GROUPS, n_different, max(2, math.isqrt(len(vectors) // 2)))
-    found: List[Tuple[Optional[float], Array]] = []
-    numbers = range(2, most + 1) if n_groups is None else [n_groups]
-    with step_bar("grouping", len(numbers), "numbers of groups") as update:
-        for number in numbers:
-            labels = KMeans(number, n_init=10, random_state=0).fit(vectors).labels_
-            n_labels = len(set(labels))
-            scorable = 1 < n_labels < len(vectors)
-            found.append((float(silhouette_score(vectors, labels)) if scorable else None, labels))
-            update(1)
+    found: List[Tuple[float, Array]] = []
+    for number in range(2, most + 1) if n_groups is None else [n_groups]:
+        labels = KMeans(number, n_init=10, random_state=0).fit(vectors).labels_
+        is_scorable = 1 < len(set(labels)) < len(vectors)
+        found.append(
+            (float(silhouette_score(vectors, labels)) if is_scorable else math.nan, labels)
+        )
     if not found:
-        return [0] * len(vectors), None
-    highest = max((score for score, _ in found if score is not None), default=0.0)
-    silhouette, labels = next(
-        (each for each in found if each[0] is not None and each[0] > highest - _CLEARLY_HIGHER),
-        found[0],
-    )
-    order = numpy.argsort(-numpy.bincount(labels), kind="stable")
-    ranks = {int(group): rank for rank, group in enumerate(order)}
-    return [ranks[int(label)] for label in labels], silhouette
+        return [0] * len(vectors), math.nan
+    enough = max(score for score, _ in found) - _CLEARLY_HIGHER
+    silhouette, labels = next((each for each in found if each[0] > enough), found[0])
+    ranks = [int(group) for group, _ in Counter(labels).most_common()]
+    return [ranks.index(label) for label in labels], silhouette
 
 
 def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List[str]:
     """Return for each group the words that are typically near its occurrences."""
-    sizes = Counter(groups)
-    if len(sizes) == 1:
+    counts: List[Counter] = [Counter() for _ in set(groups)]
+    if len(counts) == 1:
         return ["all"]
-    counts: Dict[int, Counter] = {group: Counter() for group in sorted(sizes)}
     for place, group in zip(places, groups):
         start = max(0, place.position - _NEIGHBOURHOOD)
         near = place.sentence[start : place.position + _NEIGHBOURHOOD + 1]
-        words = {
-            each.casefold()
-            for each in near
-            if len(each.encode(errors="replace")) >= _SHORTEST and each[0].isalpha()
-        }
-        counts[group].update(words - {word.casefold()})
-    total = sum(counts.values(), Counter())
+        long = [each for each in near if len(each.encode(errors="replace")) >= _SHORTEST]
+        counts[group].update({each.casefold() for each in long if each[0].isalpha()})
     names = []
-    for group, count in counts.items():
-        n_others = len(groups) - sizes[group]
+    for group, count in enumerate(counts):
+        size = groups.count(group)
         scores = {}
         for near_word, n in count.items():
+            n_elsewhere = sum(other[near_word] for other in counts) - n
             # How much more often than elsewhere, and how often
-            share = (n + 0.5) / (sizes[group] + 1)
-            elsewhere = (total[near_word] - n + 0.5) / (n_others + 1)
-            if share > elsewhere:
-                scores[near_word] = math.log1p(n) * math.log(share / elsewhere)
+            ratio = (n + 0.5) / (size + 1) * (len(groups) - size + 1) / (n_elsewhere + 0.5)
+            if ratio > 1 and near_word != word.casefold():
+                scores[near_word] = math.log1p(n) * math.log(ratio)
         chosen = sorted(scores, key=lambda each: (-scores[each], each))[:_N_DESCRIBING]
         names.append(f"near {', '.join(chosen)}" if chosen else f"group {group + 1}")
     return names
 
 
 def write_map(found: WordMap, output: str, text: str, model: str) -> None:
-    """
-    Write the map as a page that needs no network.
-
-    # Parameters
-
-    found : `WordMap`
-    output : `str`
-        The file.
-    text, model : `str`
-        What it was made from, for the reader.
-    """
+    """Write the map as a page that needs no network. The arguments are those of `draw_map`."""
     page = draw_map(found, text, model).to_html(include_plotlyjs=True)
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
@@ -267,38 +202,34 @@ def write_map(found: WordMap, output: str, text: str, model: str) -> None:
 
 def draw_map(found: WordMap, text: str, model: str) -> Any:
     """
-    Return a figure of plotly with a slider for the layers, from the arguments of `write_map`. The
-    mouse over a point shows its sentence.
+    Return a figure of plotly with a slider for the layers. The mouse over a point shows its
+    sentence. `text` and `model` are what they are called in the title.
     """
     from plotly import graph_objects
 
-    groups = numpy.array(found.groups)
-    rows = [numpy.flatnonzero(groups == group) for group in range(len(found.names))]
-
-    def traces(points: Array) -> List[Any]:
-        return [
-            graph_objects.Scatter(
-                x=points[of_group, 0].round(4),
-                y=points[of_group, 1].round(4),
-                name=f"{html.escape(name)} ({len(of_group):,})",
-                text=[_sentence(found.places[row]) for row in of_group],
-                hovertemplate="%{text}<extra></extra>",
-                mode="markers",
+    frames = []
+    for layer, points in found.layers.items():
+        traces = []
+        for group, name in enumerate(found.names):
+            rows = [row for row, each in enumerate(found.groups) if each == group]
+            traces.append(
+                graph_objects.Scatter(
+                    x=points[rows, 0].round(4),
+                    y=points[rows, 1].round(4),
+                    name=f"{html.escape(name)} ({len(rows):,})",
+                    text=[_sentence(found.places[row]) for row in rows],
+                    hovertemplate="%{text}<extra></extra>",
+                    mode="markers",
+                )
             )
-            for name, of_group in zip(found.names, rows)
-        ]
-
-    frames = [
-        graph_objects.Frame(name=name, data=traces(points)) for name, points in found.layers.items()
-    ]
+        frames.append(graph_objects.Frame(name=layer, data=traces))
     at_once = {"mode": "immediate", "frame": {"redraw": False}, "transition": {"duration": 300}}
     steps = [
-        {"label": frame.name, "method": "animate", "args": [[frame.name], at_once]}
-        for frame in frames
+        {"label": layer, "method": "animate", "args": [[layer], at_once]} for layer in found.layers
     ]
     title = f"“{found.word}” in its contexts: {found.how_many} in {text}"
     note = f"Similar vectors in {model} are near each other ({METHODS[found.method]})"
-    if found.silhouette is not None:
+    if not math.isnan(found.silhouette):
         note += f"; groups by k-means in the top layer, silhouette {found.silhouette:.2f}"
     largest = 1.1 * max(abs(points).max() for points in found.layers.values()) or 1
     axis = {"range": [-largest, largest], "showticklabels": False}

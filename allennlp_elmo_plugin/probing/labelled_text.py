@@ -13,8 +13,8 @@ NO_LABEL = ("-", "_")
 
 _START_OF_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003
 
-_COLUMNS_OF_CONLL_U = 10
-# 2-3 is a token of several words, which follow; 3.1 is a word that was left out.
+# In CoNLL-U, with ten columns, 2-3 is a token of several words, which follow, and 3.1 is an omitted
+# word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
 
 
@@ -40,63 +40,43 @@ def read_sentences(
     path: Union[str, "os.PathLike[str]"], columns: Sequence[int]
 ) -> List[LabelledSentence]:
     """
-    Read sentences from files with a word a line and a blank line after each sentence. Columns are
-    separated by tabs if the line has any, otherwise by white space.
+    Read sentences from a file, a folder or a glob, with a word a line and a blank line after each
+    sentence. Columns are separated by tabs if the line has any, otherwise by white space. `columns`
+    are those of the word, its key and its label, numbered from 1.
 
-    Lines of comments (if words are not in the first column: `#` may be a word) and `-DOCSTART-` are
-    skipped, also the tokens of CoNLL-U that are not words.
-
-    # Parameters
-
-    path : `str`
-        A file, a folder (all files in it) or a glob.
-    columns : `Sequence[int]`
-        The columns of the word, its key and its label, numbered from 1.
-
-    # Raises
-
-    `ValueError`
-        A line has too few columns, which the error names, or there is no label in any file.
+    Lines of comments (if words are not in the first column: `#` may be a word), `-DOCSTART-` and
+    the tokens of CoNLL-U that are not words are skipped.
     """
-    word_column, key_column, label_column = (column - 1 for column in columns)
-    sentences: List[LabelledSentence] = []
+    sentences = [LabelledSentence([], [])]
     for file in find_files(path):
-        sentence = LabelledSentence([], [])
         with open_lines(file) as text:
             for line in iter(text.read_line, b""):
                 line = without_mark(line)
                 parts = line.split(b"\t") if b"\t" in line.strip() else line.split()
                 cells = [text.decode(part.strip()) for part in parts]
-                is_comment = word_column > 0 and line.startswith(b"#")
+                is_comment = columns[0] > 1 and line.startswith(b"#")
                 if not any(cells) or is_comment or cells[0] == _START_OF_DOCUMENT:
-                    if sentence.words:
-                        sentences.append(sentence)
-                        sentence = LabelledSentence([], [])
+                    sentences.append(LabelledSentence([], []))
                     continue
-                if len(cells) < max(columns):
+                if len(cells) == 10 and _NO_WORD_OF_CONLL_U.fullmatch(cells[0]):
+                    continue
+                chosen = [cells[column - 1] for column in columns if column <= len(cells)]
+                if len(chosen) < len(columns) or not all(chosen):
                     raise ValueError(
                         f"{file}, line {text.number}: {len(cells)} columns, but --columns names "
-                        f"column {max(columns)}: {' '.join(cells)[:80]!r}"
+                        f"column {max(columns)}, or one of them is empty: {' '.join(cells)[:80]!r}"
                     )
-                if len(cells) == _COLUMNS_OF_CONLL_U and _NO_WORD_OF_CONLL_U.fullmatch(cells[0]):
-                    continue
-                word, key, label = cells[word_column], cells[key_column], cells[label_column]
-                if not (word and key and label):
-                    raise ValueError(
-                        f"{file}, line {text.number}: a column that --columns names is empty: "
-                        f"{' '.join(cells)[:80]!r}"
-                    )
+                word, key, label = chosen
                 if label not in NO_LABEL:
-                    sentence.examples.append(Example(len(sentence.words), key, label))
-                sentence.words.append(word)
-        if sentence.words:
-            sentences.append(sentence)
+                    sentences[-1].examples.append(Example(len(sentences[-1].words), key, label))
+                sentences[-1].words.append(word)
+        sentences.append(LabelledSentence([], []))
     if not any(sentence.examples for sentence in sentences):
         raise ValueError(
-            f"{path}: no word has a label in column {label_column + 1}; --columns says which "
-            "columns to read"
+            f"{path}: no word has a label in column {columns[-1]}; --columns says which columns to "
+            "read"
         )
-    return sentences
+    return [sentence for sentence in sentences if sentence.words]
 
 
 def choose(sentences: List[LabelledSentence], n_examples: int, seed: int) -> List[LabelledSentence]:
@@ -109,10 +89,8 @@ def choose(sentences: List[LabelledSentence], n_examples: int, seed: int) -> Lis
         return sentences
     chosen = []
     random.Random(seed).shuffle(sentences)
-    for sentence in sentences:
-        if n_examples == 0:
-            break
-        examples = sentence.examples[:n_examples]
-        chosen.append(LabelledSentence(sentence.words, examples))
-        n_examples -= len(examples)
+    for words, examples in sentences:
+        if n_examples > 0:
+            chosen.append(LabelledSentence(words, examples[:n_examples]))
+            n_examples -= len(examples)
     return chosen

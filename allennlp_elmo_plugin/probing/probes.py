@@ -9,32 +9,21 @@ from allennlp_elmo_plugin.probing.labelled_text import Example
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
-_L2 = 10.0
-"""Half of it times the sum of the squared coefficients is added to the sum of the losses."""
-
-_SMALLEST_VARIANCE = 1e-6
-"""Relative to the largest one; less is rounding."""
+_VARIANCE = 1 - 1e-6
+"""The share of the variance that is whitened; the rest is rounding."""
 
 
 class MostFrequentLabel:
     """
     The baseline without vectors: the label that a key most often has in training, and for a key
-    that is not there, the most frequent label of all. Of labels with one frequency, the first one
-    in the text.
-
-    # Parameters
-
-    examples : `Sequence[Example]`
-        Those of the training data.
+    that is not there, the most frequent label of all. Of equally frequent labels, it is the first.
     """
 
     def __init__(self, examples: Sequence[Example]) -> None:
         counts: Dict[str, Counter] = {}
         for example in examples:
             counts.setdefault(example.key, Counter())[example.label] += 1
-        self.labels = {
-            key: [label for label, _ in count.most_common()] for key, count in counts.items()
-        }
+        self.labels = {key: [name for name, _ in counts[key].most_common()] for key in counts}
         """The labels of each key, the most frequent first."""
         self._of_unseen = Counter(example.label for example in examples).most_common(1)[0][0]
 
@@ -52,49 +41,32 @@ class Probe(Protocol):
 
 class LinearProbe:
     """
-    scikit-learn's logistic regression from the vectors to the labels.
+    Logistic regression from the vectors of examples, shape `(n_examples, dim)`, to their labels.
 
     The vectors are whitened first, by which a linear classifier can tell apart neither more nor
     less. Many dimensions of an ELMo are nearly the same: without it, the regression takes thousands
     of steps, and one that is stopped early shows which layer it is quick with.
-
-    # Parameters
-
-    vectors : `numpy.ndarray`
-        The vectors of the training examples, shape `(n_examples, dim)`.
-    examples : `Sequence[Example]`
-    baseline : `MostFrequentLabel`
-        Ignored.
     """
 
     def __init__(
         self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
     ) -> None:
-        from sklearn.linear_model import LogisticRegression  # slow to import
+        from sklearn.decomposition import PCA  # slow to import
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
 
-        self._mean = vectors.mean(0)
-        centered = vectors - self._mean
-        covariance = (centered.T @ centered).astype("float64") / len(centered)
-        variances, axes = numpy.linalg.eigh(covariance)
-        variances = numpy.maximum(variances, 1e-30)  # All vectors may be the same.
-        kept = variances >= _SMALLEST_VARIANCE * variances[-1]
-        self._whitening = (axes[:, kept] / numpy.sqrt(variances[kept])).astype("float32")
-        self._classifier = LogisticRegression(C=1 / _L2, max_iter=5_000)
-        self._classifier.fit(centered @ self._whitening, [example.label for example in examples])
+        whitening = PCA(_VARIANCE, whiten=True, svd_solver="covariance_eigh")
+        self._classifier = make_pipeline(whitening, LogisticRegression(C=0.1, max_iter=5_000))
+        self._classifier.fit(vectors, [example.label for example in examples])
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
-        return list(self._classifier.predict((vectors - self._mean) @ self._whitening))
+        return list(self._classifier.predict(vectors))
 
 
 class NearestSense:
     """
     Of the labels of a key, the one whose mean vector in training is nearest by cosine, as in Peters
     et al. (2018), section 5.3. For a key that is not there, the baseline's label.
-
-    # Parameters
-
-    vectors, examples, baseline
-        As for `LinearProbe`.
     """
 
     def __init__(
@@ -112,35 +84,21 @@ class NearestSense:
             self._senses[key] = means / numpy.maximum(lengths, 1e-12)
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
-        return [self._nearest(vector, example) for vector, example in zip(vectors, examples)]
-
-    def _nearest(self, vector: Array, example: Example) -> str:
-        senses = self._senses.get(example.key)
-        if senses is None:
-            return self._baseline.predict(example)
-        return self._baseline.labels[example.key][int(numpy.argmax(senses @ vector))]
+        labels = []
+        for vector, example in zip(vectors, examples):
+            if example.key in self._senses:
+                nearest = int(numpy.argmax(self._senses[example.key] @ vector))
+                labels.append(self._baseline.labels[example.key][nearest])
+            else:
+                labels.append(self._baseline.predict(example))
+        return labels
 
 
 class ProbeTask(NamedTuple):
     """
-    A kind of labels, and how to predict them.
-
-    # Parameters
-
-    label, key : `str`
-        What they are called in tables.
-    column_names : `Tuple[str, ...]`
-        What the columns are that `--columns` names: of the word, its key (if it isn't the word),
-        and its label.
-    columns : `Tuple[int, ...]`
-        Their default numbers, from 1.
-    probe : `Callable`
-        Trains a probe on vectors and their examples.
-    paper : `Dict[str, float]`
-        The results of Peters et al. (2018) in percent: of LSTM layers by their number, `"1"` and
-        `"2"`, and of the `"baseline"` if it has one.
-    paper_table : `str`
-        Where they are from.
+    A kind of labels: what they and their keys are called, the columns that `--columns` names with
+    their default numbers, the probe that predicts them, and the results of Peters et al. (2018) in
+    percent, of LSTM layers by their number and of the baseline, with the table they are from.
     """
 
     label: str

@@ -1,7 +1,7 @@
 """The table and the picture of the probes of an ELMo."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.run import ALL, AMBIGUOUS, UNSEEN
@@ -22,7 +22,8 @@ def markdown(results: Dict[str, Any]) -> str:
         for row in results["layers"]
     ]
     for name, accuracy, key in rows:
-        cells = [_percent(accuracy[group]) for group in (ALL, AMBIGUOUS, UNSEEN)]
+        values = [accuracy[group] for group in (ALL, AMBIGUOUS, UNSEEN)]
+        cells = ["" if value is None else f"{value:.2f}" for value in values]
         paper = f"{task.paper[key]:.1f}" if key in task.paper else ""
         lines.append(f"| {' | '.join([name, *cells, paper])} |")
     lines += [
@@ -34,10 +35,6 @@ def markdown(results: Dict[str, Any]) -> str:
         "other data.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _percent(value: Optional[float]) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def draw(results: Dict[str, Any], path: Path) -> None:

@@ -20,14 +20,10 @@ ALL, AMBIGUOUS, UNSEEN = GROUPS = ("all", "ambiguous", "unseen")
 class Representation(NamedTuple):
     """Vectors to probe: a layer (0 is the token layer), and one of its directions or both."""
 
+    name: str
     layer: int
     direction: str
     columns: slice
-
-    @property
-    def name(self) -> str:
-        layer = f"LSTM {self.layer}" if self.layer else "token layer"
-        return layer if self.direction == "both" else f"{layer}, {self.direction}"
 
 
 def representations(n_layers: int, directions: Sequence[str], dim: int) -> List[Representation]:
@@ -37,22 +33,13 @@ def representations(n_layers: int, directions: Sequence[str], dim: int) -> List[
     the same, and probed once.
     """
     size = dim // len(directions)
-    parts = [slice(i * size, (i + 1) * size) for i in range(len(directions))]
-    found = [Representation(0, "both", parts[0])]
+    found = [Representation("token layer", 0, "both", slice(0, size))]
     for layer in range(1, n_layers):
-        found.append(Representation(layer, "both", slice(0, dim)))
-        if len(directions) > 1:
-            found += [Representation(layer, *each) for each in zip(directions, parts)]
+        found.append(Representation(f"LSTM {layer}", layer, "both", slice(0, dim)))
+        for i, direction in enumerate(directions if len(directions) > 1 else ()):
+            columns = slice(i * size, (i + 1) * size)
+            found.append(Representation(f"LSTM {layer}, {direction}", layer, direction, columns))
     return found
-
-
-def groups_of(example: Example, baseline: MostFrequentLabel) -> List[str]:
-    """
-    Return the groups in which an example counts: all, and those whose key has several labels in
-    training, or is not there.
-    """
-    n_labels = len(baseline.labels.get(example.key, ()))
-    return [ALL, *([AMBIGUOUS] if n_labels > 1 else []), *([UNSEEN] if n_labels == 0 else [])]
 
 
 def run(
@@ -62,17 +49,13 @@ def run(
     test: List[LabelledSentence],
 ) -> Dict[str, Any]:
     """
-    Train a probe of each layer, and score all of them.
+    Train a probe of each layer, and score all of them: return `n_train` and `n_test` (examples),
+    `n_labels`, `baseline` and `layers`, a list with each one's `name`, `layer`, `direction` and
+    `accuracy`. Accuracies, in percent, and `n_test` are by group: all examples, those whose key has
+    several labels in training (`ambiguous`), and those whose key is not there (`unseen`).
 
     The vectors of all training examples are in memory, 4 bytes a number, up to as much again while
     a probe is trained, and the vectors of a part of the test set.
-
-    # Returns
-
-    `Dict[str, Any]`
-        `n_train` and `n_test` (examples, the latter by group: see `groups_of`), `n_labels`,
-        `baseline` (accuracy in percent by group; `null` for an empty group) and `layers`, a list:
-        each with `name`, `layer`, `direction`, `accuracy` by group.
     """
     examples = [example for sentence in train for example in sentence.examples]
     labels = {example.label for example in examples}
@@ -101,7 +84,8 @@ def run(
         for each, probe in zip(probed, probes):
             predictions.append(probe.predict(found[each.layer, :, each.columns], tested))
         for example, *predicted in zip(tested, *predictions):
-            groups = groups_of(example, baseline)
+            n_labels = len(baseline.labels.get(example.key, ()))
+            groups = [ALL] + [AMBIGUOUS] * (n_labels > 1) + [UNSEEN] * (n_labels == 0)
             totals.update(groups)
             for count, label in zip(right, predicted):
                 if label == example.label:

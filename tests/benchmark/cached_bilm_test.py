@@ -1,10 +1,9 @@
 from pathlib import Path
 from types import SimpleNamespace
-from typing import List, Tuple
+from typing import Any, List, Tuple
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
 from allennlp_elmo_plugin.benchmark import cached_bilm
@@ -19,145 +18,102 @@ def files(tmp_path: Path) -> Tuple[str, str]:
     return write_random_elmo(tmp_path)
 
 
-def _elmo(files: Tuple[str, str], initial_state: str = "settled", **kwargs) -> Elmo:
+def _elmo(files: Tuple[str, str], initial_state: str = "settled", **kwargs: Any) -> Elmo:
     return Elmo(*files, 2, dropout=0.0, initial_state=initial_state, **kwargs)
+
+
+def _representations(elmo: Elmo, batch: List[List[str]]) -> List[torch.Tensor]:
+    output = elmo(batch_to_ids(batch))
+    return [each * output["mask"].unsqueeze(-1) for each in output["elmo_representations"]]
 
 
 @pytest.mark.parametrize("initial_state", ["settled", "zero"])
 def test_same_representations_and_gradients(files: Tuple[str, str], initial_state: str) -> None:
     plain, kept = _elmo(files, initial_state), _elmo(files, initial_state)
-    vectors: VectorsOfModels = {}
-    keep_vectors(kept, vectors)
+    keep_vectors(kept, {})
     assert isinstance(kept._elmo_lstm, CachedBiLm)
+    assert all(name.startswith("scalar_mix") for name in kept.state_dict())
     for batch in (SENTENCES[:2], SENTENCES, SENTENCES[2:], SENTENCES[::-1]):
         ids = batch_to_ids(batch)
-        outputs = plain(ids), kept(ids)
-        assert torch.equal(outputs[0]["mask"], outputs[1]["mask"])
-        for ours, theirs in zip(*(output["elmo_representations"] for output in outputs)):
-            mask = outputs[0]["mask"].unsqueeze(-1)
-            torch.testing.assert_close(ours * mask, theirs * mask, rtol=1e-5, atol=1e-6)
+        assert torch.equal(plain(ids)["mask"], kept(ids)["mask"])
+        outputs = _representations(plain, batch), _representations(kept, batch)
+        torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
         for output in outputs:
-            mask = output["mask"].unsqueeze(-1)
-            sum((each * mask).pow(2).sum() for each in output["elmo_representations"]).backward()
-    pairs: List = list(zip(plain._scalar_mixes, kept._scalar_mixes))
-    for ours, theirs in pairs:
-        for a, b in zip(ours.parameters(), theirs.parameters()):
-            assert a.grad.item() != 0
-            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
-    assert [len(of_model) for of_model in vectors.values()] == [4]
+            sum(each.pow(2).sum() for each in output).backward()
+    trained = [each for each in plain.parameters() if each.requires_grad]
+    for ours, theirs in zip(kept.parameters(), trained):
+        assert ours.grad is not None and ours.grad.item() != 0
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sentence_is_computed_once(
-    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    elmo = _elmo(files)
-    bilm, n_sentences = elmo._elmo_lstm, []
-    forward = bilm.forward
+    elmo, n_sentences = _elmo(files), []
+    forward = elmo.bilm.forward
 
-    def counting(inputs: torch.Tensor):
-        n_sentences.append(len(inputs))
+    def counting(inputs: torch.Tensor) -> Any:
+        n_sentences.append(tuple(inputs.shape[:2]))
         return forward(inputs)
 
-    monkeypatch.setattr(bilm, "forward", counting)
+    monkeypatch.setattr(elmo.bilm, "forward", counting)
     vectors: VectorsOfModels = {}
-    keep_vectors(elmo, vectors)
+    (tmp_path / "run").mkdir()
+    keep_vectors(elmo, vectors, tmp_path / "run")
+    (tmp_path / "run").rmdir()  # The next run has another folder.
     for _ in range(2):
         elmo(batch_to_ids(SENTENCES))
     elmo(batch_to_ids([*SENTENCES, ["New"]]))
     other = _elmo(files)
     keep_vectors(other, vectors)
     other(batch_to_ids(SENTENCES))
-    assert n_sentences == [4, 1]
+    assert n_sentences == [(4, 3), (1, 1)]
 
 
 def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "others").mkdir()
     others = write_random_elmo(tmp_path / "others", seed=1)
     elmos = [_elmo(files), _elmo(files, "zero"), _elmo(files, precision="bfloat16"), _elmo(others)]
-    ids = batch_to_ids(SENTENCES)
-    expected = [elmo(ids)["elmo_representations"][0] for elmo in elmos]
-    model, vectors = torch.nn.ModuleList(elmos), {}
-    keep_vectors(model, vectors)
+    expected = [_representations(elmo, SENTENCES)[0] for elmo in elmos]
+    vectors: VectorsOfModels = {}
+    keep_vectors(torch.nn.ModuleList(elmos), vectors)
     assert len(vectors) == 4
-    for elmo, representation in zip(elmos, expected):
-        found = elmo(ids)["elmo_representations"][0]
+    for elmo, representation, tolerance in zip(elmos, expected, (1e-5, 1e-5, 1e-2, 1e-5)):
         # In bfloat16 a sum in another order may be rounded to the next number.
-        tolerance = 1e-5 if elmo._elmo_lstm._bilm[0].precision == "float32" else 1e-2
+        found = _representations(elmo, SENTENCES)[0]
         torch.testing.assert_close(found, representation, rtol=tolerance, atol=tolerance)
     assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
-def test_the_language_model_is_not_in_the_checkpoint(files: Tuple[str, str]) -> None:
-    elmo = _elmo(files)
-    keep_vectors(elmo, {})
-    assert all(name.startswith("scalar_mix") for name in elmo.state_dict())
-    assert all(parameter.requires_grad for parameter in elmo.parameters())
+def test_models_whose_vectors_change_are_not_cached(files: Tuple[str, str]) -> None:
+    for elmo in (_elmo(files, requires_grad=True), _elmo(files, "carried")):
+        bilm = elmo.bilm
+        keep_vectors(elmo, {})
+        assert elmo.bilm is bilm
 
 
-def test_a_language_model_that_is_trained_stays(files: Tuple[str, str]) -> None:
-    elmo = _elmo(files, requires_grad=True)
-    bilm = elmo._elmo_lstm
-    keep_vectors(elmo, {})
-    assert elmo._elmo_lstm is bilm
-
-
-def test_carried_states_are_refused(files: Tuple[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match="initial_state"):
-        keep_vectors(_elmo(files, "carried"), {})
-
-
-def test_a_disk_without_room_keeps_nothing_more(
-    files: Tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_quota", [False, True])
+def test_what_does_not_fit_on_the_disk_is_computed_each_time(
+    is_quota: bool, files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plain, kept = _elmo(files), _elmo(files)
-    vectors: VectorsOfModels = {}
-    keep_vectors(kept, vectors, tmp_path)
-    size = kept.bilm.num_layers * kept.bilm.get_output_dim() * 4
-    # Room for the 3 words and 2 boundaries of the first sentence
-    monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=5 * size))
-    for _ in range(2):
-        ids = batch_to_ids(SENTENCES)
-        expected, found = (each(ids)["elmo_representations"][0] for each in (plain, kept))
-        mask = plain(ids)["mask"].unsqueeze(-1)
-        torch.testing.assert_close(found * mask, expected * mask, rtol=1e-5, atol=1e-6)
-        (of_model,) = vectors.values()
-        assert len(of_model) == 1
-    # No file is left when the process is killed.
-    assert not [path for path in tmp_path.iterdir() if path.suffix not in (".json", ".hdf5")]
-
-
-def test_the_folder_may_be_removed(files: Tuple[str, str], tmp_path: Path) -> None:
-    elmo, vectors = _elmo(files), {}
-    (tmp_path / "run").mkdir()
-    keep_vectors(elmo, vectors, tmp_path / "run")
-    elmo(batch_to_ids(SENTENCES[:1]))
-    (tmp_path / "run").rmdir()
-    elmo(batch_to_ids(SENTENCES))
-    assert [len(of_model) for of_model in vectors.values()] == [4]
-
-
-def test_a_quota_ends_no_training(files: Tuple[str, str]) -> None:
-    """The free space of a disk says nothing of it."""
     resource = pytest.importorskip("resource")  # not on Windows
     plain, kept = _elmo(files), _elmo(files)
     vectors: VectorsOfModels = {}
-    keep_vectors(kept, vectors)
-    size = kept.bilm.num_layers * kept.bilm.get_output_dim() * 4
+    keep_vectors(kept, vectors, tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ids = batch_to_ids(SENTENCES)
-    # Room for the first sentence and a part of another.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (6 * size, limits[1]))
+    # Room for the first sentence with its boundaries, and for a part of another
+    room = int(5.5 * kept.bilm.num_layers * kept.bilm.get_output_dim() * 4)
+    if is_quota:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    else:
+        monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=room))
     try:
-        found = [kept(ids)["elmo_representations"][0] for _ in range(2)]
+        found = [_representations(kept, SENTENCES) for _ in range(2)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    expected = plain(ids)
     for each in found:
-        torch.testing.assert_close(
-            each * expected["mask"].unsqueeze(-1),
-            expected["elmo_representations"][0] * expected["mask"].unsqueeze(-1),
-            rtol=1e-5,
-            atol=1e-6,
-        )
+        torch.testing.assert_close(each, _representations(plain, SENTENCES), rtol=1e-5, atol=1e-6)
     (of_model,) = vectors.values()
-    assert 0 < len(of_model) < len(SENTENCES)
+    assert len(of_model) == 1
+    # No file is left when the process is killed.
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".hdf5", ".json"]

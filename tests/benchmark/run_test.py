@@ -12,9 +12,8 @@ from allennlp.common.plugins import import_plugins
 from allennlp_elmo_plugin.benchmark import run as run_module
 from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
-from allennlp_elmo_plugin.benchmark.data_folder import find_tasks
 from allennlp_elmo_plugin.benchmark.run import run
-from allennlp_elmo_plugin.benchmark.task import TASKS, kind_of
+from allennlp_elmo_plugin.benchmark.task import TASKS, find_tasks, kind_of
 from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.version import __version__
@@ -34,28 +33,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(
-    task: str,
-    changes: Dict[str, Any] = ONE_EPOCH,
-    seeds: int = 1,
-    vectors: Optional[Path] = None,
-    kept: Optional[VectorsOfModels] = None,
+    task: str, changes: Dict[str, Any] = ONE_EPOCH, seeds: int = 1, vectors: Optional[Path] = None
 ) -> Dict[str, List[Dict[str, Any]]]:
     """Return by model the results of the seeds."""
     tasks = find_tasks(Path("data"), [task])
     configuration = Configuration(tasks, "elmo", CONFIG_FOLDER, json.dumps(changes), vectors)
     results: Dict[str, List[Dict[str, Any]]] = {}
+    kept: VectorsOfModels = {}
     for model in configuration.models:
         for seed in range(1, seeds + 1):
             Path("run").mkdir()
             params = configuration.params(task, model, seed)
-            result = run(kind_of(task), params, Path("run"), {} if kept is None else kept)
-            results.setdefault(model, []).append(result)
+            results.setdefault(model, []).append(run(kind_of(task), params, Path("run"), kept))
             shutil.rmtree("run")
     return results
 
 
 @pytest.mark.parametrize("task", [name for name, _, _ in TASK_DATA])
-def test_every_kind(task: str) -> None:
+def test_every_kind_of_task_is_trained_and_scored(task: str) -> None:
     if task == "srl" and shutil.which("perl") is None:
         pytest.skip("srl-eval.pl needs perl")
     for model, (result,) in train(task).items():
@@ -96,7 +91,7 @@ def test_vectors_are_computed_once_and_the_test_set_is_scored(
 
     monkeypatch.setattr(ElmoBiLm, "forward", counting)
     Path("data/sst5/test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
-    results = train("sst5", seeds=2, kept={})
+    results = train("sst5", seeds=2)
     trees = Path("data/sst5/train.txt").read_text(encoding="utf-8").split("\n")
     assert sum(n_sentences) == len(set(filter(None, trees))) + 1
     for first, second in results.values():
@@ -107,7 +102,7 @@ def test_vectors_are_computed_once_and_the_test_set_is_scored(
     assert 0 < n_parameters["elmo"] - n_parameters["baseline"] < 100_000
 
 
-def test_word_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_start_from_given_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("the", "film", "is", "not", "bad")
     lines = [f"{word} {' '.join([str(number)] * 60)}\n" for number, word in enumerate(words)]
     Path("vectors.txt").write_text("".join(lines), encoding="utf-8")

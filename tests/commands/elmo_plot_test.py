@@ -88,10 +88,10 @@ def test_surprise(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) ->
     Path("short.txt").write_text("bank\n", encoding="utf-8")
     printed = run(monkeypatch, capsys, "surprise", "run", "short.txt", "-o", "short.html", "-q")
     assert printed.startswith("1 sentence, perplexity: forward")
-    assert "short.txt: 1 sentence, 1 word" in Path("short.html").read_text(encoding="utf-8")
+    assert "run on 1 sentence of short.txt" in Path("short.html").read_text(encoding="utf-8")
     files = [shutil.copy("short.txt", f"{name}.txt") for name in "abcd"]
     run(monkeypatch, capsys, "surprise", "run", *files, "-o", "many.html", "-q")
-    source = "run on a.txt, b.txt, c.txt and 1 more: 4 sentences, 4 words"
+    source = "run on 4 sentences of a.txt, b.txt, c.txt and 1 more"
     assert source in Path("many.html").read_text(encoding="utf-8")
     page = Path("surprise.html").read_text(encoding="utf-8")
     assert "the first 4 sentences of text.txt" in page
