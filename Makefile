@@ -73,7 +73,8 @@ docs: $(INSTALLED)  ## Build the documentation as a site, into site/
 
 .PHONY: notebooks
 notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes)
-	$(VENV)/bin/python scripts/run_notebooks.py notebooks/*.ipynb
+	PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
+		jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "No usable Python 3.11, 3.12 or 3.13 found: install one" \

@@ -10,12 +10,10 @@ turn; and `text.txt`, one sentence a line, of the training set and the reviews w
 pretrain an ELMo on.
 """
 
-import argparse
 import json
-from contextlib import ExitStack
-from itertools import zip_longest
+import sys
 from pathlib import Path
-from typing import Iterable, Iterator, List, Tuple
+from typing import Dict, List
 
 import regex  # AllenNLP needs it, too
 
@@ -57,52 +55,43 @@ def sentences(text: str) -> List[List[str]]:
     return [sentence for sentence in found if sentence]
 
 
-def reviews(folder: Path) -> Iterator[str]:
-    """Yield the reviews of a folder, in the order of their numbers."""
-    paths = [path for path in folder.glob("*.txt") if path.stem.split("_")[0].isdecimal()]
+def reviews(folder: Path) -> List[str]:
+    """Return the reviews of a folder, in the order of their numbers."""
+    paths = {int(path.stem.split("_")[0]): path for path in folder.glob("[0-9]*_*.txt")}
     if not paths:
         raise SystemExit(
             f"{folder}: no reviews (NUMBER_RATING.txt); is it of the published folder aclImdb?"
         )
-    for path in sorted(paths, key=lambda path: int(path.stem.split("_")[0])):
+    texts = []
+    for _, path in sorted(paths.items()):
         with open_lines(path, SystemExit) as lines:
-            yield "\n".join(line.sentence for line in lines)
+            texts.append("\n".join(line.sentence for line in lines))
+    return texts
 
 
-def splits(source: Path) -> Iterator[Tuple[str, str, str]]:
-    """Yield the split, the label and the text of each review of the published folder."""
+def write(source: Path, folder: Path) -> None:
+    """Write the files of the published folder."""
+    lines: Dict[str, List[str]] = {name: [] for name in NAMES}
     for split in ("train", "test"):
-        pairs = zip_longest(*(reviews(source / split / label) for label in LABELS))
-        for n, pair in enumerate(pairs):
+        # Positive and negative reviews in turn, so that the first lines have both.
+        for n, pair in enumerate(zip(*(reviews(source / split / label) for label in LABELS))):
+            name = "validation" if split == "train" and n % 10 == 9 else split
             for label, text in zip(LABELS, pair):
-                if text is not None:
-                    yield "validation" if split == "train" and n % 10 == 9 else split, label, text
+                review = [" ".join(words) for words in sentences(text)]
+                row = {"text": " ".join(review), "label": label}
+                lines[f"{name}.jsonl"].append(json.dumps(row, ensure_ascii=False))
+                if name == "train":
+                    lines["text.txt"] += review
     for text in reviews(source / "train" / "unsup"):
-        yield "unsup", "", text
-
-
-def write(reviews_of_splits: Iterable[Tuple[str, str, str]], folder: Path) -> None:
-    with ExitStack() as stack:
-        files = {
-            name: stack.enter_context((folder / name).open("w", encoding="utf-8")) for name in NAMES
-        }
-        for split, label, text in reviews_of_splits:
-            review = sentences(text)
-            if label:
-                words = " ".join(word for sentence in review for word in sentence)
-                line = json.dumps({"text": words, "label": label}, ensure_ascii=False)
-                files[f"{split}.jsonl"].write(line + "\n")
-            if split in ("train", "unsup"):
-                files["text.txt"].writelines(" ".join(sentence) + "\n" for sentence in review)
+        lines["text.txt"] += [" ".join(words) for words in sentences(text)]
+    for name, found in lines.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", type=Path, help="the folder aclImdb")
-    parser.add_argument("output", type=Path, help="folder to write to")
-    arguments = parser.parse_args()
-    with output_folder(arguments.output, NAMES, force=True) as folder:
-        write(splits(arguments.source), folder)
+    source, output = map(Path, sys.argv[1:])
+    with output_folder(output, NAMES, force=True) as folder:
+        write(source, folder)
 
 
 if __name__ == "__main__":

@@ -54,22 +54,21 @@ def runs(text: str) -> Set[int]:
     return {hash(tuple(words[i : i + N])) for i in range(len(words) - N + 1)}
 
 
-def in_documents(lines: Sequence[str], documents: Sequence[str]) -> List[bool]:
+def without(lines: Sequence[str], documents: Sequence[str]) -> List[str]:
     """
-    Return, for each line of a text, whether it shares `N` successive words with a document, or lies
+    Return the lines of a text, empty where they share `N` successive words with a document, or lie
     between two such lines that are `LONGEST_GAP` lines apart at most.
     """
     held_out = set().union(*map(runs, documents))
     hits = [i for i, line in enumerate(lines) if not held_out.isdisjoint(runs(line))]
-    is_in = [False] * len(lines)
+    kept = list(lines)
     for hit, next_hit in zip(hits, [*hits[1:], len(lines) + LONGEST_GAP]):
         for i in range(hit, next_hit if next_hit - hit <= LONGEST_GAP else hit + 1):
-            is_in[i] = True
+            kept[i] = ""
     print(
-        f"left out {sum(is_in):,} of {len(lines):,} lines, of which {len(hits):,} share {N} "
-        f"successive words with {len(documents):,} held-out documents"
+        f"{len(hits):,} of {len(lines):,} lines share {N} successive words with held-out documents"
     )
-    return is_in
+    return kept
 
 
 def read_lines(paths: PathOrPaths) -> List[str]:
@@ -103,44 +102,23 @@ def wikitext_sentences(path: Path) -> List[str]:
     return found
 
 
-def without(
-    lines: Sequence[str], documents: Sequence[str], starts: Sequence[int]
-) -> List[List[str]]:
-    """Return the lines from each start to the next that are in no document."""
-    is_left_out = in_documents(lines, documents)
-    return [
-        [lines[i] for i in range(start, end) if lines[i] and not is_left_out[i]]
-        for start, end in zip(starts, [*starts[1:], len(lines)])
-    ]
-
-
 def make(data: Path, output: Path, reviews: bool) -> None:
     """Write the texts to a folder."""
     lines = read_lines(data / "novels" / "train-*.txt.gz")
-    starts = [0, *(lines.index(sentence) - 1 for sentence in HELD_OUT_NOVELS)]  # at "CHAPTER I"
+    # Two novels are held out, from their "CHAPTER I" on.
+    validation, test = (lines.index(sentence) - 1 for sentence in HELD_OUT_NOVELS)
     litbank = [data / "coref_litbank" / f"{split}.gold_conll" for split in ("dev", "test")]
-    documents = [passage for path in litbank for passage in passages(path)]
+    lines = without(lines, [passage for path in litbank for passage in passages(path)])
     wikitext = [data / "wikitext2" / f"{split}.txt" for split in ("train", "valid", "test")]
     parts = {
-        "novels": without(lines, documents, starts),
+        "novels": [lines[:validation], lines[validation:test], lines[test:]],
         "wiki": [wikitext_sentences(path) for path in wikitext],
     }
     if reviews:
-        lines = read_lines(data / "imdb" / "lm_train.tok.txt.gz")
-        rows = [line.split("\t") for line in read_lines(data / "imdb" / "test.tsv.gz")]
-        tested = [row[2].replace("<br />", " ") for row in rows]
-        of_reviews = [runs(review) for review in tested]
-        of_all, found = set().union(*of_reviews), set()
-        for i in range(0, len(lines), 1000):  # A run may go on in the next lines.
-            found |= of_all & runs(" ".join(lines[i : i + 1000 + N]))
-        documents = [
-            review
-            for review, found_here in zip(tested, of_reviews)
-            if found_here and len(found_here & found) >= SAME_REVIEW * len(found_here)
-        ]
-        (kept,) = without(lines, documents, [0])
+        kept = list(filter(None, reviews_text(data / "imdb")))
         n = N_HELD_OUT_REVIEW_LINES
         parts["reviews"] = [kept[: -2 * n], kept[-2 * n : -n], kept[-n:]]
+    parts = {name: [list(filter(None, text)) for text in part] for name, part in parts.items()}
     train = [line for part in parts.values() for line in part[0]]
     random.Random(0).shuffle(train)
     valid = [line for part in parts.values() for line in part[1][:N_VALIDATION_LINES]]
@@ -152,6 +130,23 @@ def make(data: Path, output: Path, reviews: bool) -> None:
             (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
             n_words = sum(len(line.split()) for line in lines)
             print(f"{output / name}: {len(lines):,} lines, {n_words:,} words")
+
+
+def reviews_text(folder: Path) -> List[str]:
+    """Return the lines of the reviews, empty where they are also in the test set."""
+    lines = read_lines(folder / "lm_train.tok.txt.gz")
+    rows = [line.split("\t") for line in read_lines(folder / "test.tsv.gz")]
+    tested = {row[2].replace("<br />", " ") for row in rows}
+    of_reviews = {review: runs(review) for review in tested}
+    of_all, found = set().union(*of_reviews.values()), set()
+    for i in range(0, len(lines), 1000):  # A run may go on in the next lines.
+        found |= of_all & runs(" ".join(lines[i : i + 1000 + N]))
+    documents = [
+        review
+        for review, found_here in of_reviews.items()
+        if found_here and len(found_here & found) >= SAME_REVIEW * len(found_here)
+    ]
+    return without(lines, documents)
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ writes `train.json`, `dev.json` and `test.json`: of ten articles, the last but o
 the last to test.
 """
 
-import argparse
 import json
+import sys
 from pathlib import Path
 
 from allennlp_elmo_plugin.files.whole import output_folder
@@ -18,12 +18,9 @@ PLACES = {"train.json": range(8), "dev.json": [8], "test.json": [9]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("source", type=Path)
-    parser.add_argument("output", type=Path, help="folder to write to")
-    arguments = parser.parse_args()
-    data = json.loads(arguments.source.read_text(encoding="utf-8"))
-    with output_folder(arguments.output, list(PLACES), force=True) as folder:
+    source, output = sys.argv[1:]
+    data = json.loads(Path(source).read_text(encoding="utf-8"))
+    with output_folder(output, list(PLACES), force=True) as folder:
         for name, places in PLACES.items():
             articles = [article for n, article in enumerate(data["data"]) if n % 10 in places]
             questions = [len(part["qas"]) for article in articles for part in article["paragraphs"]]

@@ -9,7 +9,7 @@ writes one tree a line, without empty elements (-NONE-) and the constituents tha
 import argparse
 import io
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Optional
 
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
@@ -27,15 +27,6 @@ def without_empty(tree: Tree) -> Optional[Tree]:
     return Tree(tree.label(), kept) if kept else None
 
 
-def trees(path: Path) -> Iterator[Tree]:
-    """Yield the trees of a file, each on one line or more."""
-    with open_lines(path, SystemExit) as lines:
-        file = io.StringIO("".join(f"{line.sentence}\n" for line in lines))
-    while block := read_sexpr_block(file):
-        for text in block:
-            yield Tree.fromstring(text, remove_empty_top_bracketing=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
@@ -48,7 +39,12 @@ def main() -> None:
     n_trees = n_words = 0
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in arguments.sources:
-            for tree in filter(None, map(without_empty, trees(source))):
+            with open_lines(source, SystemExit) as lines:
+                text = " ".join(line.sentence for line in lines)
+            for block in read_sexpr_block(io.StringIO(text), 10**9):
+                tree = without_empty(Tree.fromstring(block, remove_empty_top_bracketing=True))
+                if tree is None:
+                    continue
                 file.write(tree.pformat(margin=10**9) + "\n")
                 n_trees += 1
                 n_words += len(tree.leaves())

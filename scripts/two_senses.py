@@ -55,22 +55,18 @@ def main() -> None:
         axes.scatter(x, y, color=color, label=sense, s=18)
         # The sentences in a column beside their points, from the highest point to the lowest.
         side = 1 if x.mean() > 0 else -1
-        edge = x.max() if side > 0 else x.min()
+        edge = side * ((side * x).max() + 0.12 * np.ptp(points[:, 0]))
+        line = {"arrowstyle": "-", "color": color, "lw": 0.4, "relpos": ((1 - side) / 2, 0.5)}
         for height, i in zip(np.linspace(0.9, 0.1, len(group)), np.argsort(-y)):
             axes.annotate(
                 group[i],
                 (x[i], y[i]),
-                (edge + side * 0.12 * np.ptp(points[:, 0]), height),
+                (edge, height),
                 textcoords=("data", "axes fraction"),
                 color=color,
                 va="center",
                 ha="left" if side > 0 else "right",
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": color,
-                    "linewidth": 0.4,
-                    "relpos": ((1 - side) / 2, 0.5),
-                },
+                arrowprops=line,
             )
     axes.set_title(f'Vectors of "{WORD}" in twelve sentences (tiny, second LSTM layer)')
     axes.axis("off")

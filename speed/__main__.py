@@ -5,11 +5,10 @@ Prints a table, and with `--output` writes it as JSON. Needs 12 GB of memory.
 """
 
 import argparse
-import os
 import re
 import tempfile
 import warnings
-from typing import Iterator, List
+from typing import Callable, Iterator, List
 
 import torch
 
@@ -28,29 +27,30 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(args.threads)
+
+    def select(name: str) -> bool:
+        return re.search(args.only, name) is not None
+
     rows: List[Row] = []
     about = machine()
     for key, value in about.items():
         print(f"{key}: {value}")
     print(HEADER)
-    for row in measure(args):
+    for row in measure(args.sizes.split(","), args.rounds, select):
         rows.append(row)
         print(line(row), flush=True)
         if args.output:
             write_json(args.output, rows, about)
 
 
-def measure(args: argparse.Namespace) -> Iterator[Row]:
-    def select(name: str) -> bool:
-        return re.search(args.only, name) is not None
-
-    for size in args.sizes.split(","):
+def measure(sizes: List[str], rounds: int, select: Callable[[str], bool]) -> Iterator[Row]:
+    for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            files = write_model(size, os.path.join(folder))
+            files = write_model(size, folder)
             for part in (embedding, training, commands):
-                yield from part.measure(size, *files, args.rounds, select)
+                yield from part.measure(size, *files, rounds, select)
     if select("start-up"):
-        yield commands.measure_start(args.rounds)
+        yield commands.measure_start(rounds)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ _ROWS = 64
 _BARS: Dict[str, Dict[str, float]] = {
     "training step": {"small": 4, "original": 2.6},
     "training step, bfloat16": {"small": 5.5, "original": 6},
-    "vocabulary of 800k": {"small": 0.97, "original": 0.97},
     "allennlp train": {"small": 0.9},
     "peak memory": {"original": 5.2},
 }
@@ -122,34 +121,10 @@ def measure(
                 note=f"losses differ by {error:.0e}" if name == "training step" else "",
             )
         del ours, theirs, programs
-    if "vocabulary of 800k" in wanted:
-        yield _large_vocabulary(size, rounds, 8 * n_words, n_samples)
     if "allennlp train" in wanted and size != "original":
         yield _whole_training(size, options_file, rounds, n_samples)
     if "peak memory" in wanted and size == "original":
         yield _peak_memory(size, 8 * n_words, n_samples)
-
-
-def _large_vocabulary(size: str, rounds: int, n_words: int, n_samples: int) -> Row:
-    """Compare a step with another of an eightieth of the words, in turns."""
-    trainings = {n: OurTraining(size, n, n_samples) for n in (n_words, n_words // 80)}
-    # The ratio is close to 1: more turns than elsewhere.
-    batches = [
-        {n: make_batch(Corpus(seed=turn), n, _ROWS) for n in trainings}
-        for turn in range(4 * rounds + 1)
-    ]
-    programs: Dict[str, Callable[[Any], Any]] = {
-        str(n): lambda batch, n=n: trainings[n].step(batch[n]) for n in trainings
-    }
-    large, small = take_turns(programs, batches).values()
-    return Row(
-        workload="vocabulary of 800k",
-        size=size,
-        value=small / large,
-        bar=_BARS["vocabulary of 800k"].get(size),
-        words_per_second=_ROWS * NUM_STEPS / large,
-        note=f"words/s, relative to {_ROWS * NUM_STEPS / small:,.0f} at 10k",
-    )
 
 
 def _whole_training(size: str, options_file: str, rounds: int, n_samples: int) -> Row:

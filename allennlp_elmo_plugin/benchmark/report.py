@@ -179,7 +179,7 @@ def draw_layer_weights(weights: Dict[str, List[float]]) -> Any:
     figure = Figure(figsize=(1.8 + 0.35 * n_layers * len(mixes), 3.5), layout="constrained")
     axes = figure.subplots()
     draw_bars(axes, list(weights), dict(zip(names, zip(*mixes))))
-    axes.tick_params(axis="x", rotation=40)
+    axes.set_xticks(axes.get_xticks(), list(weights), rotation=40, ha="right")
     return figure
 
 
