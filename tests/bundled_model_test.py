@@ -17,13 +17,13 @@ from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.models.model_card import facts_of
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
+from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_WEIGHT_FILE,
     ElmoFiles,
     local_files,
     or_bundled,
 )
-from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.testing import write_random_elmo
 
 PACKAGED = elmo_files.BUNDLED_MODEL

@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions, flatten
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.patches.jsonnet import elmo_model
+from allennlp_elmo_plugin.modules.configs import elmo_model
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_checkpoint
 from tests.support.testing import read_arrays, write_random_elmo

@@ -12,9 +12,9 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
+from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import local_files
-from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 
 
 @dataclass

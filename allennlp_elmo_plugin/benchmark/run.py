@@ -17,8 +17,8 @@ from allennlp.modules.scalar_mix import ScalarMix
 
 from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels, keep_vectors
 from allennlp_elmo_plugin.benchmark.task import TASKS
-from allennlp_elmo_plugin.evaluation.bracketing_scorer import replace_evalb
 from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
+from allennlp_elmo_plugin.evaluation.scorers import replace_evalb
 from allennlp_elmo_plugin.version import __version__
 
 

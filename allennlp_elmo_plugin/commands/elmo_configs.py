@@ -22,7 +22,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.patches.jsonnet import CONFIGS
+from allennlp_elmo_plugin.modules.configs import CONFIGS
 
 
 @Subcommand.register("elmo-configs")

@@ -34,7 +34,6 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from allennlp_elmo_plugin.patches.compat import int_to_device
 from allennlp_elmo_plugin.plots.surprise import write_surprise
 from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
 from allennlp_elmo_plugin.plots.word_map import MAX_OCCURRENCES, METHODS, make_map, write_map
@@ -191,7 +190,7 @@ def surprise_from_args(args: argparse.Namespace) -> None:
     if len(sentences) > MAX_SENTENCES:
         how_many = f"the first {how_many}"
     title = f"{args.model} on {how_many} of {_shown(args.files)}"
-    device = int_to_device(args.cuda_device)
+    device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
     found = write_surprise(model, sentences[:MAX_SENTENCES], args.output, title, device)
     perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
     print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")

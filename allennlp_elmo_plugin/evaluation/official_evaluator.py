@@ -1,22 +1,32 @@
 """The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
 
 from os import PathLike
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
-from allennlp.data import DataLoader, Instance, TensorDict, Vocabulary
-from allennlp.data.data_loaders.data_collator import DataCollator
+from allennlp.data import DataLoader, Instance
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.evaluation.serializers.serializers import Serializer
 from allennlp.models import Model
 
 PREFIX = "official-"
-# The key of a batch's instances, and what scorers read from a model's output.
-_INSTANCES = "instances of the official evaluator"
-_OUTPUTS = ("tags", "label", "clusters", "best_span_str", "trees")
+_LABELS = "class_accuracy", ["label"], "label"
+_TAGS = "conlleval", ["tags"], "tags"
+# By the task: the function of `scorers.py`, what it needs of an instance, and of a model's output.
+_SCORERS = {
+    "sst5": _LABELS,
+    "ner": _TAGS,
+    "chunking": _TAGS,
+    "snli": _LABELS,
+    "srl": ("srl_eval", ["words", "verb_index", "gold_tags"], "tags"),
+    "coref": ("coreference", ["clusters"], "clusters"),
+    "squad": ("squad", ["answer_texts"], "best_span_str"),
+    "imdb": _LABELS,
+    "constituency": ("evalb", ["gold_tree"], "trees"),
+}
 
 
 @Evaluator.register("official")
@@ -24,7 +34,8 @@ class OfficialEvaluator(SimpleEvaluator):
     """
     Adds the scores of a task's official scorer to AllenNLP's metrics in `allennlp evaluate`: set
     `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any archive with
-    `allennlp evaluate -o '{"evaluation": ...}'`. Both count the same predictions.
+    `allennlp evaluate -o '{"evaluation": ...}'`. Both count the same predictions. The names of
+    official scores begin with `official-`, and they are in percent.
 
     # Parameters
 
@@ -42,16 +53,11 @@ class OfficialEvaluator(SimpleEvaluator):
         postprocessor_fn_name: str = "make_output_human_readable",
     ) -> None:
         super().__init__(batch_serializer, cuda_device, postprocessor_fn_name)
-        # This imports models of allennlp-models, which is slow.
-        from allennlp_elmo_plugin.evaluation.instance_scorers import INSTANCE_SCORERS
-
-        if task not in INSTANCE_SCORERS:
+        if task not in _SCORERS:
             raise ConfigurationError(
-                f'"task" of the official evaluator is {task!r}; '
-                f"it must be one of {list(INSTANCE_SCORERS)}"
+                f'"task" of the official evaluator is {task!r}; it must be one of {list(_SCORERS)}'
             )
         self._task = task
-        self._score = INSTANCE_SCORERS[task]
 
     def __call__(
         self,
@@ -61,78 +67,66 @@ class OfficialEvaluator(SimpleEvaluator):
         metrics_output_file: Optional[Union[str, PathLike]] = None,
         predictions_output_file: Optional[Union[str, PathLike]] = None,
     ) -> Dict[str, Any]:
-        """
-        Return AllenNLP's metrics, most of them fractions, and the official scores, in percent,
-        under names that begin with `official-`.
-        """
-        collator = data_loader.collate_fn  # type: ignore[attr-defined]
-        batches = _BatchesWithInstances(data_loader)
+        loader: Any = data_loader
+        collate, n_workers = loader.collate_fn, loader.num_workers
+        instances: List[Instance] = []
         outputs: List[Dict[str, Any]] = []
-        hook = model.register_forward_hook(
-            lambda _, __, output: outputs.extend(_of_instances(model, output))
-        )
+
+        def keep(batch: List[Instance]) -> Any:
+            instances.extend(batch)
+            return collate(batch)
+
+        def read(module: Any, inputs: Any, output: Dict[str, Any]) -> None:
+            outputs.extend(_predictions(model, output))
+
+        hook = model.register_forward_hook(read)
         try:
-            data_loader.collate_fn = _InstanceCollator(collator)  # type: ignore[attr-defined]
+            # A worker process would keep the instances to itself.
+            loader.collate_fn, loader.num_workers = keep, 0
             metrics = super().__call__(
                 model,
-                batches,
+                data_loader,
                 batch_weight_key or "",
                 predictions_output_file=predictions_output_file,  # type: ignore[arg-type]
             )
         finally:
-            data_loader.collate_fn = collator  # type: ignore[attr-defined]
+            loader.collate_fn, loader.num_workers = collate, n_workers
             hook.remove()
-        if not batches.instances:
-            raise ConfigurationError("There is no instance in the data, so there is no score")
-        try:
-            scores = self._score(batches.instances, outputs or [{}] * len(batches.instances))
-        except KeyError as error:
-            raise ConfigurationError(
-                f"the official evaluator is for the task {self._task!r}, but "
-                f"there is no {error} in the instances or in what the model says of them"
-            ) from error
+        scores = official_scores(self._task, instances, outputs)
         metrics.update({PREFIX + name: score for name, score in scores.items()})
         file = None if metrics_output_file is None else str(metrics_output_file)
         dump_metrics(file, metrics, log=True)
         return metrics
 
 
-class _InstanceCollator(DataCollator):
-    """Adds the instances to a batch, which also brings them out of a worker process."""
+def official_scores(
+    task: str, instances: List[Instance], outputs: List[Dict[str, Any]]
+) -> Dict[str, float]:
+    """Return the scores of a test set, from its instances and what a model says of them."""
+    # This imports models of allennlp-models, which is slow.
+    from allennlp_elmo_plugin.evaluation import scorers
 
-    def __init__(self, collator: DataCollator) -> None:
-        self._collator = collator
-
-    def __call__(self, instances: List[Instance]) -> Dict[str, Any]:
-        return {**self._collator(instances), _INSTANCES: instances}
-
-
-class _BatchesWithInstances(DataLoader):
-    """A loader's batches; `instances` collects the instances of those that were read."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self.instances: List[Instance] = []
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[TensorDict]:
-        for batch in self._loader:
-            self.instances.extend(batch.pop(_INSTANCES))  # type: ignore[arg-type]
-            yield batch
-
-    def iter_instances(self) -> Iterator[Instance]:
-        return self._loader.iter_instances()
-
-    def index_with(self, vocab: Vocabulary) -> None:
-        self._loader.index_with(vocab)
-
-    def set_target_device(self, device: torch.device) -> None:
-        self._loader.set_target_device(device)
+    if not instances:
+        raise ConfigurationError("There is no instance in the data, so there is no score")
+    name, keys, key = _SCORERS[task]
+    try:
+        gold = [[_gold(instance, each) for instance in instances] for each in keys]
+        predicted = [output[key] for output in outputs or [{}]]
+    except KeyError as error:
+        raise ConfigurationError(
+            f"the official evaluator is for the task {task!r}, but there is no {error} in the "
+            "instances or in what the model says of them"
+        ) from error
+    return getattr(scorers, name)(*gold, predicted)
 
 
-def _of_instances(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _gold(instance: Any, key: str) -> Any:
+    if key == "label":
+        return instance[key].label
+    return instance[key].labels if key == "tags" else instance["metadata"][key]
+
+
+def _predictions(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Return a model's predictions for each instance of a batch."""
     readable: Dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
     if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
@@ -140,5 +134,5 @@ def _of_instances(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
             model.vocab.get_token_from_index(index, "labels")
             for index in readable["label_logits"].argmax(-1).tolist()
         ]
-    names = [name for name in _OUTPUTS if name in readable]
-    return [dict(zip(names, values)) for values in zip(*(readable[name] for name in names))]
+    keys = {key for *_, key in _SCORERS.values()}.intersection(readable)
+    return [dict(zip(keys, values)) for values in zip(*(readable[key] for key in keys))]

@@ -3,8 +3,8 @@ Scores as the official scorers of the tasks count them, in percent.
 
 AllenNLP's code does the work where it counts the same: spans of tags (conlleval), srl-eval.pl
 (which allennlp-models contains, and perl runs) and SQuAD. Coreference is counted here, since
-AllenNLP omits clusters of one mention and the official scorer does not; and the brackets of trees,
-since AllenNLP's EVALB needs a C compiler and writes to AllenNLP's own folder.
+AllenNLP omits clusters of one mention; and the brackets of trees, since AllenNLP runs a program in
+C for each batch, which it compiles in its own folder.
 """
 
 import re
@@ -12,20 +12,22 @@ import subprocess
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_spans
+from allennlp.training.metrics import EvalbBracketingScorer
 from allennlp_models.rc.tools.squad import get_metric_score
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import DEFAULT_SRL_EVAL_PATH
 from allennlp_models.structured_prediction.models.srl import write_bio_formatted_tags_to_file
 from nltk import Tree
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import accuracy_score, recall_score
+from torch import nn
 
 Scores = Dict[str, float]
-Cluster = FrozenSet[Hashable]
+Clusters = List[frozenset]
 
 
 def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str = "") -> Scores:
@@ -38,17 +40,11 @@ def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str
 def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
     """
     Score chunks like the script conlleval of CoNLL-2000 and CoNLL-2003: borders and type must be
-    right. A chunk begins at "B-", and at "I-" after another type or "O".
+    right. A chunk begins at "B-", and at "I-" after another type or "O". The tags of each sentence
+    are BIO, IOB1 or BIOUL.
 
-    # Parameters
-
-    gold, predicted : `Sequence[Sequence[str]]`
-        The tags of each sentence: BIO, IOB1 or BIOUL.
-
-    # Returns
-
-    `Dict[str, float]`
-        `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy` of the tags.
+    Return `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy` of the
+    tags.
     """
     right: Counter = Counter()
     in_gold: Counter = Counter()
@@ -63,18 +59,12 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
         in_predicted.update(label for label, _ in predicted_spans)
         equal += sum(map(str.__eq__, gold_tags, predicted_tags))
         total += len(gold_tags)
-
-    def scores(labels: Sequence[str], suffix: str) -> Scores:
-        n_right = sum(right[label] for label in labels)
-        n_gold, n_predicted = (
-            sum(counts[label] for label in labels) for counts in (in_gold, in_predicted)
-        )
-        return _f1((n_right, n_predicted), (n_right, n_gold), suffix)
-
-    labels = sorted({*in_gold, *in_predicted})
-    result = {**scores(labels, ""), "accuracy": 100 * equal / total if total else 0.0}
-    for label in labels:
-        result.update(scores([label], f"-{label}"))
+    n_right = right.total()
+    result = _f1((n_right, in_predicted.total()), (n_right, in_gold.total()))
+    result["accuracy"] = 100 * equal / total if total else 0.0
+    for label in sorted({*in_gold, *in_predicted}):
+        of_label = (right[label], in_predicted[label]), (right[label], in_gold[label])
+        result.update(_f1(*of_label, f"-{label}"))
     return result
 
 
@@ -92,26 +82,12 @@ def srl_eval(
     Score semantic roles by one run of srl-eval.pl of CoNLL-2005. It joins an argument and its
     continuation (C-A0), and does not count the predicate (V).
 
-    # Parameters
-
-    sentences : `Sequence[List[str]]`
-        The words, once for each predicate.
-    verbs : `Sequence[Optional[int]]`
-        The position of the predicate.
-    gold, predicted : `Sequence[List[str]]`
-        BIO tags.
-
-    # Returns
-
-    `Dict[str, float]`
-        `precision`, `recall`, `f1`; with two decimals, as the script prints them.
+    `sentences` has the words once for each predicate, whose position is in `verbs`; tags are BIO.
+    Return `precision`, `recall` and `f1` with two decimals, as the script prints them.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("gold.txt", "predicted.txt")]
-        with (
-            paths[0].open("w", encoding="utf-8") as gold_file,
-            paths[1].open("w", encoding="utf-8") as predicted_file,
-        ):
+        paths = [Path(folder, name) for name in ("gold.txt", "predicted.txt")]
+        with paths[0].open("w") as gold_file, paths[1].open("w") as predicted_file:
             for words, verb, gold_tags, predicted_tags in zip(sentences, verbs, gold, predicted):
                 # Of the predicate; its word may be "-", which the script reads as no predicate.
                 marks = ["V"] * len(words)
@@ -123,11 +99,8 @@ def srl_eval(
             output = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
         except FileNotFoundError as error:
             raise ConfigurationError("srl-eval.pl needs perl: install perl") from error
-    for line in output.splitlines():
-        fields = line.split()
-        if len(fields) == 7 and fields[0] == "Overall":
-            return dict(zip(("precision", "recall", "f1"), map(float, fields[4:])))
-    raise RuntimeError(f"no line 'Overall' in what {DEFAULT_SRL_EVAL_PATH} printed:\n{output}")
+    (overall,) = re.findall(r"^ *Overall (.*)", output, re.MULTILINE)
+    return dict(zip(("precision", "recall", "f1"), map(float, overall.split()[3:])))
 
 
 def coreference(
@@ -135,38 +108,24 @@ def coreference(
 ) -> Scores:
     """
     Score coreference like CoNLL-2012: MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998)
-    and CEAF-e (Luo 2005) of predicted mentions as Pradhan et al. (2014) define them. Clusters of
-    one mention count.
+    and CEAF-e (Luo 2005) of predicted mentions as Pradhan et al. (2014) define them. A document is
+    a list of clusters, and these of mentions, such as `(begin, end)`; one of one mention counts.
 
-    # Parameters
-
-    gold, predicted : `Sequence[Sequence[Sequence[Any]]]`
-        The clusters of each document, each a list of mentions, such as `(begin, end)`.
-
-    # Returns
-
-    `Dict[str, float]`
-        `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and each precision and recall.
+    Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and each precision and recall.
     """
-    documents = [
-        ([frozenset(map(tuple, cluster)) for cluster in gold_clusters],
-         [frozenset(map(tuple, cluster)) for cluster in predicted_clusters])
-        for gold_clusters, predicted_clusters in zip(gold, predicted)
-    ]  # fmt: skip
+    true, found = (
+        [[frozenset(map(tuple, cluster)) for cluster in clusters] for clusters in documents]
+        for documents in (gold, predicted)
+    )
     result: Scores = {}
-    metrics: Dict[str, Callable[..., Tuple[float, float]]] = {
-        "muc": _muc,
-        "b_cubed": _b_cubed,
-        "ceafe": _ceafe,
-    }
-    for name, metric in metrics.items():
-        precision = np.sum([metric(found, true) for true, found in documents], axis=0)
-        recall = np.sum([metric(true, found) for true, found in documents], axis=0)
+    for name, metric in (("muc", _muc), ("b_cubed", _b_cubed), ("ceafe", _ceafe)):
+        precision = np.sum(list(map(metric, found, true)), axis=0)
+        recall = np.sum(list(map(metric, true, found)), axis=0)
         result.update(_f1(tuple(precision), tuple(recall), f"-{name}"))
-    return {"f1": float(np.mean([result[f"f1-{name}"] for name in metrics])), **result}
+    return {"f1": (result["f1-muc"] + result["f1-b_cubed"] + result["f1-ceafe"]) / 3, **result}
 
 
-def _muc(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+def _muc(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     """Count the links of `clusters` that `others` have too."""
     links = shared = 0
     for cluster in clusters:
@@ -177,7 +136,7 @@ def _muc(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
     return shared, links
 
 
-def _b_cubed(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+def _b_cubed(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     """Sum over the mentions of `clusters` the part of their cluster that `others` also join."""
     overlap = sum(
         len(cluster & other) ** 2 / len(cluster) for cluster in clusters for other in others
@@ -185,14 +144,12 @@ def _b_cubed(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, flo
     return overlap, sum(len(cluster) for cluster in clusters)
 
 
-def _ceafe(clusters: List[Cluster], others: List[Cluster]) -> Tuple[float, float]:
+def _ceafe(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     """Find the best assignment of `clusters` to `others` by phi4."""
-    similarity = np.array(
-        [
-            [2 * len(cluster & other) / (len(cluster) + len(other)) for other in others]
-            for cluster in clusters
-        ]
-    ).reshape(len(clusters), len(others))
+    similarity = np.zeros((len(clusters), len(others)))
+    for i, cluster in enumerate(clusters):
+        for j, other in enumerate(others):
+            similarity[i, j] = 2 * len(cluster & other) / (len(cluster) + len(other))
     best = linear_sum_assignment(similarity, maximize=True)
     return float(similarity[best].sum()), len(clusters)
 
@@ -214,25 +171,12 @@ _DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 def bracket_counts(gold: Tree, predicted: Tree) -> Tuple[int, int, int]:
     """
     Count the brackets of a sentence as EVALB does with COLLINS.prm: punctuation is removed, ADVP
-    and PRT are the same, and tags are no brackets.
-
-    # Parameters
-
-    gold, predicted : `Tree`
-        Trees over the same words, which have the tags of the gold tree.
-
-    # Returns
-
-    `Tuple[int, int, int]`
-        How many brackets are in both, in the gold tree and in the predicted one.
+    and PRT are the same, and tags are no brackets. Return how many brackets are in both trees, in
+    the gold tree and in the predicted one. Words have the tags of the gold tree.
     """
     tags = [tag for _, tag in gold.pos()]
     in_gold, in_predicted = _brackets(gold, tags), _brackets(predicted, tags)
-    return (
-        sum((in_gold & in_predicted).values()),
-        sum(in_gold.values()),
-        sum(in_predicted.values()),
-    )
+    return (in_gold & in_predicted).total(), in_gold.total(), in_predicted.total()
 
 
 def _brackets(tree: Tree, tags: Sequence[str]) -> Counter:
@@ -256,26 +200,37 @@ def _brackets(tree: Tree, tags: Sequence[str]) -> Counter:
 
 def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
     """
-    Score trees like the script EVALB with COLLINS.prm; see `bracket_counts`.
-
-    # Parameters
-
-    gold, predicted : `Sequence[Tree]`
-        The trees of each sentence.
-
-    # Returns
-
-    `Dict[str, float]`
-        `precision`, `recall` and `f1` of labelled brackets, and `complete`, the part of the
-        sentences whose brackets are all right.
+    Score trees like the script EVALB with COLLINS.prm. Return `precision`, `recall` and `f1` of
+    labelled brackets, and `complete`, the part of the sentences whose brackets are all right.
     """
     counts = [bracket_counts(*trees) for trees in zip(gold, predicted)]
     right, in_gold, in_predicted = np.sum(counts, axis=0).tolist()
     complete = sum(len(set(of_sentence)) == 1 for of_sentence in counts)
     return {
-        **_f1((right, in_predicted), (right, in_gold), ""),
+        **_f1((right, in_predicted), (right, in_gold)),
         "complete": 100 * complete / len(counts),
     }
+
+
+class BracketingScorer(EvalbBracketingScorer):
+    """The counts of AllenNLP's `EvalbBracketingScorer`, without its program in C."""
+
+    def __call__(  # type: ignore[override]
+        self, predicted_trees: List[Tree], gold_trees: List[Tree]
+    ) -> None:
+        for gold, predicted in zip(gold_trees, predicted_trees):
+            right, in_gold, in_predicted = bracket_counts(gold, predicted)
+            self._correct_predicted_brackets += right
+            self._gold_brackets += in_gold
+            self._predicted_brackets += in_predicted
+
+
+def replace_evalb(model: nn.Module) -> None:
+    """Let a parser that scores its trees by EVALB do without the program."""
+    modules: Any = model.modules()
+    for module in modules:
+        if isinstance(getattr(module, "_evalb_score", None), EvalbBracketingScorer):
+            module._evalb_score = BracketingScorer()
 
 
 def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:

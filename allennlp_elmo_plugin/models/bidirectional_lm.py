@@ -1,6 +1,5 @@
 """The AllenNLP model that trains a `BiLm` as bilm-tf does."""
 
-import logging
 import math
 import numbers
 import os
@@ -26,15 +25,11 @@ from allennlp_elmo_plugin.data.lexicon import IGNORED_TARGET
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, check_vocabulary
 from allennlp_elmo_plugin.data.windows import check_window_order
 from allennlp_elmo_plugin.files.model_file_names import OPTIONS_FILE
-from allennlp_elmo_plugin.models.frequency_order import FrequencyOrderCheck
 from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.models.sampled_softmax_warnings import SampledSoftmaxWarnings
 from allennlp_elmo_plugin.models.token_perplexity import AgreeingMetrics, TokenPerplexity
 from allennlp_elmo_plugin.modules.downloads import cached_path
 from allennlp_elmo_plugin.modules.language_model_archive import set_options
-
-logger = logging.getLogger(__name__)
-
-_PRECISIONS = ("float32", "bfloat16")
 
 
 @Model.register("bidirectional_lm")
@@ -51,8 +46,7 @@ class BidirectionalLanguageModel(Model):
     of the words, so that the mean of the processes is that of all words.
 
     In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
-    always that of the full one. Don't compare the two, or the perplexities that follow from them; a
-    warning says so when training starts.
+    always that of the full one. Don't compare the two, or the perplexities that follow from them.
 
     # Parameters
 
@@ -65,12 +59,9 @@ class BidirectionalLanguageModel(Model):
     options_file : `str`, optional (default = `None`)
         An options.json, in place of `options`.
     pretrained_file : `str`, optional (default = `None`)
-        A language model to start from: an archive of a `bidirectional_lm`; a folder or zip archive
-        with options.json and weights.hdf5 or model.hdf5, and optionally softmax.hdf5 and vocab.txt,
-        as `elmo-export` writes them; a folder with a checkpoint of bilm-tf and its vocabulary; or a
-        short name. See `find_model`. Its options are the default. If its vocabulary differs, the
-        words of both keep their rows in the softmax and in a token embedding, and the others start
-        fresh.
+        A language model to start from, by any name that `find_model` knows. Its options are the
+        default. If its vocabulary differs, the words of both keep their rows in the softmax and in
+        a token embedding, and the others start fresh.
 
         The options are also written to `options.json` in the folder of the training run. With
         `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and
@@ -84,21 +75,18 @@ class BidirectionalLanguageModel(Model):
         Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
     recurrent_dropout : `float`, optional (default = `0.0`)
         The share of the weights between an LSTM's output and its next gates that a window is
-        computed without (DropConnect, Merity et al. 2018). Layers that need no gradient, or whose
-        submodules were replaced, have none.
+        computed without (DropConnect, Merity et al. 2018). Layers that need no gradient have none.
     state_reset : `float`, optional (default = `0.0`)
         The probability of a row to start a window of training from zero rather than from its
         carried state. Where no row ever does, as in bilm-tf, a model can end up in states that it
-        never reaches from zero, where evaluation and embedding start; large learning rates of Adam
-        lead there.
+        never reaches from zero, where evaluation starts; large learning rates of Adam lead there.
     share_embedding_softmax : `bool`, optional (default = that of the options)
         Whether the softmax's weight is the token embedding.
     bidirectional : `bool`, optional (default = that of the options)
         `false` for a model with the forward direction only.
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
-        hardware that supports it. Parameters and the LSTMs' cells are always float32, and so
-        is evaluation, also under `torch.autocast`. The trainer's `use_amp` is refused.
+        hardware that supports it. All else is float32, also under `torch.autocast`.
     regularizer, serialization_dir, ddp_accelerator
         Those of AllenNLP's `Model`.
     """
@@ -125,38 +113,31 @@ class BidirectionalLanguageModel(Model):
     ) -> None:
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
         n_words = check_vocabulary(vocab)
-        pretrained = None
-        if pretrained_file is not None:
-            try:
-                pretrained = read_pretrained(pretrained_file)
-            except (FileNotFoundError, ValueError) as error:
-                raise ConfigurationError(f"pretrained_file: {error}") from error
-        values, source = _read_options(options, options_file, pretrained, self.serialization_dir)
-        arguments = {
-            "num_samples": num_samples,
-            "dropout": dropout,
-            "share_embedding_softmax": share_embedding_softmax,
-            "bidirectional": bidirectional,
-        }
+        if precision not in ("float32", "bfloat16"):
+            raise ConfigurationError(f"precision is {precision!r}; use float32 or bfloat16")
+        for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
+            if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
+                raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
         try:
+            pretrained = None if pretrained_file is None else read_pretrained(pretrained_file)
+            values, source = _read_options(options, options_file, pretrained, serialization_dir)
+            arguments = {
+                "num_samples": num_samples,
+                "dropout": dropout,
+                "share_embedding_softmax": share_embedding_softmax,
+                "bidirectional": bidirectional,
+            }
             set_options(values, arguments, n_words)
-            checked = BiLmOptions.from_dict(values, source=source)
-            if checked.n_tokens_vocab not in (None, n_words):
-                raise ValueError(
-                    f'{source}: "n_tokens_vocab" is {checked.n_tokens_vocab}, but the vocabulary '
-                    f"has {n_words} words; leave the key out to take the vocabulary's size"
-                )
-            self.options = replace(checked, n_tokens_vocab=n_words)
+            values["n_tokens_vocab"] = n_words
+            self.options = BiLmOptions.from_dict(values, source=source)
             if pretrained is not None:
                 pretrained.check_options(self.options, source)
                 if num_samples is None and self.options.n_negative_samples_batch >= n_words:
                     # The published options lack the number, and bilm-tf's default is too large.
                     self.options = replace(self.options, sample_softmax=False)
-            if pretrained is None or self.options.char_cnn is None:
-                self.bilm = BiLm(self.options)
-            else:  # All its parameters are pretrained: no words can be new to it.
-                bilm = BiLm(self.options, device="meta")
-                self.bilm = bilm.to_empty(device=torch.empty(0).device)
+            # A pretrained model of characters has all parameters: none needs to be initialised.
+            is_copy = pretrained is not None and self.options.char_cnn is not None
+            self.bilm = BiLm(self.options, device="meta" if is_copy else None)
             shared: Any = None
             if self.options.share_embedding_softmax:
                 shared = self.bilm.token_layer.weight
@@ -166,29 +147,23 @@ class BidirectionalLanguageModel(Model):
                 self.options.n_negative_samples_batch if self.options.sample_softmax else 0,
                 shared,
             )
-        except ValueError as error:
+        except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(str(error)) from error
-        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
-        self.n_predicted_words = 0
-        """How many words, sentence ends included, a direction predicted for the last metrics."""
         if pretrained is not None:
-            indexed = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-            pretrained.copy_to(self, [indexed[index] for index in range(n_words)])
-            if self.serialization_dir is not None and is_global_primary():
-                self.options.write(os.path.join(self.serialization_dir, OPTIONS_FILE))
-        for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
-            if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
-                raise ConfigurationError(
-                    f"{name} is {rate!r}; it must be a number, at least 0 and below 1"
-                )
+            if is_copy:
+                self.bilm.to_empty(device=torch.empty(0).device)
+            words = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            pretrained.copy_to(self, [words[index] for index in range(n_words)])
+            if serialization_dir is not None and is_global_primary():
+                self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))
         self.bilm.lstm.variational_dropout = variational_dropout
         self.bilm.lstm.recurrent_dropout = recurrent_dropout
         self._state_reset = state_reset
-        if precision not in _PRECISIONS:
-            raise ConfigurationError(f"precision is {precision!r}; it must be one of {_PRECISIONS}")
         self._precision = precision
-        self._check_order = FrequencyOrderCheck(n_words)
-        self._warned_of_samples = False
+        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
+        self.n_predicted_words = 0
+        """How many words, sentence ends included, a direction predicted for the last metrics."""
+        self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
@@ -203,31 +178,24 @@ class BidirectionalLanguageModel(Model):
         window: Optional[torch.Tensor] = None,
     ) -> Dict[str, torch.Tensor]:
         """
+        Return `loss`, `forward_loss` and, unless forward only, `backward_loss`, in nats a token.
+
         # Parameters
 
-        tokens : `torch.Tensor`
-            Character ids, shape `(batch_size, num_steps, 50)`, or vocabulary ids, shape
-            `(batch_size, num_steps)`, that the forward direction reads.
-        targets : `torch.Tensor`
+        tokens, tokens_reverse : `torch.Tensor`
+            What each direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
+            vocabulary ids, shape `(batch_size, num_steps)`.
+        targets, targets_reverse : `torch.Tensor`
             Vocabulary ids of the words that follow, shape `(batch_size, num_steps)`; -100 after the
             last.
-        tokens_reverse, targets_reverse : `torch.Tensor`, optional (default = `None`)
-            The same for the backward direction's stream.
         window : `torch.Tensor`, optional (default = `None`)
             Number of the window in its pass, number of the row and of all rows, shape
             `(batch_size, 3)`. Without it, the data loader's order is not checked, and evaluation
             never starts from zero by itself.
-
-        # Returns
-
-        `Dict[str, torch.Tensor]`
-            `loss`, `forward_loss` and, unless forward only, `backward_loss`: scalars, in nats a
-            token.
         """
-        self._check_inputs(tokens, tokens_reverse)
-        precision = self._precision if self.training else "float32"
-        self.bilm.set_precision(precision)
-        self.softmax.precision = precision
+        self._check_reader(tokens, tokens_reverse)
+        self.bilm.set_precision(self._precision if self.training else "float32")
+        self.softmax.precision = self.bilm.precision
         carried = self._carried[self.training]
         all_targets = {"forward": targets}
         if self.options.bidirectional:
@@ -256,15 +224,12 @@ class BidirectionalLanguageModel(Model):
         loss = torch.stack(list(losses.values())).mean()
         n_tokens = [packing.n_tokens for packing in output.packings.values()]
         if self.training and is_distributed() and 0 in n_tokens:
-            # Every process must have a gradient, if only zero, for every parameter; and a backward
-            # pass, also if only parameters with sparse gradients are trained.
+            # Every process must run a backward pass, which gives each parameter whose gradient is
+            # dense a gradient, if only zero.
             sparse = {id(parameter) for parameter in self.sparse_gradient_parameters()}
-            loss = loss + loss.new_zeros((), requires_grad=True)
-            loss = loss + sum(
-                p.reshape(-1)[:0].sum()
-                for p in self.parameters()
-                if p.requires_grad and id(p) not in sparse
-            )
+            dense = [p for p in self.parameters() if p.requires_grad and id(p) not in sparse]
+            zero = loss.new_zeros((), requires_grad=True)
+            loss = loss + sum((p.reshape(-1)[:0].sum() for p in dense), zero)
         outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
         outputs["loss"] = loss
         if self.training and loss.requires_grad:
@@ -280,16 +245,7 @@ class BidirectionalLanguageModel(Model):
         elif self.training:
             loss = self.softmax.loss(top, targets)
             if self.softmax.sampler is not None:
-                if not self._warned_of_samples:
-                    self._warned_of_samples = True
-                    logger.warning(
-                        "The loss and the perplexities of training are those of a softmax over %d "
-                        "samples, which is easier: do not compare them with those of validation "
-                        "and evaluation, which are of the full softmax over %d words",
-                        self.softmax.sampler.n_samples,
-                        self.softmax.bias.size(0),
-                    )
-                self._check_order(targets)
+                self._warn(targets)
         else:
             loss = -self.softmax.log_probabilities(top, targets).mean()
         # All processes must run this for each direction: they wait for each other.
@@ -298,27 +254,18 @@ class BidirectionalLanguageModel(Model):
             loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
         return loss
 
-    def _check_inputs(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
+    def _check_reader(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
         char_cnn = self.options.char_cnn
-        if char_cnn is None and tokens.dim() != 2:
+        n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
+        given = tokens.size(2) if tokens.dim() == 3 else None
+        if given != n_characters:
             raise ConfigurationError(
-                "The model has a token embedding, but the dataset reader gives it characters: set "
-                "max_characters_per_token to null in the reader, or char_cnn in the options"
-            )
-        if char_cnn is not None and (
-            tokens.dim() != 3 or tokens.size(2) != char_cnn.max_characters_per_token
-        ):
-            raise ConfigurationError(
-                "The model reads words of "
-                f"{char_cnn.max_characters_per_token} characters, but the dataset reader gives it "
-                f"a tensor of shape {tuple(tokens.shape)}: set its max_characters_per_token to "
-                f"{char_cnn.max_characters_per_token}"
+                f"The dataset reader gives words of {given} characters, but the model reads words "
+                f"of {n_characters}: set max_characters_per_token in the reader to that number. "
+                "(None is null, for words of the vocabulary, which options without char_cnn read.)"
             )
         if self.options.bidirectional and tokens_reverse is None:
-            raise ConfigurationError(
-                "The model has a backward direction, but the dataset reader gives it nothing to "
-                "read: set bidirectional to true in the reader, or to false in the model"
-            )
+            raise ConfigurationError("bidirectional is true in the model, but not in the reader")
 
     def _follow(self, window: torch.Tensor) -> None:
         """Check that this window is the next one, and reset evaluation at every new pass."""
@@ -331,9 +278,7 @@ class BidirectionalLanguageModel(Model):
             self._carried[False].reset()
 
     def sparse_gradient_parameters(self) -> List[torch.nn.Parameter]:
-        """
-        Return the parameters whose gradients in training are sparse, for `SparseDdpAccelerator`.
-        """
+        """Return the parameters whose gradients in training are sparse."""
         is_sampled = self.softmax.sampler is not None
         found: List[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
         if self.options.char_cnn is None and not self.options.share_embedding_softmax:
@@ -341,16 +286,12 @@ class BidirectionalLanguageModel(Model):
         return [parameter for parameter in found if parameter.requires_grad]
 
     def training_state(self) -> Dict[str, Any]:
-        """
-        Return all state but the parameters: the LSTM states and the number of the window (in
-        training and in evaluation), the metrics' sums and the state of the sampler. Tensors and
-        plain Python values.
-        """
+        """Return all state but the parameters, as tensors and plain Python values."""
         sampler = self.softmax.sampler
         return {
             "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
             "last_window": dict(self._last_window),
-            "perplexities": {key: value.state_dict() for key, value in self._perplexities.items()},
+            "perplexities": {key: dict(vars(each)) for key, each in self._perplexities.items()},
             "sampler": None if sampler is None else sampler.state_dict(),
         }
 
@@ -360,7 +301,7 @@ class BidirectionalLanguageModel(Model):
             carried.load_state_dict(state["carried"][mode])
         self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
-            perplexity.load_state_dict(state["perplexities"][direction])
+            vars(perplexity).update(state["perplexities"][direction])
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
@@ -395,25 +336,17 @@ def _read_options(
 ) -> Tuple[Dict[str, Any], str]:
     """Return the keys of options.json, and where they come from."""
     if options is not None and options_file is not None:
-        raise ConfigurationError(
-            "bidirectional_lm takes either options (the keys of options.json) or options_file, not "
-            "both"
-        )
+        raise ValueError("bidirectional_lm takes either options or options_file, not both")
     if options is not None:
         return dict(options), "options"
     if options_file is None and pretrained is not None:
-        # The vocabulary may differ.
-        return replace(pretrained.options, n_tokens_vocab=None).to_dict(), pretrained.source
+        return pretrained.options.to_dict(), pretrained.source
     if options_file is None:
         # In an archive, the options of a model that was trained from a `pretrained_file`.
         options_file = os.path.join(serialization_dir or "", OPTIONS_FILE)
         if serialization_dir is None or not os.path.exists(options_file):
-            raise ConfigurationError(
-                "bidirectional_lm needs either options (the keys of options.json), options_file or "
-                "pretrained_file. (The archive of a model that was trained from a pretrained_file "
-                f'has them where the configuration says "include_in_archive": ["{OPTIONS_FILE}"].)'
+            raise ValueError(
+                "bidirectional_lm needs options, options_file or pretrained_file; an archive has "
+                f'them if its configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
             )
-    try:
-        return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file

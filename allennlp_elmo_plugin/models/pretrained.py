@@ -6,7 +6,6 @@ training runs, exported models, and checkpoints of bilm-tf.
 import logging
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Union
 
 import torch
@@ -32,18 +31,8 @@ _FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax"
 
 class PretrainedLanguageModel(NamedTuple):
     """
-    A pretrained language model.
-
-    # Parameters
-
-    source : `str`
-        Its path or address.
-    options : `BiLmOptions`
-    words : `List[str]`, optional
-        Its vocabulary; `None` if it has no table of words.
-    bilm : `BiLm`
-    softmax : `Softmax`, optional
-        Its output layer; `None` if there is none in the files.
+    A pretrained language model from `source`, a path or an address. `words` is its vocabulary,
+    `None` if it has no table of words; `softmax` is `None` if there is none in the files.
     """
 
     source: str
@@ -65,11 +54,8 @@ class PretrainedLanguageModel(NamedTuple):
 
     def check_options(self, options: BiLmOptions, source: str) -> None:
         """
-        Check that the training of a model with these options can start from this one.
-
-        # Raises
-
-        `ValueError` that names `source` and the key in which they differ.
+        Check that the training of a model with these options can start from this one. The error
+        names `source` and the key in which they differ.
         """
         given, own = (
             flatten({key: values.get(key) for key in _FIXED_OPTIONS})
@@ -79,21 +65,14 @@ class PretrainedLanguageModel(NamedTuple):
             if given.get(key) != own.get(key):
                 raise ValueError(
                     f'{source}: "{key}" is {given.get(key)!r}, but {own.get(key)!r} in '
-                    f"{self.source}, from which training starts; leave the options out to use "
-                    "those"
+                    f"{self.source}, from which training starts; leave the options out"
                 )
 
     def copy_to(self, model: torch.nn.Module, words: List[str]) -> None:
         """
-        Copy the parameters to a `bidirectional_lm`. If its vocabulary is another one, words of both
-        get their rows in tables of words, and other rows stay as they are.
-
-        # Parameters
-
-        model : `torch.nn.Module`
-            Of the same options, except for the number of words.
-        words : `List[str]`
-            Its vocabulary.
+        Copy the parameters to a `bidirectional_lm` of the same options, whose vocabulary is
+        `words`. If that is another one, words of both get their rows in tables of words, and other
+        rows stay as they are.
         """
         parts = {"bilm": self.bilm, **({} if self.softmax is None else {"softmax": self.softmax})}
         own_words = self.words or []
@@ -107,34 +86,25 @@ class PretrainedLanguageModel(NamedTuple):
             else:
                 state[name].copy_(values)
         if self.softmax is None:
-            what = f"all {len(words)} rows of it start fresh" if self.words is None else "it is new"
             logger.warning(
-                "%s has no softmax: %s. The perplexity means nothing before the model is trained.",
+                "%s has no softmax: a new one is trained, and the perplexity means nothing before",
                 self.source,
-                what,
             )
-        if self.words == words:
-            logger.info("The vocabulary is that of %s: all words keep their rows", self.source)
-        elif self.words is not None:
+        if self.words not in (None, words):
             logger.warning(
                 "The vocabulary is not that of %s (%d words): %d of %d words are in it and keep "
-                "their rows, %d start fresh.",
+                "their rows, the others start fresh",
                 self.source,
-                len(self.words),
+                len(own_words),
                 len(pairs),
                 len(words),
-                len(words) - len(pairs),
             )
 
 
 def read_pretrained(name: str) -> PretrainedLanguageModel:
     """
-    Read a language model from files that anybody may have written, as data alone.
-
-    # Parameters
-
-    name : `str`
-        A folder, an archive, a short name or an address; see `find_model`.
+    Read a language model, by any name that `find_model` knows, from files that anybody may have
+    written, as data alone.
 
     # Raises
 
@@ -146,13 +116,8 @@ def read_pretrained(name: str) -> PretrainedLanguageModel:
 
 def read_model(files: ModelFiles, vocab_file: Optional[PathLike] = None) -> PretrainedLanguageModel:
     """
-    Read the language model in files that `find_model` found. Raises what `read_pretrained` raises.
-
-    # Parameters
-
-    files : `ModelFiles`
-    vocab_file : `str`, optional (default = the one in `files`)
-        The vocabulary; for a model without a table of words, any.
+    Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
+    the one in `files`; for a model without a table of words, any.
     """
     with files.open() as (options, weights):
         # bilm-tf's rule for projections, as options.json can't express others.
@@ -165,19 +130,15 @@ def read_model(files: ModelFiles, vocab_file: Optional[PathLike] = None) -> Pret
     return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
 
 
-def _read_words(
-    files: ModelFiles, n_words: Optional[int], vocab_file: Optional[PathLike]
-) -> List[str]:
-    path = vocab_file or files.vocabulary
+def _read_words(files: ModelFiles, n_words: Optional[int], path: Optional[PathLike]) -> List[str]:
+    path = path or files.vocabulary
     if path is None:
         raise FileNotFoundError(
             f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "
             f"which; put it there as {VOCABULARY_FILE}, one word a line"
         )
-    if files.is_run:
-        words = read_vocabulary_folder(Path(path), str(path))
-    else:
-        words = read_vocabulary_file(path)
+    is_folder = files.is_run
+    words = read_vocabulary_folder(path, str(path)) if is_folder else read_vocabulary_file(path)
     if n_words not in (None, len(words)):
         raise ValueError(
             f"{path}: has {len(words)} words, but the model in {files.source} has {n_words}; give "

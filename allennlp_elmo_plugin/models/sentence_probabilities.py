@@ -1,4 +1,4 @@
-"""How likely the words of sentences are under a language model."""
+"""The probabilities of the words of sentences under a language model."""
 
 import math
 from typing import Dict, List, Mapping
@@ -22,15 +22,8 @@ def sentence_log_probabilities(
 ) -> Dict[str, torch.Tensor]:
     """
     Return the natural logarithms of the probabilities of words, each given all that is before it
-    in its direction; the states start from zero.
-
-    # Parameters
-
-    bilm : `BiLm`
-    softmax : `Softmax`
-    vocabulary : `Mapping[str, int]`
-        The words of the softmax; other words count as `<UNK>`.
-    sentences : `List[List[str]]`
+    in its direction. The states start from zero, and words that aren't in the vocabulary count as
+    `<UNK>`.
 
     # Returns
 
@@ -39,12 +32,9 @@ def sentence_log_probabilities(
         those of the words and then of `</S>`, backward of `<S>` and then of the words.
     """
     bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
-    lengths = torch.tensor([len(words) for words in bounded])  # (n_sentences,)
     unknown = vocabulary[UNKNOWN_WORD]
-    ids = torch.nn.utils.rnn.pad_sequence(  # (n_sentences, longest + 2)
-        [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded],
-        batch_first=True,
-    )
+    rows = [torch.tensor([vocabulary.get(word, unknown) for word in row]) for row in bounded]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (n_sentences, longest + 2)
     tokens = ids
     char_cnn = bilm.options.char_cnn
     if char_cnn is not None:
@@ -52,7 +42,7 @@ def sentence_log_probabilities(
         # (n_sentences, longest + 2, max_characters)
         tokens = torch.from_numpy(sentences_to_character_ids(bounded, table))
     device = softmax.weight.device
-    output = bilm(tokens.to(device), lengths)
+    output = bilm(tokens.to(device), list(map(len, bounded)))
     # (n_sentences, longest + 2, n_directions * projection_dim)
     top = output.unpack(output.n_layers - 1)
     found = {}
@@ -70,7 +60,4 @@ def sentence_log_probabilities(
 
 def perplexity_of(loss: float) -> float:
     """Return the perplexity of a mean loss in nats: infinity where a float can't hold it."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    return math.inf if loss > 709 else math.exp(loss)

@@ -5,17 +5,10 @@ archives of `archival.py`, under AllenNLP's names. docs/migration.md lists every
 replaced.
 """
 
+from allennlp_elmo_plugin.patches import compat, drop_in, jsonnet
+
 
 def apply() -> None:
-    """
-    Apply all patches that the installed versions need. Applying twice changes nothing.
-    """
-    from allennlp_elmo_plugin.patches import (
-        compat,
-        drop_in,
-        jsonnet,
-    )
-
-    compat.apply()
-    jsonnet.apply()
-    drop_in.apply()
+    """Apply all patches. Applying twice changes nothing."""
+    for each in (compat, jsonnet, drop_in):
+        each.apply()

@@ -23,9 +23,7 @@ from allennlp_elmo_plugin.training import run_folder, train_command
 
 
 def apply() -> None:
-    """
-    Replace AllenNLP's classes and functions by ours in its modules. Applying twice changes nothing.
-    """
+    """Replace AllenNLP's classes and functions by ours in its modules."""
     of_commands = str(Path(__file__).with_name("allennlp_commands"))
     if of_commands not in commands.__path__:
         commands.__path__.append(of_commands)
@@ -42,7 +40,6 @@ def apply() -> None:
     replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder, why)
     why = "archives carry their ELMo files, and are written whole or not at all"
     replace(archival.archive_model, our_archival.archive_model, why)
-    replace(archival._load_model, our_archival.load_model, "ELMo files of archives")
     why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
     why = "language models: results as a table; one line, with the command to continue, at the end"

@@ -11,8 +11,6 @@ from typing import Any, Dict
 REPLACED: Dict[str, str] = {}
 """Full names of the classes, functions and methods that ours replace, and why."""
 
-_PACKAGES = ("allennlp", "allennlp_models")
-
 
 def table() -> str:
     """Return the list in docs/migration.md."""
@@ -20,28 +18,19 @@ def table() -> str:
 
 
 def replace(original: Any, replacement: Any, why: str) -> None:
-    """
-    Replace `original` in all modules of AllenNLP imported so far. Doing it twice changes nothing.
-    """
+    """Replace a class or function in all modules of AllenNLP imported so far."""
     if original is replacement:
         return
-    REPLACED[_full_name(original)] = why
+    REPLACED[f"{original.__module__}.{original.__qualname__}"] = why
     for module_name, module in sys.modules.copy().items():
-        if module_name.split(".")[0] in _PACKAGES:
+        if module_name.split(".")[0] in ("allennlp", "allennlp_models"):
             for name, value in vars(module).copy().items():
                 if value is original:
                     setattr(module, name, replacement)
 
 
 def replace_attribute(owner: Any, name: str, replacement: Any, why: str) -> None:
-    """
-    Replace a method of a class, or a function of one module.
-    """
-    REPLACED[f"{_full_name(owner)}.{name}"] = why
+    """Replace a method of a class, or a function of one module."""
+    module = f"{owner.__module__}." if isinstance(owner, type) else ""
+    REPLACED[f"{module}{getattr(owner, '__qualname__', owner.__name__)}.{name}"] = why
     setattr(owner, name, replacement)
-
-
-def _full_name(value: Any) -> str:
-    if hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return value.__name__  # a module

@@ -230,15 +230,6 @@ def test_the_card_of_a_run_that_diverged(run, tmp_path):
     assert "have no metrics.json" in (tmp_path / "elmo" / "README.md").read_text()
 
 
-def test_the_card_of_an_interrupted_run(run, tmp_path):
-    """It has the metrics of the last epoch."""
-    for epoch in (0, 9, 10):
-        metrics = {"best_validation_perplexity": 100 + epoch}
-        (run[0] / f"metrics_epoch_{epoch}.json").write_text(json.dumps(metrics))
-    export(str(run[0]), tmp_path / "elmo")
-    assert "| validation | 110.0 |" in (tmp_path / "elmo" / "README.md").read_text()
-
-
 def test_a_model_without_softmax_keeps_its_vocabulary(tmp_path, caplog):
     folder = tmp_path / "elmo"
     folder.mkdir()

@@ -1,4 +1,7 @@
+"""Official scores in `allennlp evaluate`: of each task, and of what AllenNLP counts."""
+
 import json
+import shutil
 from pathlib import Path
 from typing import Any, List
 
@@ -9,16 +12,60 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.plugins import import_plugins
-from allennlp.data import DataLoader
+from allennlp.data import DataLoader, Instance, Token
+from allennlp.data.fields import LabelField, MetadataField, SequenceLabelField, TextField
 from allennlp.models import load_archive
+from nltk import Tree
 
 from allennlp_elmo_plugin.evaluation import OfficialEvaluator
+from allennlp_elmo_plugin.evaluation.official_evaluator import _predictions, official_scores
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
+NER = str(FIXTURES / "ner.txt")
+
+WORDS = ["Anna", "saw", "it"]
+TREES = [
+    Tree.fromstring("(S (NP (NN Anna)) (VP (VB saw) (NP (PR it))))"),
+    Tree.fromstring("(S (NP (NN Anna) (VB saw)) (NP (PR it)))"),
+]
+TAGS = [["B-ARG0", "B-V", "B-ARG1"], ["B-ARG0", "B-V", "O"]]
+CLUSTERS = [[[(0, 0), (2, 2)]], [[(0, 0), (1, 1)], [(2, 2), (3, 3)]]]
+# By the task: the score, what a model says, and its key.
+CASES: Any = {
+    **dict.fromkeys(("sst5", "snli", "imdb"), ("accuracy", ["good", "bad"], "label")),
+    **dict.fromkeys(("ner", "chunking", "srl"), ("f1", TAGS, "tags")),
+    "coref": ("f1", CLUSTERS, "clusters"),
+    "squad": ("em", ["1903", "in 1904"], "best_span_str"),
+    "constituency": ("f1", TREES, "trees"),
+}
 
 
-def evaluator(**arguments: str) -> str:
-    return json.dumps({"evaluation": {"type": "official", **arguments}})
+def instance(right: Any, task: str) -> Instance:
+    """An instance for which a model should say this."""
+    if CASES[task][2] == "label":
+        return Instance({"label": LabelField(right)})
+    metadata = {"words": WORDS, "verb_index": 1, "gold_tags": right, "clusters": right}
+    metadata.update(answer_texts=[right], gold_tree=right)
+    fields: Any = {"metadata": MetadataField(metadata)}
+    if CASES[task][2] == "tags":
+        fields["tags"] = SequenceLabelField(right, TextField([Token(word) for word in WORDS]))
+    return Instance(fields)
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_each_task_has_its_score(task: str) -> None:
+    if task == "srl" and shutil.which("perl") is None:
+        pytest.skip("srl-eval.pl needs perl")
+    score, right, key = CASES[task]
+    instances = [instance(each, task) for each in right]
+    for predicted, is_right in ((right, True), ([right[0], right[0]], False)):
+        found = official_scores(task, instances, [{key: each} for each in predicted])
+        assert (found[score] == 100) == is_right and found[score] > 0
+
+
+def evaluate(archive: str, data: str = NER, task: str = "ner", **files: Any) -> Any:
+    overrides = json.dumps({"evaluation": {"type": "official", "task": task}})
+    return evaluate_from_archive(archive, data, cmd_overrides=overrides, **files)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +74,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     import_plugins()
     config = {
         "dataset_reader": {"type": "conll2003"},
-        "train_data_path": str(FIXTURES / "ner.txt"),
+        "train_data_path": NER,
         "model": {
             "type": "crf_tagger",
             "text_field_embedder": {
@@ -43,24 +90,20 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "model.tar.gz")
 
 
-def test_official_scores_beside_allennlps(archive: str, tmp_path: Path) -> None:
-    data = str(FIXTURES / "ner.txt")
-    plain = evaluate_from_archive(archive, data)
-    files: Any = {name: str(tmp_path / name) for name in ("metrics", "predictions")}
-    both = evaluate_from_archive(
-        archive,
-        data,
-        cmd_overrides=evaluator(task="ner"),
-        metrics_output_file=files["metrics"],
-        predictions_output_file=files["predictions"],
-    )
+def test_official_scores_beside_allennlps(archive: str, tmp_path: Path, caplog: Any) -> None:
+    plain = evaluate_from_archive(archive, NER)
+    metrics, predictions = tmp_path / "metrics", tmp_path / "predictions"
+    files: Any = {"metrics_output_file": metrics, "predictions_output_file": predictions}
+    with caplog.at_level("INFO"):
+        both = evaluate(archive, **files)
     official = {name for name in both if name.startswith("official-")}
     assert {"official-f1", "official-precision", "official-f1-LOC"} <= official
     assert {name: both[name] for name in both if name not in official} == pytest.approx(plain)
     # Tags as conlleval counts them, of which this tagger has learned some.
     assert 50 < both["official-accuracy"] == pytest.approx(100 * plain["accuracy"])
-    assert json.loads(Path(files["metrics"]).read_text(encoding="utf-8")) == both
-    assert Path(files["predictions"]).read_text(encoding="utf-8").strip()
+    assert json.loads(metrics.read_text(encoding="utf-8")) == both
+    assert predictions.read_text(encoding="utf-8").strip()
+    assert '"official-f1": ' in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -87,9 +130,7 @@ def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) 
         return forward(**inputs)
 
     model.forward = rather_random  # type: ignore[method-assign]
-    data = DataLoader.from_params(
-        Params(dict(loader)), reader=loaded.dataset_reader, data_path=str(FIXTURES / "ner.txt")
-    )
+    data = DataLoader.from_params(Params(dict(loader)), reader=loaded.dataset_reader, data_path=NER)
     data.index_with(model.vocab)
     metrics = OfficialEvaluator("ner")(model, data)
     assert 0 < metrics["official-accuracy"] == pytest.approx(100 * metrics["accuracy"])
@@ -97,32 +138,24 @@ def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) 
     assert all("official" not in name for batch in data for name in batch)
 
 
-def test_scores_are_logged(archive: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
-        evaluate_from_archive(
-            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task="ner")
-        )
-    assert '"official-f1": ' in caplog.text
+def test_a_model_that_outputs_logits_alone(archive: str) -> None:
+    """As ESIM: the label is the one of the highest."""
+    model = load_archive(archive).model
+    model.vocab.add_tokens_to_namespace(["entails", "contradicts"], "labels")
+    model.make_output_human_readable = lambda output: output  # type: ignore[method-assign]
+    n_labels = model.vocab.get_vocab_size("labels")
+    index = model.vocab.get_token_index("entails", "labels")
+    logits = torch.nn.functional.one_hot(torch.tensor([index]), n_labels)
+    (found,) = _predictions(model, {"label_logits": logits})
+    assert found == {"label": "entails"}
 
 
-def test_no_instance(archive: str, tmp_path: Path) -> None:
+def test_data_and_models_that_do_not_fit(archive: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("-DOCSTART- -X- -X- O\n\n")
     with pytest.raises(ConfigurationError, match="no instance in the data"):
-        evaluate_from_archive(
-            archive, str(tmp_path / "empty.txt"), cmd_overrides=evaluator(task="ner")
-        )
-
-
-def test_unknown_task(archive: str) -> None:
+        evaluate(archive, str(tmp_path / "empty.txt"))
     with pytest.raises(ConfigurationError, match="'pos'; it must be one of .*'ner'"):
-        evaluate_from_archive(
-            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task="pos")
-        )
-
-
-@pytest.mark.parametrize("task", ["snli", "coref", "squad", "srl"])
-def test_task_of_another_model(archive: str, task: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"for the task '{task}', but there is no '"):
-        evaluate_from_archive(
-            archive, str(FIXTURES / "ner.txt"), cmd_overrides=evaluator(task=task)
-        )
+        evaluate(archive, task="pos")
+    for task in ("snli", "coref", "squad", "srl"):
+        with pytest.raises(ConfigurationError, match=f"for the task '{task}', but there is no '"):
+            evaluate(archive, task=task)

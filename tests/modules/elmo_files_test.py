@@ -17,6 +17,7 @@ from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
+from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
     DEFAULT_OPTIONS_FILE,
@@ -27,7 +28,6 @@ from allennlp_elmo_plugin.modules.elmo_files import (
     find_model,
     local_files,
 )
-from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_arrays, write_random_elmo
 

@@ -137,19 +137,6 @@ def test_layout_is_that_of_0_9(here: Path, elmo: Path) -> None:
     assert options == (elmo / "options.json").read_bytes()
 
 
-def test_archives_of_0_9(tmp_path: Path, here: Path, elmo: Path) -> None:
-    """Their config has the names that the user wrote."""
-    trained = train(here, str(elmo), str(elmo))
-    with tarfile.open(here / "model" / "model.tar.gz") as archive:
-        archive.extractall(tmp_path / "of_0_9")
-    shutil.copy(here / "model" / "config.json", tmp_path / "of_0_9")
-    shutil.rmtree(elmo)
-    archive = load_archive(tmp_path / "of_0_9")
-    assert_same(
-        logits(archive.model, archive.dataset_reader), logits(trained, archive.dataset_reader)
-    )
-
-
 def test_the_archives_files_come_first_but_for_overrides(
     tmp_path: Path, here: Path, elmo: Path
 ) -> None:

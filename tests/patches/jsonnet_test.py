@@ -6,8 +6,8 @@ import pytest
 from allennlp.common import Params, params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.patches import jsonnet
-from allennlp_elmo_plugin.patches.jsonnet import elmo_model
 from tests.support.testing import write_random_elmo
 
 

@@ -1,8 +1,9 @@
-"""Every configuration of pretraining, trained for a few steps by AllenNLP at a small size."""
+"""The configurations of pretraining and fine-tuning, at a small size."""
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator
 
 import pytest
 import torch
@@ -11,123 +12,88 @@ from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.models import load_archive
 
+from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from tests.support.pretraining import (
-    BATCH_SIZE,
-    N_WORDS,
-    SMALL,
-    SMALL_CHARACTERS,
-    RecordLosses,
-    write_text,
-)
-from tests.support.training_runs import train
+from tests.support.pretraining import SMALL, SMALL_CHARACTERS, RecordLosses, write_text
 
 CONFIGS = [
-    "original",
-    "medium",
-    "small",
-    "small_corpus",
-    "tiny_corpus",
-    "tiny",
-    "english",
-    "token_embeddings",
-    "demo",
+    *("original", "medium", "small", "small_corpus", "tiny_corpus", "tiny", "english"),
+    *("token_embeddings", "demo"),
 ]
-
-
-@pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with train.txt, validation.txt and a vocabulary, which the environment names."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    write_text(folder / "train.txt", seed=1, n_sentences=60)
-    write_text(folder / "validation.txt", seed=2, n_sentences=11)
-    make_vocabulary(folder / "train.txt", folder / "vocab")
-    monkeypatch.setenv("TRAIN_DATA_PATH", str(folder / "train.txt"))
-    monkeypatch.setenv("VALIDATION_DATA_PATH", str(folder / "validation.txt"))
-    monkeypatch.setenv("VOCABULARY_PATH", str(folder / "vocab" / "vocabulary"))
-    return folder
-
-
+KINDS = ("perplexity", "forward_perplexity", "backward_perplexity")
 Config = Callable[..., Params]
 
 
-@pytest.fixture
-def config(corpus: Path, repository_root: Path) -> Config:
-    """Reads a configuration with its sizes, and what else is given, overridden."""
+@pytest.fixture(scope="module")
+def config(
+    tmp_path_factory: pytest.TempPathFactory, repository_root: Path
+) -> Iterator[Callable[..., Params]]:
+    """Reads a configuration with small sizes, and what else is given, overridden."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, seed, n_sentences in (("train", 1, 60), ("validation", 2, 11)):
+        write_text(folder / f"{name}.txt", seed, n_sentences)
+        text = (folder / f"{name}.txt").read_text(encoding="utf-8")
+        new_text = text.replace("word3", "neu").replace("word1", "ﬁlm")
+        (folder / f"new_{name}.txt").write_text(new_text, encoding="utf-8")
+    make_vocabulary(folder / "train.txt", folder / "vocab")
+    texts = [folder / "train.txt", folder / "new_train.txt"]
+    make_vocabulary(texts, folder / "new_vocab", min_count=1)
 
-    def read(name: str = "small", changes: Dict[str, Any] = {}) -> Params:  # noqa: B006
-        path = str(repository_root / "training_config" / "pretrain" / f"{name}.jsonnet")
-        overrides = {**SMALL, **changes}
-        if name != "token_embeddings":
+    def read(name: str, source: str = "", domain: str = "", **changes: Any) -> Params:
+        path = repository_root / "training_config" / "pretrain" / f"{name}.jsonnet"
+        variables = {
+            "PRETRAINED_FILE": source,
+            "TRAIN_DATA_PATH": str(folder / f"{domain}train.txt"),
+            "VALIDATION_DATA_PATH": str(folder / f"{domain}validation.txt"),
+            "VOCABULARY_PATH": str(folder / f"{domain}vocab"),
+        }
+        overrides = dict(SMALL)
+        if name == "fine_tune":
+            overrides = {key: each for key, each in SMALL.items() if not key.startswith("model.")}
+        elif name != "token_embeddings":
             overrides.update(SMALL_CHARACTERS)
-        return Params.from_file(path, json.dumps(overrides))
+        return Params.from_file(str(path), json.dumps({**overrides, **changes}), variables)
 
-    return read
+    yield read
+
+
+def metrics_of(folder: Path) -> Dict[str, Any]:
+    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_config_trains_archives_and_evaluates(name: str, config: Config, corpus: Path) -> None:
-    folder = corpus.parent / "model"
-    model = train_model(config(name), str(folder))
-
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["epoch"] == 1
-    assert 1 < metrics["training_perplexity"] < 2 * N_WORDS
-    archive = load_archive(folder / "model.tar.gz")
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, archive.model.state_dict()[key]), key
-
-    evaluated = evaluate_from_archive(folder / "model.tar.gz", str(corpus / "validation.txt"))
-    for key in ("perplexity", "forward_perplexity", "backward_perplexity"):
-        assert evaluated[key] == pytest.approx(metrics[f"best_validation_{key}"], rel=1e-5)
+def test_config_makes_all_of_a_training(name: str, config: Config, tmp_path: Path) -> None:
+    train_model(config(name), str(tmp_path / "model"), dry_run=True)
 
 
-@pytest.mark.parametrize("name", ["small_corpus", "tiny_corpus", "tiny", "english"])
-def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, corpus: Path) -> None:
-    """Whatever the size of the text and the number of epochs."""
-    changes = {
-        "trainer.num_epochs": 3,
-        "trainer.learning_rate_scheduler.warmup_steps": 4,
-    }
-    train_model(config(name, changes), str(corpus.parent / "model"))
-    rates = RecordLosses.learning_rates
-    peak = max(rates)
-    assert peak == rates[3] == 0.002
-    # The batches of shuffled sentences are counted before they are shuffled.
-    assert rates[-1] <= 0.1 * peak < rates[-9]
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", CONFIGS)
+def test_config_trains(name: str, config: Config, tmp_path: Path) -> None:
+    model = train_model(config(name), str(tmp_path / "model"))
+    assert metrics_of(tmp_path / "model")["epoch"] == 1
+    archived = load_archive(tmp_path / "model" / "model.tar.gz").model.state_dict()
+    assert all(torch.equal(each, archived[key]) for key, each in model.state_dict().items())
 
 
-def test_more_epochs_have_a_learning_rate(config: Config, corpus: Path) -> None:
-    """Those of a run that ended with a learning rate of zero."""
-    folder = corpus.parent / "model"
-    changes = {
-        "trainer.num_epochs": 1,
-        "trainer.learning_rate_scheduler.warmup_steps": 4,
-    }
-    train_model(config("small_corpus", changes), str(folder))
-    n_steps = len(RecordLosses.learning_rates)
-    assert RecordLosses.learning_rates[-1] == 0
-    more = config("small_corpus", {**changes, "trainer.num_epochs": 2})
-    more.to_file(str(folder / "config.json"))
-    train_model(more, str(folder), recover=True)
-    n_left = range(n_steps - 1, -1, -1)
-    expected = [0.002 * n / (2 * n_steps - 4) for n in n_left]
-    assert RecordLosses.learning_rates == pytest.approx(expected)
-
-
-def test_configs_have_the_published_sizes(config: Config, repository_root: Path) -> None:
+def test_configs_have_the_published_sizes(repository_root: Path, config: Config) -> None:
     folder = repository_root / "training_config" / "pretrain"
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
     assert sorted(path.stem for path in folder.glob("*.jsonnet")) == names
-    one, three = (
-        Params.from_file(str(folder / f"{name}.jsonnet")).as_dict(quiet=True)
-        for name in ("original", "original_distributed")
-    )
-    assert three == {**one, "distributed": {"cuda_devices": [0, 1, 2]}}
+    variables = dict.fromkeys(("TRAIN_DATA_PATH", "VALIDATION_DATA_PATH", "VOCABULARY_PATH"), "x")
+
+    def published(name: str) -> Dict[str, Any]:
+        path = str(folder / f"{name}.jsonnet")
+        return Params.from_file(path, ext_vars=variables).as_dict(quiet=True)
+
+    distributed = {"cuda_devices": [0, 1, 2]}
+    assert published("original_distributed") == {
+        **published("original"),
+        "distributed": distributed,
+    }
     sizes = {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
     for name, (dim, projection_dim, n_highway) in sizes.items():
-        params = Params.from_file(str(folder / f"{name}.jsonnet")).as_dict(quiet=True)
+        params = published(name)
         options = params["model"]["options"]
         assert (options["lstm"]["dim"], options["lstm"]["projection_dim"]) == (dim, projection_dim)
         assert options["char_cnn"]["n_highway"] == n_highway
@@ -138,40 +104,73 @@ def test_configs_have_the_published_sizes(config: Config, repository_root: Path)
         assert not params["validation_dataset_reader"]["drop_last"]
 
 
-def test_config_trains_in_two_processes(config: Config, corpus: Path) -> None:
-    changes = {"distributed.cuda_devices": [-1, -1], "trainer.callbacks": []}
-    params = config("original_distributed", changes).as_dict(quiet=True)
-    path = corpus / "config.json"
-    path.write_text(json.dumps(params), encoding="utf-8")
-    train(path, corpus.parent / "model")
-    metrics = json.loads((corpus.parent / "model" / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["epoch"] == 1
-    assert 1 < metrics["training_perplexity"] < 2 * N_WORDS
-    load_archive(corpus.parent / "model" / "model.tar.gz")
+@pytest.mark.parametrize("name", ["small_corpus", "tiny"])
+def test_learning_rate_falls_to_zero_at_the_end(name: str, config: Config, tmp_path: Path) -> None:
+    """Whatever the size of the text and the number of epochs; the batches are counted first."""
+    changes = {"trainer.num_epochs": 2, "trainer.learning_rate_scheduler.warmup_steps": 4}
+    train_model(config(name, **changes), str(tmp_path / "model"))
+    rates = RecordLosses.learning_rates
+    peak = max(rates)
+    assert peak == rates[3] == 0.002
+    assert rates[-1] <= 0.1 * peak < rates[-9]
 
 
-# The others differ from the original in nothing but sizes.
+@pytest.fixture(scope="module")
+def trained(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `small`."""
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    train_model(config("small", **{"model.num_samples": 0, "trainer.num_epochs": 3}), str(folder))
+    return folder
 
 
-def _train(params: Params, folder: Path) -> List[float]:
-    train_model(params, str(folder))
-    return RecordLosses.losses
+def test_training_learns_and_its_archive_is_the_best_epoch(trained: Path) -> None:
+    metrics = metrics_of(trained)
+    assert 1 < metrics["best_validation_perplexity"] < 0.8 * 43  # words
+    evaluated = evaluate_from_archive(
+        trained / "model.tar.gz",
+        json.loads((trained / "config.json").read_text("utf-8"))["validation_data_path"],
+    )
+    for kind in KINDS:
+        assert evaluated[kind] == pytest.approx(metrics[f"best_validation_{kind}"], rel=1e-5)
+    assert evaluated["loss"] == pytest.approx(metrics["best_validation_loss"], rel=1e-5)
 
 
-def test_a_seed_repeats_a_run_exactly(config: Config, corpus: Path) -> None:
-    first = _train(config(), corpus.parent / "first")
-    assert _train(config(), corpus.parent / "second") == first
-    # AllenNLP takes the seeds out of the parameters that it has used.
-    other = config(changes={"pytorch_seed": 1, "numpy_seed": 1, "random_seed": 1})
-    assert _train(other, corpus.parent / "other") != first
+def test_fine_tuning_starts_from_the_source_and_improves(
+    trained: Path, config: Config, tmp_path: Path
+) -> None:
+    export(str(trained / "model.tar.gz"), tmp_path / "source")
+    callbacks = {"trainer.callbacks": ["initial_validation", "record_losses"]}
+    arguments = str(tmp_path / "source"), "new_"
+    train_model(config("fine_tune", *arguments, **callbacks), str(tmp_path / "run"))
+    metrics, losses = metrics_of(tmp_path / "run"), RecordLosses.losses
+    before = metrics["initial_validation_perplexity"]
+    log = (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
+    assert "start fresh" in log and f"initial_validation_perplexity {before:.4f}" in log
+    assert metrics["best_validation_perplexity"] < before
+    # The first validation changes nothing in the training.
+    train_model(config("fine_tune", *arguments), str(tmp_path / "without"))
+    assert len(losses) > 10 and RecordLosses.losses == losses
+    # Nothing of the source is needed any more.
+    shutil.rmtree(tmp_path / "source")
+    export(str(tmp_path / "run" / "model.tar.gz"), tmp_path / "exported")
+    layers = ElmoEmbedder(str(tmp_path / "exported")).embed_sentence(["neu", "ﬁlm"])
+    assert layers.shape == (3, 2, 16)
 
 
-def test_training_learns_what_is_there_to_learn(config: Config, corpus: Path) -> None:
-    (corpus / "train.txt").write_text("word1 word2 word3 word4\n" * 200, encoding="utf-8")
-    (corpus / "validation.txt").write_text("word1 word2 word3 word4\n" * 5, encoding="utf-8")
-    train_model(config("small", {"model.num_samples": 0}), str(corpus.parent / "model"))
-    metrics = json.loads((corpus.parent / "model" / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["best_validation_perplexity"] < 4
-
-
-STOCK = {"type": "multiprocess", "batch_size": BATCH_SIZE}
+def test_before_the_first_update_it_is_the_source(
+    trained: Path, config: Config, tmp_path: Path
+) -> None:
+    changes = {"trainer.num_epochs": 1, "trainer.callbacks": ["initial_validation"]}
+    params = config("fine_tune", str(trained / "model.tar.gz"), **changes)
+    train_model(params.duplicate(), str(tmp_path / "run"))
+    metrics, source = metrics_of(tmp_path / "run"), metrics_of(trained)
+    initial = {kind: metrics[f"initial_validation_{kind}"] for kind in KINDS}
+    for kind, value in initial.items():
+        assert value == pytest.approx(source[f"best_validation_{kind}"], rel=1e-6)
+    # A recovered run keeps them.
+    params["trainer"]["num_epochs"] = 2
+    params.to_file(str(tmp_path / "run" / "config.json"))
+    train_model(params, str(tmp_path / "run"), recover=True)
+    again = metrics_of(tmp_path / "run")
+    assert again["epoch"] == 1
+    assert {kind: again[f"initial_validation_{kind}"] for kind in KINDS} == initial

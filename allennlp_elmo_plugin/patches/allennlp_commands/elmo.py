@@ -43,18 +43,13 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         weight_file: Union[str, "PathLike[str]"] = DEFAULT_WEIGHT_FILE,
         cuda_device: int = -1,
     ) -> None:
-        if cuda_device >= torch.cuda.device_count():
-            raise RuntimeError(
-                f"cuda_device is {cuda_device}, but torch finds {torch.cuda.device_count()} GPUs; "
-                "use -1 for the CPU"
-            )
         super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
         self.indexer = ELMoTokenCharactersIndexer()
 
     def batch_to_embeddings(
         self, batch: Sequence[Sequence[str]]
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        return super().batch_to_embeddings(_split(batch))
+        return super().batch_to_embeddings(_letters(batch))
 
     def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
         return self.embed_batch([sentence])[0]
@@ -62,7 +57,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
     def embed_batch(
         self, batch: Sequence[Sequence[str]], output_format: Optional[str] = None
     ) -> List[numpy.ndarray]:
-        arrays = super().embed_batch(_split(batch), output_format or "all")
+        arrays = super().embed_batch(_letters(batch), output_format or "all")
         if output_format is not None:
             return arrays
         return [array if array.shape[1] else empty_embedding() for array in arrays]
@@ -73,7 +68,7 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     """Return the character ids of sentences; a string is read letter by letter."""
-    return elmo.batch_to_ids(_split(batch))
+    return elmo.batch_to_ids(_letters(batch))
 
 
 def empty_embedding() -> numpy.ndarray:
@@ -81,8 +76,7 @@ def empty_embedding() -> numpy.ndarray:
     return numpy.zeros((3, 0, 1024))
 
 
-def _split(batch: Sequence[Sequence[str]]) -> List[List[str]]:
-    sentences = list(map(list, batch))
+def _letters(batch: Sequence[Sequence[str]]) -> List[List[str]]:
     if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
         warnings.warn("A sentence is a string with spaces, which is read letter by letter")
-    return sentences
+    return list(map(list, batch))

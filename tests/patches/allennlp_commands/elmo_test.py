@@ -127,11 +127,6 @@ def test_a_path_a_subclass_and_the_indexer(files: Tuple[str, str], embedder: Any
     assert type(embedder.indexer).__name__ == "ELMoTokenCharactersIndexer"
 
 
-def test_a_gpu_that_is_not_there_is_a_runtime_error(files: Tuple[str, str]) -> None:
-    with pytest.raises(RuntimeError, match="cuda_device is 99"):
-        ElmoEmbedder(*files, cuda_device=99)
-
-
 UNPICKLE = """
 import pickle, sys
 import allennlp_elmo_plugin

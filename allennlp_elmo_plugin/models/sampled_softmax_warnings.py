@@ -1,4 +1,4 @@
-"""The check that a vocabulary is sorted by frequency, as the sampled softmax requires."""
+"""Warnings about training with a sampled softmax."""
 
 import logging
 import math
@@ -11,23 +11,18 @@ _N_TOKENS = 2**14
 """Words of the text to look at."""
 
 
-class FrequencyOrderCheck:
+class SampledSoftmaxWarnings:
     """
-    Warns when the words of a text are not in the order of frequency that a log-uniform sampler
-    requires. With another order training fails silently.
+    Warns that the loss of training is not that of evaluation; and if the vocabulary is not sorted
+    by frequency, as a log-uniform sampler requires, since training then fails silently.
 
     The order is wrong if the first words of the text cost more bits under the sampler's
     distribution than under a uniform one. Natural text in order costs far fewer: the mean of `ln k`
     is about half of `ln n_words`, and in a random order nearly all of it.
-
-    # Parameters
-
-    n_words : `int`
-        Size of the vocabulary.
     """
 
-    def __init__(self, n_words: int) -> None:
-        self._n_words = n_words
+    def __init__(self, n_words: int, n_samples: int) -> None:
+        self._n_words, self._n_samples = n_words, n_samples
         self._n_seen = 0
         self._cost = 0.0
 
@@ -35,6 +30,14 @@ class FrequencyOrderCheck:
         """Count vocabulary ids of the next words of the text, shape `(n_tokens,)`."""
         if self._n_seen >= _N_TOKENS:
             return
+        if self._n_seen == 0:
+            logger.warning(
+                "The loss and the perplexities of training are those of a softmax over %d "
+                "samples, which is easier: do not compare them with those of validation "
+                "and evaluation, which are of the full softmax over %d words",
+                self._n_samples,
+                self._n_words,
+            )
         p = torch.log1p(1.0 / (targets.double() + 1.0)) / math.log(self._n_words + 1)
         self._cost -= float(p.log().sum())
         self._n_seen += targets.numel()
