@@ -93,7 +93,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_official_scores_beside_allennlps(archive: str, tmp_path: Path, caplog: Any) -> None:
     plain = evaluate_from_archive(archive, NER)
     metrics, predictions = tmp_path / "metrics", tmp_path / "predictions"
-    files: Any = {"metrics_output_file": metrics, "predictions_output_file": predictions}
+    files = {"metrics_output_file": str(metrics), "predictions_output_file": str(predictions)}
     with caplog.at_level("INFO"):
         both = evaluate(archive, **files)
     official = {name for name in both if name.startswith("official-")}

@@ -8,23 +8,20 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import archive_model
 
-from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
     BidirectionalLanguageModelPredictor,
 )
 from allennlp_elmo_plugin.modules.elmo import batch_to_ids
-from tests.support.bilm_tf import read_vocabulary
+from tests.support.bilm_tf import CHAR_CNN, LSTM, read_vocabulary
+from tests.support.bilm_tf import OPTIONS as MODELS
 
-LSTM = {"dim": 7, "projection_dim": 5, "n_layers": 2, "use_skip_connections": True}
-CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1}
-OPTIONS = {
-    "characters": {"char_cnn": CHAR_CNN, "lstm": LSTM, "dropout": 0.5},
-    "tokens": {"lstm": LSTM},
-    "forward only": {"char_cnn": CHAR_CNN, "lstm": LSTM, "bidirectional": False},
-    "few characters": {"char_cnn": {**CHAR_CNN, "max_characters_per_token": 6}, "lstm": LSTM},
+OPTIONS = {name: MODELS[name] for name in ("characters", "tokens", "forward only")}
+OPTIONS["few characters"] = {
+    "char_cnn": {**CHAR_CNN, "max_characters_per_token": 6},
+    "lstm": LSTM,
+    "sample_softmax": False,
 }
-OPTIONS = {name: {**values, "sample_softmax": False} for name, values in OPTIONS.items()}
 SENTENCES = ["the cat", "a-word-that-nobody-knows 大阪 the", "", "the", "no no no no no no"]
 
 
@@ -46,24 +43,23 @@ def brute_force(model, words):
             tokens = torch.tensor([[vocabulary.get(each, 2) for each in context]])
         else:
             tokens = batch_to_ids([context])
-            width = model.options.char_cnn.max_characters_per_token
-            assert width in (6, 50)
-            if width == 6:
+            if model.options.char_cnn.max_characters_per_token == 6:
                 tokens = tokens[..., :6]
                 tokens[..., 5][tokens[..., 5] != 261] = 260
         with torch.no_grad():
             reverse = tokens if model.options.bidirectional else None
-            layers = BiLm.forward(model.bilm, tokens, tokens_reverse=reverse).layers[direction]
+            layers = model.bilm(tokens, tokens_reverse=reverse).layers[direction]
             logits = layers[-1][-1] @ model.softmax.weight.t() + model.softmax.bias
         return logits.log_softmax(0)[vocabulary.get(word, 2)].item()
 
     found = {}
     for direction in model.options.directions:
-        bounded = ["<S>", *words, "</S>"][:: 1 if direction == "forward" else -1]
+        order = 1 if direction == "forward" else -1
+        bounded = ["<S>", *words, "</S>"][::order]
         values = [
             log_probability(direction, bounded[:i], bounded[i]) for i in range(1, len(bounded))
         ]
-        found[direction] = values[:: 1 if direction == "forward" else -1]
+        found[direction] = values[::order]
     return found
 
 
@@ -123,38 +119,39 @@ def test_command(plain_text, tmp_path, monkeypatch):
         assert found["perplexity"] == pytest.approx(output["perplexity"])
 
 
-def test_other_spaces_are_parts_of_words(tmp_path):
+def test_lines(tmp_path):
+    predictor, model = make(OPTIONS["tokens"], tmp_path)
+
+    def tokens(line):
+        return predictor.predict_json(predictor.load_line(line))["tokens"]
+
+    # Spaces other than those of ASCII are parts of words.
+    assert tokens("\u00a0the\tcat \u3000\r\n") == ["\u00a0the", "cat", "\u3000"]
+    assert tokens("\u00a0{ the\n") == ["\u00a0{", "the"]
+    assert tokens(' {"tokens": ["a b", "c"]}\n') == ["a b", "c"]
+    predictor.plain_text = True
+    assert tokens('{"tokens": []}') == ['{"tokens":', "[]}"]
+    predictor.plain_text = False
+    for line in (
+        *("{", '{"sentence": ' + "9" * 10_000 + "}", "{\x1b" * 999, "the", "{}", '["the"]'),
+        *('{"sentence": 3}', '{"tokens": "the cat"}', '{"tokens": ["the", 3]}'),
+    ):
+        with pytest.raises(ConfigurationError, match="is not a sentence: a line is its") as error:
+            tokens(line)
+        assert str(error.value).isprintable() and len(str(error.value)) < 500
+    (output,) = predictor.predict_batch_json([{"tokens": ["\x1b[31m", "a\0b", "\ud800"]}])
+    assert len(output["unknown"]) == 3
+    # Of a model that gives a word no chance at all.
+    with torch.no_grad():
+        model.softmax.bias[3] = 1e6
+    assert predictor.predict("no")["perplexity"] == math.inf
+
+
+def test_windows_are_not_sentences(tmp_path):
     predictor, _ = make(OPTIONS["characters"], tmp_path)
-    output = predictor.predict_json(predictor.load_line("\u00a0the\tcat \u3000\r\n"))
-    assert output["tokens"] == ["\u00a0the", "cat", "\u3000"]
-    assert predictor.load_line("\u00a0{ the\n") == {"sentence": "\u00a0{ the\n"}
-
-
-class TestBadInput:
-    @pytest.mark.parametrize("inputs", [{}, {"sentence": 3}, {"tokens": "the cat"}, ["the"]])
-    def test_line_without_sentence(self, inputs, tmp_path):
-        predictor, _ = make(OPTIONS["characters"], tmp_path)
-        with pytest.raises(ConfigurationError, match="is not a sentence: a line is its words"):
-            predictor.predict_json(inputs)
-
-    def test_lines_of_a_stranger(self, tmp_path):
-        predictor, model = make(OPTIONS["tokens"], tmp_path)
-        for line in (
-            "{",
-            '{"sentence": ' + "9" * 10_000 + "}",
-            "{\x1b" * 999,
-        ):
-            with pytest.raises(ConfigurationError, match="is not a sentence") as error:
-                predictor.predict_json(predictor.load_line(line))
-            assert str(error.value).isprintable() and len(str(error.value)) < 500
-        (output,) = predictor.predict_batch_json([{"tokens": ["\x1b[31m", "a\0b", "\ud800"]}])
-        assert len(output["unknown"]) == 3
-        # Of a model that gives a word no chance at all.
-        with torch.no_grad():
-            model.softmax.bias[3] = 1e6
-        assert predictor.predict("no")["perplexity"] == math.inf
-
-    def test_windows_are_not_sentences(self, tmp_path):
-        predictor, _ = make(OPTIONS["characters"], tmp_path)
+    for predict, argument in (
+        (predictor.predict_instance, None),
+        (predictor.predict_batch_instance, [None]),
+    ):
         with pytest.raises(ConfigurationError, match="leave out --use-dataset-reader"):
-            predictor.predict_batch_instance([None])
+            predict(argument)

@@ -16,6 +16,25 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
+LSTM = {
+    "dim": 7,
+    "projection_dim": 5,
+    "n_layers": 2,
+    "cell_clip": 3,
+    "proj_clip": 3,
+    "use_skip_connections": True,
+}
+CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1}
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "characters": {"char_cnn": CHAR_CNN, "lstm": LSTM},
+    "tokens": {"lstm": LSTM},
+    "tied": {"lstm": LSTM, "share_embedding_softmax": True},
+    "forward only": {"char_cnn": CHAR_CNN, "lstm": LSTM, "bidirectional": False},
+}
+"""Small language models with the full softmax."""
+for _options in OPTIONS.values():
+    _options["sample_softmax"] = False
+
 
 def load_run(name: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     """The options and the arrays of a run."""

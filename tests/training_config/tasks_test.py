@@ -71,8 +71,9 @@ def test_config_makes_a_model_that_learns_from_its_data(
     assert params["trainer"]["validation_metric"] == f"+{task[-1]}"
     regularizer = params["model"].get("regularizer", {})
     params["trainer"]["cuda_device"] = -1
+    params.pop("evaluation", None)  # as the command does
     made: Any = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
-    batch = next(iter(made.data_loader))
+    batch = next(iter(made.trainer.data_loader))
     made.model.train()
     loss = made.model(**batch)["loss"]
     penalty = made.model.get_regularization_penalty()
@@ -130,7 +131,7 @@ def test_srl_with_the_model_of_5_5_billion_words(
 
     monkeypatch.setattr("allennlp_elmo_plugin.modules.elmo_files.cached_path", cached_path)
     found = load(TASKS[0], "_elmo_5.5b").as_dict(quiet=True)
-    assert len(asked) == 1 and "5.5B_options.json" in asked[0]
+    assert "5.5B_options.json" in asked[0]
     expected = load(TASKS[0], "_elmo").as_dict(quiet=True)
     for name in ("options_file", "weight_file"):
         expected["model"]["text_field_embedder"]["token_embedders"]["elmo"][name] = "original-5.5b"
