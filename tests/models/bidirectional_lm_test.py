@@ -425,11 +425,6 @@ class TestBadInput:
     def test_order(self, vocab):
         model = BidirectionalLanguageModel(vocab, options=SMALL)
         first, second, third, *_ = read(vocab)
-        shuffled = {name: values.flip(0) for name, values in first.items()}
-        part = {name: values[:2] for name, values in first.items()}
-        for batch in (shuffled, part):
-            with pytest.raises(ConfigurationError, match="data loader changed the order"):
-                model(**batch)
         model(**first)
         with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
             model(**third)
