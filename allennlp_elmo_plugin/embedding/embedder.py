@@ -106,9 +106,7 @@ class ElmoEmbedder:
         if words:
             words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
             self.elmo_bilm.token_layer.keep_words(words)
-        # Both are halved when a GPU has too little memory.
         self._segment_steps = _SEGMENT_STEPS
-        self._max_batch_tokens: Optional[int] = None
 
     @property
     def precision(self) -> str:
@@ -120,9 +118,9 @@ class ElmoEmbedder:
 
     def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """
-        Return the layers of tokenised sentences, shape `(batch_size, layers, timesteps, 2 *
-        projection size)`, and the mask of their tokens, shape `(batch_size, timesteps)`; without
-        gradients, on the embedder's device. At least one sentence is not empty.
+        Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
+        timesteps, 2 * projection size)`, and the mask of their tokens, shape `(batch_size,
+        timesteps)`; without gradients, on the embedder's device.
         """
         batch = check_sentences(batch)
         with torch.no_grad():
@@ -153,9 +151,7 @@ class ElmoEmbedder:
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
     def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
-        """
-        Return what `embed_batch` does, as views of the layers of the batch.
-        """
+        """Return what `embed_batch` does, as views of the layers of the batch."""
         batch = check_sentences(batch)
         shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":
@@ -200,8 +196,7 @@ class ElmoEmbedder:
                 print(neighbours)
 
         The similarity is the cosine of the vectors of the top layer, less their mean over all
-        occurrences, so that what they have in common doesn't count; docs/embedding.md compares
-        this with other ways.
+        occurrences; docs/embedding.md compares this with other ways.
 
         # Parameters
 
@@ -223,19 +218,11 @@ class ElmoEmbedder:
             For each query, its `query` and the `nearest` occurrences, the nearest first: each with
             `similarity`, `sentence`, `position`, and `number`, that of the sentence in the text.
             The same word in the same sentence is there once, and not among its own neighbours.
-
-        # Raises
-
-        ValueError
-            The word is not in the text, or not in a query; or it occurs once and there is no query;
-            or this embedder's `initial_state` is `"carried"`, with which the vectors of a sentence
-            depend on those embedded before it.
         """
         if self.initial_state == "carried":
             raise ValueError(
-                'initial_state is "carried", with which the vectors of a sentence depend on those '
-                'that were embedded before: they can only be compared with "settled", the default '
-                'of ElmoEmbedder, or "zero"'
+                'initial_state is "carried": vectors that depend on the sentences before can\'t be '
+                'compared; use "settled" or "zero"'
             )
         vectors_of = partial(embed_places, self, output_format="top")
         return nearest(vectors_of, word, sentences, queries, n_nearest, max_occurrences)
@@ -260,14 +247,10 @@ class ElmoEmbedder:
         """
         Embed a file of sentences into an HDF5 file.
 
-        Every line is a sentence, its tokens separated by white space (ASCII's: a no-break space is
-        part of a token), a blank line an empty sentence. Every sentence becomes a dataset, whose
-        key is the number of its line, from 0: `"0"`, `"1"`, ... The dataset `sentence_to_index` of
-        shape `(1,)` holds a JSON object that maps each sentence to its key. A sentence that occurs
-        again is there again; a dictionary read from the JSON has the last key.
-
-        Memory does not grow with the text, except for `sentence_to_index`, which is in memory when
-        it is written at the end.
+        Every line is a sentence, its tokens separated by ASCII's white space, a blank line an empty
+        sentence. Every sentence becomes a dataset, whose key is the number of its line, from 0:
+        `"0"`, `"1"`, ... The dataset `sentence_to_index` of shape `(1,)` holds a JSON object that
+        maps each sentence to its (last) key. Memory grows with the text by this object only.
 
         # Parameters
 
@@ -308,14 +291,8 @@ class ElmoEmbedder:
             How the file was made, with the numbers of its `lines`, `sentences` and `tokens`, and of
             `missing_parts` of other shards; if there are any, the file is not there yet.
 
-        # Raises
-
-        ValueError
-            When the options contradict each other, the output exists, a line is not UTF-8, or a
-            sentence cannot be a key.
-        `OSError`
-            When the disk is full. After that, any other error or the process's death, the parts
-            that are complete are in the folder `OUTPUT.parts`, and the next run can `resume`.
+        After an error, such as that of a full disk, or the process's death, the parts that are
+        complete are in the folder `OUTPUT.parts`, and the next run can `resume`.
         """
         if output_format not in OUTPUT_FORMATS:
             raise ValueError(
@@ -338,38 +315,25 @@ class ElmoEmbedder:
         return corpus_embedder.embed(lines, output_file_path, overwrite, resume)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        """
-        Embed a batch in as many steps as the memory requires.
-        """
+        """Embed a batch in as many steps as the memory requires."""
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.initial_state != "carried"
-        n_tokens = sum(map(len, batch))
-        if can_split and self._max_batch_tokens is not None and n_tokens > self._max_batch_tokens:
-            return self._embed_halves(batch, output_format)
         try:
             with torch.no_grad():
                 return self._embed_at_once(batch, output_format)
         except torch.OutOfMemoryError as error:
             if not (can_split or self._segment_steps > 1):
                 raise
-            message = str(error).splitlines()[0]
-        # Out of the handler, whose traceback would keep the tensors alive.
+            logger.warning("%s: embedding half as much at once", str(error).splitlines()[0])
+        # Outside of the handler, whose traceback keeps the tensors alive
         torch.cuda.empty_cache()
         if can_split:
-            self._max_batch_tokens = n_tokens // 2
-            logger.warning("%s: batches have at most %d tokens now", message, n_tokens // 2)
-            return self._embed_halves(batch, output_format)
+            half = len(batch) // 2
+            halves = batch[:half], batch[half:]
+            return [array for each in halves for array in self._embed(each, output_format)]
         longest = max(map(len, batch)) + 2
         self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
-        logger.warning("%s: sentences are cut at %d tokens now", message, self._segment_steps)
         return self._embed(batch, output_format)
-
-    def _embed_halves(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        half = len(batch) // 2
-        return [
-            *self._embed(batch[:half], output_format),
-            *self._embed(batch[half:], output_format),
-        ]
 
     @model_call
     def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:

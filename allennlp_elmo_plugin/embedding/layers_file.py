@@ -2,9 +2,7 @@
 The HDF5 file of ELMo layers that `allennlp elmo` writes: one dataset a sentence.
 """
 
-import itertools
 import json
-import posixpath
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, Optional, Sequence
 
@@ -22,16 +20,13 @@ ATTRIBUTE = "allennlp_elmo_plugin"
 MAX_MAPPING_BYTES = 2**32 - 2**10
 """HDF5 counts the bytes of a string by 32 bits; longer ones can be written, but not read."""
 
-_SENTENCE = "sentence"
 _CHUNK_TOKENS = 4096
 _GZIP_LEVEL = 4
 _OTHER_KEYS = "so it cannot be a key; use line numbers (no `--use-sentence-keys`)"
 
 
 class LayersFile:
-    """
-    A new HDF5 file of layers; see `open_layers_file`.
-    """
+    """A new HDF5 file of layers; see `open_layers_file`."""
 
     def __init__(self, file: Any, compression: Optional[str]) -> None:
         self._file = file
@@ -42,20 +37,9 @@ class LayersFile:
         self._plain_properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         self._plain_properties.set_obj_track_times(False)
 
-    def add(self, key: str, layers: Any, sentence: Optional[str] = None) -> None:
-        """
-        Add the layers of one sentence as a dataset.
-
-        # Parameters
-
-        key : `str`
-            Name of the dataset, not yet used. Slashes make groups, as everywhere in HDF5.
-        layers : `numpy.ndarray`
-            Shape `(layers, tokens, dim)` or `(tokens, dim)`.
-        sentence : `str`, optional (default = `None`)
-            The sentence that the key stands for: an attribute, if it is not the key itself.
-        """
-        # h5py's `create_dataset` takes twice the time (64 us a key against 32).
+    def add(self, key: str, layers: Any) -> None:
+        """Add the layers of one sentence, shape `(layers, tokens, dim)` or `(tokens, dim)`."""
+        # h5py's `create_dataset` takes twice the time.
         dataset = h5py.h5d.create(
             self._file.id,
             key.encode("utf-8"),
@@ -65,48 +49,21 @@ class LayersFile:
             self._link_properties,
         )
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
-        if sentence is not None and sentence != key:
-            h5py.Dataset(dataset).attrs[_SENTENCE] = sentence
 
-    def add_sentence(self, sentence: str, layers: Any, place: str, is_carried: bool) -> None:
+    def add_sentence(self, sentence: str, layers: Any, place: str) -> None:
         """
-        Add the layers of a sentence whose key is the sentence itself, unless they are there.
-
-        # Parameters
-
-        sentence : `str`
-        layers : `numpy.ndarray`
-        place : `str`
-            The file and line of the sentence, for errors.
-        is_carried : `bool`
-            Whether the same sentence has other layers in another place.
-
-        # Raises
-
-        ValueError
+        Add the layers of a sentence whose key is the sentence itself. `place`, its file and line,
+        is for the error if HDF5, to which slashes separate folders, has no such key.
         """
-        key = sentence_key(sentence, place)
-        other = self._sentence_at(key)
-        if other == sentence and not is_carried:
-            return
-        reason = None
-        if other == sentence:
-            reason = "occurs twice, with layers that differ since states are carried"
-        elif other is not None:
-            reason = f"is to HDF5 the same key as {other!r} before"
-        elif self._file.get(key, getclass=True) is h5py.Group:
-            reason = "is to HDF5 a folder: a sentence before begins with it and '/'"
-        else:
-            for folder in itertools.accumulate(key.split("/")[:-1], posixpath.join):
-                if self._sentence_at(folder) is not None:
-                    reason = f"is to HDF5 in the folder {folder!r}, but that is a sentence before"
-        if reason is not None:
-            raise ValueError(f"{place}: the sentence {sentence!r} {reason}, {_OTHER_KEYS}")
-        self.add(key, layers, sentence)
-
-    def _sentence_at(self, key: str) -> Optional[str]:
-        item = self._file.get(key)
-        return item.attrs.get(_SENTENCE, key) if isinstance(item, h5py.Dataset) else None
+        check_key(sentence, place)
+        try:
+            # Otherwise, empty parts at the ends would count.
+            self.add("/".join(filter(None, sentence.split("/"))), layers)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{place}: the sentence {sentence!r} is to HDF5 the same key as one before, or a "
+                f"folder of it, {_OTHER_KEYS}"
+            ) from error
 
     def write_mapping(self, mapping: Dict[str, str], names: Sequence[str]) -> None:
         """Write the keys of the sentences as a JSON object, a dataset of shape `(1,)`."""
@@ -139,13 +96,8 @@ class LayersFile:
 @contextmanager
 def open_layers_file(path: str, compression: Optional[str] = None) -> Iterator[LayersFile]:
     """
-    Write a `LayersFile` whole or not at all.
-
-    # Parameters
-
-    path : `str`
-    compression : `str`, optional (default = `None`)
-        `"gzip"`, which every HDF5 library reads, or the faster `"lzf"`, which comes with h5py.
+    Write a `LayersFile` whole or not at all, compressed by `"gzip"`, which every HDF5 library
+    reads, or the faster `"lzf"`, which comes with h5py.
     """
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
     # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
@@ -175,21 +127,10 @@ def check_mapping(size: int) -> None:
         )
 
 
-def sentence_key(sentence: str, place: str) -> str:
-    """
-    Return the key of a sentence. To HDF5, keys are paths, in which empty parts and `.` between
-    slashes count for nothing. `place` names the sentence in the error if HDF5 has no such key.
-    """
-    reason = None
-    parts = [part for part in sentence.split("/") if part not in ("", ".")]
-    if not sentence:
-        reason = "is blank"
-    elif "\0" in sentence:
-        reason = "contains a null character"
-    elif any("\ud800" <= character <= "\udfff" for character in sentence):
-        reason = "is not Unicode (it has half a surrogate pair)"
-    elif not parts:
-        reason = f"is {sentence!r}, HDF5's name of the root"
-    if reason is not None:
-        raise ValueError(f"{place}: the sentence {reason}, {_OTHER_KEYS}")
-    return "/".join(parts)
+def check_key(sentence: str, place: str) -> None:
+    """Raise a `ValueError` that names `place` if the sentence can't be a key."""
+    is_unicode = sentence.encode("utf-8", "ignore").decode("utf-8") == sentence
+    is_root = all(part in ("", ".") for part in sentence.split("/"))
+    if is_root or "\0" in sentence or not is_unicode:
+        reason = "is blank, the root of HDF5, or has characters that it can't write"
+        raise ValueError(f"{place}: the sentence {sentence!r} {reason}, {_OTHER_KEYS}")

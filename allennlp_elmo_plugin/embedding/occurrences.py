@@ -29,18 +29,8 @@ Array = Any  # numpy.ndarray, whose type parameters differ between the supported
 
 class Place(NamedTuple):
     """
-    An occurrence of a word whose vector is not known yet.
-
-    # Parameters
-
-    sentence : `List[str]`
-        Of a sentence with more than 200 words, the 100 on each side of the word at most.
-    position : `int`
-        The place of the word in `sentence`, from 0.
-    number : `int`, optional (default = `None`)
-        The place of the sentence in the text, from 0; `None` for one that isn't from the text.
-    start : `int`, optional (default = `0`)
-        How many words of a long sentence are left out before `sentence`.
+    An occurrence of a word whose vector is not known yet; see `Occurrence`. `start` words of a long
+    sentence are left out before `sentence`.
     """
 
     sentence: List[str]
@@ -76,7 +66,7 @@ def sample_occurrences(
     is in the sample; only if all occurrences are, the number is exact.
     """
     if isinstance(sentences, str):
-        check_sentences(sentences)
+        check_sentences(sentences)  # which are read once, below
     sample: List[Place] = []
     keys: Set[Any] = set()  # of the sample
     generator = random.Random(0)

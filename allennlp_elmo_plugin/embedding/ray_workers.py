@@ -39,10 +39,9 @@ def embed_parts(
 
     text, output : `str`
         Paths, the same on all machines; they are relative to the current folder.
-    model : `Dict[str, Any]`
-        Arguments of `ElmoEmbedder`, except `cuda_device`.
-    options : `Dict[str, Any]`
-        Arguments of `CorpusEmbedder`, except `shard_index`.
+    model, options : `Dict[str, Any]`
+        Arguments of `ElmoEmbedder`, except `cuda_device`, and of `CorpusEmbedder`, except
+        `shard_index`.
     workers : `int`
         Number of processes. If Ray has no room for all of them, the others do the work.
     gpus : `float`, optional (default = `0`)
@@ -51,13 +50,6 @@ def embed_parts(
         Packages to import in the workers.
     debug : `bool`, optional (default = `False`)
         Whether to print what Ray and the workers log.
-
-    # Raises
-
-    ValueError
-        Ray is missing, no machine has the GPU or core for a worker, or a worker died too often.
-    Exception
-        The error of a worker.
     """
     ray = import_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
@@ -71,7 +63,8 @@ def embed_parts(
             log_to_driver=debug,
             logging_level=level,
         )
-        _check_resources(gpus)
+        if ray.cluster_resources().get("GPU", 0) < gpus:  # Ray would wait forever.
+            raise ValueError(f"a worker needs {gpus:g} GPU, which Ray doesn't have; see ray status")
         task = ray.remote(_embed_shard).options(
             num_cpus=0 if gpus else 1, num_gpus=gpus, max_retries=_MAX_DEATHS
         )
@@ -104,18 +97,6 @@ def import_ray() -> Any:
             f"--ray-workers needs Ray: pip install 'allennlp_elmo_plugin[ray]' ({error})"
         ) from error
     return ray
-
-
-def _check_resources(gpus: float) -> None:
-    """Refuse workers that no machine has room for: Ray would wait for such a machine forever."""
-    nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
-    name, needed = ("GPU", gpus) if gpus else ("CPU", 1)
-    found = max((node.get(name, 0) for node in nodes), default=0)
-    if found < needed:
-        raise ValueError(
-            f"a worker needs {needed:g} {name}, but no machine that Ray has found has more than "
-            f"{found:g}; see `ray status`"
-        )
 
 
 def _embed_shard(

@@ -10,6 +10,7 @@ from typing import Any, Iterator, List, Tuple, Union
 
 import numpy
 
+from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
 Path = Union[str, "os.PathLike[str]"]
@@ -19,42 +20,28 @@ MAX_EXPANSION = 100
 
 # Numbers that are read at a time: few enough for the processor's cache.
 _BLOCK = 2**19
-# Deflate, shuffle, Fletcher's checksum, LZF: what comes with h5py. Others are plug-ins, which HDF5
-# loads by the number in the file.
-_FILTERS = {1, 2, 3, 32000}
 
 
 def allowance(size: int) -> int:
-    """
-    Return how many bytes a compressed file of this size may unpack to: 64 MiB in any case.
-    """
+    """Return how many bytes a compressed file of this size may unpack to: at least 64 MiB."""
     return max(64 * 2**20, MAX_EXPANSION * size)
 
 
 @contextmanager
 def open_weight_file(path: Path) -> Iterator[Any]:
-    """
-    Open an HDF5 file for reading. Links to other places and files are not followed.
-
-    # Raises
-
-    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5, cut
-    off, or with numbers that are elsewhere.
-    """
+    """Open an HDF5 file for reading, or raise `FileNotFoundError` or `BadFile`."""
     import h5py
 
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such weight file")
     if not os.path.isfile(path):
-        kind = "a folder" if os.path.isdir(path) else "a device or pipe"
-        raise ValueError(f"{path}: is {kind}, not a weight file")
+        raise BadFile(f"{path}: not a file; expected weights (HDF5)")
     try:
         weight_file = h5py.File(os.fspath(path), "r")
         found = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
-        raise ValueError(
-            f"{path}: not an HDF5 file, or one cut off ({shown(error, 200)})"
-        ) from error
+        reason = shown(error, 200)
+        raise BadFile(f"{path}: not an HDF5 file, or one cut off ({reason})") from error
     with weight_file:
         _check(found, path)
         yield weight_file
@@ -62,7 +49,8 @@ def open_weight_file(path: Path) -> Iterator[Any]:
 
 def float_datasets(weight_file: Any) -> List[Tuple[str, Any]]:
     """
-    Return the datasets of floating-point numbers in a file, with their names.
+    Return the datasets of floating-point numbers in a file, with their names. Links to other places
+    and files are not followed.
     """
     found: List[Tuple[str, Any]] = []
 
@@ -76,9 +64,7 @@ def float_datasets(weight_file: Any) -> List[Tuple[str, Any]]:
 
 
 def is_float(item: Any) -> bool:
-    """
-    Return whether this is a dataset of floating-point numbers.
-    """
+    """Return whether this is a dataset of floating-point numbers."""
     try:
         return item.shape is not None and item.dtype.kind == "f"
     except (AttributeError, TypeError, ValueError):  # a group, a type that NumPy lacks
@@ -86,13 +72,7 @@ def is_float(item: Any) -> bool:
 
 
 def float_blocks(dataset: Any) -> Iterator[Tuple[int, numpy.ndarray]]:
-    """
-    Yield a dataset as float32, in blocks of rows, each with the number of its first row.
-
-    # Raises
-
-    `ValueError` that names the file and the dataset.
-    """
+    """Yield a dataset as float32, in blocks of rows, each with the number of its first row."""
     n_rows = max(1, _BLOCK // max(1, math.prod(dataset.shape[1:])))
     if dataset.chunks is not None:  # each of which is to be decompressed once
         n_rows += -n_rows % dataset.chunks[0]
@@ -103,7 +83,7 @@ def float_blocks(dataset: Any) -> Iterator[Tuple[int, numpy.ndarray]]:
             if block.size:
                 dataset.read_direct(block, rows)
         except Exception as error:
-            raise ValueError(
+            raise BadFile(
                 f"{dataset.file.filename}: the dataset '{shown(dataset.name, 200)}' can't be read, "
                 f"the file is damaged ({shown(error, 200)})"
             ) from error
@@ -111,33 +91,24 @@ def float_blocks(dataset: Any) -> Iterator[Tuple[int, numpy.ndarray]]:
 
 
 def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:
-    """
-    Check that the file at `path` has the numbers of its datasets, and what memory they need.
-    """
-    file_size = os.path.getsize(path)
+    """Check that the file has the numbers of its datasets, and what memory they need."""
     total = 0
     for name, dataset in datasets:
+        name = shown(name, 200)
         if dataset.is_virtual or dataset.external:
-            raise ValueError(f"{path}: '{shown(name, 200)}' has its data in other files")
-        properties = dataset.id.get_create_plist()
-        filters = {properties.get_filter(i)[0] for i in range(properties.get_nfilters())}
-        if not filters <= _FILTERS:
-            raise ValueError(
-                f"{path}: '{shown(name, 200)}' has filters {sorted(filters)} of HDF5, of which "
-                f"only {sorted(_FILTERS)} are read; write the file without compression"
-            )
-        n_bytes = dataset.nbytes
+            raise BadFile(f"{path}: '{name}' has its data in other files")
         # Without compression, everything must be there; with it, something.
+        is_compressed = dataset.id.get_create_plist().get_nfilters() > 0
         stored = dataset.id.get_storage_size()
-        if stored < (min(n_bytes, 1) if filters else n_bytes):
-            raise ValueError(
-                f"{path}: '{shown(name, 200)}' takes {n_bytes:,} bytes, of which {stored:,} are "
-                f"stored in the file of {file_size:,}; get the file again, or export the model "
-                "again"
+        if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
+            raise BadFile(
+                f"{path}: '{name}' takes {dataset.nbytes:,} bytes, of which {stored:,} are stored; "
+                "get the file again, or export the model again"
             )
-        total += max(n_bytes, math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize)
-    if total > allowance(file_size):
-        raise ValueError(
+        chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
+        total += max(dataset.nbytes, chunk)
+    if total > allowance(os.path.getsize(path)):
+        raise BadFile(
             f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
-            f"file's {file_size:,}; write the file without compression"
+            "file's; write the file without compression"
         )

@@ -1,21 +1,20 @@
 """
-Read JSON files that anybody may have written: every fault is a `ValueError` that names the file.
-Write JSON that people can read.
+Read JSON files that anybody may have written; write JSON that people can read.
 """
 
 import difflib
 import json
 import math
 import os
-import re
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Optional, Tuple, Union
+
+from allennlp_elmo_plugin.files import BadFile
 
 MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
 _MAX_DIGITS = 19  # of an integer of 64 bits
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict[str, Any]:
@@ -24,25 +23,22 @@ def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> 
 
     # Raises
 
-    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
+    `FileNotFoundError` or `BadFile`.
     """
     source = source or os.fspath(path)
     size = os.path.getsize(path)
     if not os.path.isfile(path) or size > MAX_BYTES:
-        raise ValueError(f"{source}: not a JSON file of at most {MAX_BYTES:,} bytes")
+        raise BadFile(f"{source}: not a JSON file of at most {MAX_BYTES:,} bytes")
     values = parse_json(Path(path).read_bytes(), source)
     if not isinstance(values, dict):
-        raise ValueError(f"{source}: the options must be a JSON object {{...}}")
+        raise BadFile(f"{source}: the options must be a JSON object {{...}}")
     return values
 
 
 def parse_json(text: bytes, source: str) -> Any:
     """
-    Parse JSON strictly: no key twice in an object, only finite numbers, integers of 64 bits.
-
-    # Raises
-
-    `ValueError` that names `source`, and what is wrong with it.
+    Parse JSON strictly: no key twice in an object, only finite numbers, integers of 64 bits. Raise
+    `BadFile` for anything else.
     """
     try:
         return json.loads(
@@ -53,7 +49,7 @@ def parse_json(text: bytes, source: str) -> Any:
             parse_constant=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: not a JSON file of options ({error})") from None
+        raise BadFile(f"{source}: not a JSON file of options ({error})") from None
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -79,17 +75,17 @@ def _integer(text: str) -> int:
 
 def to_json(value: Any, indent: Optional[int] = 2) -> str:
     """
-    Return JSON with letters as they are, for a file in UTF-8. What UTF-8 can't express (a lone
-    surrogate, as of a file name in another encoding) is escaped.
+    Return JSON for a file in UTF-8, with letters as they are. Only what UTF-8 can't express, half a
+    surrogate pair, is escaped.
     """
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown(text: object, length: int = 60) -> str:
     """
-    Return text for an error that quotes a file, or a library's error about the file: with control
-    characters escaped, and cut off after `length` characters.
+    Quote text of a file, or a library's error about it, in an error: control characters are
+    escaped, and at most `length` characters are shown.
     """
     escaped = json.dumps(str(text))[1:-1]
     return escaped if len(escaped) <= length else f"{escaped[:length]}..."

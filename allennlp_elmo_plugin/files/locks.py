@@ -1,7 +1,6 @@
 """
-Locks on files, by `flock`: one is held until its handle is closed or the process ends, however it
-ends, so none is ever left behind. Where files can't be locked (Windows, some network file systems),
-a warning says so.
+Locks on files, by `flock`: they end with the process, however it ends. Where files can't be locked
+(Windows, some network file systems), a warning says so.
 """
 
 import errno
@@ -14,26 +13,24 @@ from typing import Iterator, Union
 
 logger = logging.getLogger(__name__)
 
-LOCK_NAME = ".run.lock"
-"""The lock of a folder. AllenNLP uses `.lock` for vocabularies."""
+_LOCK_NAME = ".run.lock"  # AllenNLP uses `.lock` for vocabularies.
 
 
 def open_locked(path: Union[str, "os.PathLike[str]"], wait: bool = False) -> io.FileIO:
     """
-    Open a file for reading and writing, which is created if missing, and lock it. If another handle
-    has the lock, in this process or another one, wait or raise a `BlockingIOError`.
+    Open a file, which is created if missing, and lock it until it is closed. If another handle has
+    the lock, in this process or another one, wait or raise a `BlockingIOError`.
     """
     while True:
-        file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+        file = io.FileIO(path, "a+")
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             file.close()
-            raise BlockingIOError(
-                errno.EAGAIN, "another process is using it", os.fspath(path)
-            ) from None
+            message = "another process is using it; wait for its end, or choose another output"
+            raise BlockingIOError(errno.EAGAIN, message, os.fspath(path)) from None
         except (ImportError, OSError) as error:
             logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
         # The last owner may have removed it since it was opened.
@@ -44,12 +41,9 @@ def open_locked(path: Union[str, "os.PathLike[str]"], wait: bool = False) -> io.
 
 @contextmanager
 def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
-    """
-    Keep other processes out of a folder, by a lock on its file `LOCK_NAME`, which stays. Raise
-    `refusal` if another process is in it.
-    """
+    """Lock a folder, by a file that stays there, or raise `refusal` if another process did."""
     try:
-        lock = open_locked(folder / LOCK_NAME)
+        lock = open_locked(folder / _LOCK_NAME)
     except BlockingIOError:
         raise refusal from None
     with lock:

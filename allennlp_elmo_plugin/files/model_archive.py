@@ -12,17 +12,16 @@ import tarfile
 import tempfile
 import zipfile
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Iterable, Iterator, Set, Tuple
+from typing import IO, Any, Callable, Iterator, Set, Tuple
 
+from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import (
     ARCHIVE_SUFFIXES,
     ARCHIVED_WEIGHT_FILE,
     CONFIG_FILE,
-    NLPL_WEIGHT_FILE,
     OPTIONS_FILE,
     WEIGHT_FILE,
     WHOLE_MODELS,
@@ -33,24 +32,18 @@ from allennlp_elmo_plugin.files.whole import DISK_FULL
 from allennlp_elmo_plugin.progress import step_bar
 
 _CHUNK_BYTES = 2**20
-_SHOWN_NAMES = 8
-"""How many names of files an error quotes."""
 _TOO_LARGE = f"it unpacks to more than {MAX_EXPANSION} times its size, which no trained model does"
-
 _ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
-# The files of a model of ELMoForManyLangs, which the NLPL repository has, too.
+# A model of ELMoForManyLangs, which the NLPL repository has, too. Its config.json isn't AllenNLP's.
 _OTHER_KIND = {"encoder.pkl", "token_embedder.pkl"}
 
 
 def is_archive(path: str) -> bool:
-    """
-    Return whether a file is an archive, by its first bytes or, if it is damaged, by its name.
-    """
+    """Return whether a file is an archive, by its first bytes or, if damaged, by its name."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
-        start = file.read(2)
-    return start in (_ZIP_START, _GZIP_START) or path.endswith(ARCHIVE_SUFFIXES)
+        return file.read(2) in (_ZIP_START, _GZIP_START) or path.endswith(ARCHIVE_SUFFIXES)
 
 
 @contextmanager
@@ -58,25 +51,19 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
     """
     Yield the folder with the files of a model: `path`, or if this is an archive a temporary folder,
     which has its files until the end of the block. They may be in any one folder of the archive.
-
-    # Parameters
-
-    path : `str`
-        A folder or an archive.
-    source : `str`
-        Its name in errors, also in those that are raised in the block.
+    `source` is its name in errors, also in those that are raised in the block.
 
     # Raises
 
-    `FileNotFoundError`, or `ValueError` for an archive without a model, or one that is cut off,
-    damaged, or unpacks to more than 100 times its size (and 64 MiB); `OSError` for a full disk.
+    `FileNotFoundError`; `OSError` for a full disk; `BadFile` for an archive without a model, or one
+    that is cut off, damaged, or unpacks to more than 100 times its size (and 64 MiB).
     """
     if os.path.isdir(path):
-        _check_kind(os.listdir(path), source)
+        _check_kind(set(os.listdir(path)), source)
         yield Path(path)
         return
     if not is_archive(path):
-        raise ValueError(f"{source} is not a model: expected {WHOLE_MODELS}")
+        raise BadFile(f"{source} is not a model: expected {WHOLE_MODELS}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             names = _unpack(path, source, Path(folder))
@@ -84,14 +71,22 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
             if isinstance(error, OSError) and error.errno in DISK_FULL:
                 message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
                 raise OSError(error.errno, message, folder) from error
-            raise ValueError(f"{source}: can't be unpacked ({shown(error, 200)})") from error
+            raise BadFile(f"{source}: can't be unpacked ({shown(error, 200)})") from error
         _check_kind(names, source)
         found = _folder_of_the_model(Path(folder), source, names)
         try:
             yield found
         except (ValueError, FileNotFoundError) as error:
-            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+            kind = FileNotFoundError if isinstance(error, FileNotFoundError) else BadFile
             raise kind(str(error).replace(folder, source)) from error
+
+
+def _check_kind(names: Set[str], source: str) -> None:
+    if names >= _OTHER_KIND:
+        raise BadFile(
+            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
+            f"be read; choose one that has an {OPTIONS_FILE}"
+        )
 
 
 def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
@@ -99,40 +94,21 @@ def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
     if found[:1] == [unpacked] or len(found) == 1:
         return found[0]
     if found:
-        folders = sorted(folder.relative_to(unpacked).as_posix() for folder in found)
-        raise ValueError(
-            f"{source}: has several models, in the folders {', '.join(map(shown, folders))}; "
-            "unpack it, and give the folder of one"
+        folders = ", ".join(sorted(folder.relative_to(unpacked).as_posix() for folder in found))
+        raise BadFile(
+            f"{source}: has several models, in the folders {shown(folders, 200)}; unpack it, and "
+            "give the folder of one"
         )
-    listed = [shown(name) for name in sorted(names) if not name.startswith(".")]
-    if len(listed) > _SHOWN_NAMES:
-        listed[_SHOWN_NAMES:] = ["..."]
-    raise ValueError(
+    listed = ", ".join(sorted(name for name in names if not name.startswith(".")))
+    raise BadFile(
         f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
-        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE} or {NLPL_WEIGHT_FILE}; it "
-        f"has {', '.join(listed) or 'no files'}"
+        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE}; it has "
+        f"{shown(listed, 200) or 'no files'}"
     )
 
 
-def _check_kind(names: Iterable[str], source: str) -> None:
-    """
-    Refuse the files of a model of ELMoForManyLangs, whose config.json is not that of AllenNLP.
-    """
-    if _OTHER_KIND.issubset(names):
-        raise ValueError(
-            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
-            f"be read; choose one that has an {OPTIONS_FILE}"
-        )
-
-
-Member = Tuple[str, Callable[[], Any]]
-"""The path of a file in an archive, and what opens it."""
-
-
 def _unpack(path: str, source: str, folder: Path) -> Set[str]:
-    """
-    Copy the files of a model, and return the names of all files without their folders.
-    """
+    """Copy the files of a model, and return the names of all files without their folders."""
     names = set()
     size = os.path.getsize(path)
     with (
@@ -141,61 +117,56 @@ def _unpack(path: str, source: str, folder: Path) -> Set[str]:
     ):
         is_zip = file.read(2) == _ZIP_START or path.endswith(".zip")
         file.seek(0)
-        members = _zip_members if is_zip else _tar_members
-        for name, open_member in members(file, allowance(size), update):
+        position = 0
+        for name, open_member in (_zip_members if is_zip else _tar_members)(file, allowance(size)):
             name = posixpath.normpath(name.replace("\\", "/"))  # of some programs for Windows
             names.add(posixpath.basename(name))
             if is_model_file(name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 with open_member() as member, open(folder / name, "wb") as copy:
                     shutil.copyfileobj(member, copy, _CHUNK_BYTES)
+            update(file.tell() - position)
+            position = file.tell()
     return names
 
 
-def _zip_members(file: IO[bytes], max_bytes: int, update: Callable[[int], Any]) -> Iterator[Member]:
+Member = Tuple[str, Callable[[], Any]]
+"""The path of a file in an archive, and what opens it."""
+
+
+def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Member]:
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         # No more is read of a file than its header says.
         if sum(member.file_size for member in members) > max_bytes:
             raise ValueError(_TOO_LARGE)
         for member in members:
-            yield member.filename, partial(archive.open, member)
-            update(member.compress_size)
-        n_read = sum(member.compress_size for member in members)
-        update(os.fstat(file.fileno()).st_size - n_read)  # headers
+            yield member.filename, lambda: archive.open(member)  # noqa: B023
 
 
-def _tar_members(file: IO[bytes], max_bytes: int, update: Callable[[int], Any]) -> Iterator[Member]:
-    stream: Any = _Decompressed(file, max_bytes, update)
+def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[Member]:
+    stream: Any = _Decompressed(file, max_bytes)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if member.size > max_bytes:
                 raise ValueError(_TOO_LARGE)
             # A sparse file may be larger than what is read of the stream.
             if member.isreg() and not member.issparse():
-                yield member.name, partial(archive.extractfile, member)
+                yield member.name, lambda: archive.extractfile(member)  # noqa: B023
     while stream.read(_CHUNK_BYTES):
         pass  # to the checksum at the end
 
 
 class _Decompressed:
-    """
-    The contents of a gzip file, up to `max_bytes`: headers may tell any size.
-    """
+    """The contents of a gzip file, up to `max_bytes`: headers may tell any size."""
 
-    def __init__(self, file: IO[bytes], max_bytes: int, update: Callable[[int], Any]) -> None:
+    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
         self._file = gzip.GzipFile(fileobj=file)
-        self._compressed = file
-        self._n_read = 0
         self._n_left = max_bytes
-        self._update = update
 
     def read(self, n_bytes: int) -> bytes:
         data = self._file.read(n_bytes)
         self._n_left -= len(data)
         if self._n_left < 0:
             raise ValueError(_TOO_LARGE)
-        n_read = self._compressed.tell()
-        self._update(n_read - self._n_read)
-        self._n_read = n_read
         return data

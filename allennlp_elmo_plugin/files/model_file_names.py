@@ -1,6 +1,6 @@
 """
-The names of a model's files, for all modules that read or write them, and the rules by which the
-files of other publishers are found in a folder.
+The names of a model's files, and the rules by which those of other publishers are found in a
+folder. Where several files could be meant, these functions raise `BadFile` with their names.
 """
 
 import glob
@@ -9,6 +9,8 @@ import posixpath
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import List, Optional, Sequence
+
+from allennlp_elmo_plugin.files import BadFile
 
 OPTIONS_FILE = "options.json"
 WEIGHT_FILE = "weights.hdf5"
@@ -36,30 +38,19 @@ _CHECKPOINT_DATA = ".data-?????-of-?????"
 
 # What a model may consist of, in a folder or an archive; the names of folders don't count.
 _PATTERNS = (
-    f"*{OPTIONS_FILE}",
-    "*.hdf5",
-    "vocab*.txt",
-    "vocab*.txt.gz",
+    *(f"*{OPTIONS_FILE}", "*.hdf5", "vocab*.txt", "vocab*.txt.gz", CARD_FILE),
     # An archive of AllenNLP and its vocabulary
-    CONFIG_FILE,
-    METRICS_FILE,
-    ARCHIVED_WEIGHT_FILE,
-    "lm_tokens.txt",
-    "non_padded_namespaces.txt",
+    *(CONFIG_FILE, METRICS_FILE, ARCHIVED_WEIGHT_FILE),
+    *("lm_tokens.txt", "non_padded_namespaces.txt"),
     # A checkpoint of TensorFlow
-    "checkpoint",
-    "*.index",
-    f"*{_CHECKPOINT_DATA}",
-    # Of a published model, with its licence
-    CARD_FILE,
+    *("checkpoint", "*.index", f"*{_CHECKPOINT_DATA}"),
 )
 
 
 def is_model_file(path: str) -> bool:
     """
     Return whether a file of an archive, by its path there, may be part of a language model. Hidden
-    files are not, such as those that macOS adds to zip archives (`__MACOSX/._options.json`), nor
-    those that lie outside of the archive's own folder.
+    files (macOS adds `__MACOSX/._options.json`) and those outside of the archive's folder are not.
     """
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
@@ -67,28 +58,15 @@ def is_model_file(path: str) -> bool:
 
 
 def find_options_file(folder: Path) -> Optional[Path]:
-    """
-    Return the options in a folder: options.json, or the only file whose name ends like this.
-
-    # Raises
-
-    `ValueError` that names the files, if there are several.
-    """
+    """Return options.json in a folder, or the only file whose name ends like this."""
     if (folder / OPTIONS_FILE).exists():
         return folder / OPTIONS_FILE
     return _only(folder, _names(folder, f"*{OPTIONS_FILE}"), OPTIONS_FILE)
 
 
 def find_weight_file(folder: Path) -> Optional[Path]:
-    """
-    Return the HDF5 weights in a folder: those of its options, or the only ones.
-
-    # Raises
-
-    `ValueError` that names the files, if there are several.
-    """
-    options = find_options_file(folder)
-    return weights_of(options if options is not None else folder / OPTIONS_FILE)
+    """Return the HDF5 weights in a folder: those of its options, or the only ones."""
+    return weights_of(find_options_file(folder) or folder / OPTIONS_FILE)
 
 
 def weights_of(options: Path) -> Optional[Path]:
@@ -96,10 +74,6 @@ def weights_of(options: Path) -> Optional[Path]:
     Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
     If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file, apart from those
     of a softmax and of Adagrad.
-
-    # Raises
-
-    `ValueError` that names the files, if there are several.
     """
     folder, is_only = options.parent, len(_names(options.parent, f"*{OPTIONS_FILE}")) < 2
     names = [options.name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE]
@@ -113,9 +87,7 @@ def weights_of(options: Path) -> Optional[Path]:
 
 
 def options_of(weights: Path) -> Optional[Path]:
-    """
-    Return the options that belong to HDF5 weights; the reverse of `weights_of`.
-    """
+    """Return the options that belong to HDF5 weights; the reverse of `weights_of`."""
     by_name = name_beside(str(weights))
     if by_name is not None and os.path.exists(by_name):
         return Path(by_name)
@@ -123,32 +95,22 @@ def options_of(weights: Path) -> Optional[Path]:
     return options if options is not None and weights_of(options) == weights else None
 
 
-def is_one_of_two_files(name: str) -> bool:
-    """
-    Return whether a path or an address is, by its name, that of the options or of the weights.
-    """
-    return name.endswith((OPTIONS_FILE, ".hdf5"))
-
-
 def name_beside(name: str) -> Optional[str]:
     """
-    Return the path or the address of the weights that belong to options, or the reverse, if the
-    names tell: `options.json` and `weights.hdf5`, `NAME_options.json` and `NAME_weights.hdf5`, or
-    from `model.hdf5` to `options.json`.
+    Return the path or address of the weights that belong to options, or the reverse, if the names
+    tell: `NAME_options.json` and `NAME_weights.hdf5`, or from `model.hdf5` to `options.json`.
     """
     if posixpath.basename(name) == NLPL_WEIGHT_FILE:
-        return name[: -len(NLPL_WEIGHT_FILE)] + OPTIONS_FILE
-    for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
-        if name.endswith(own):
-            return name[: -len(own)] + other
+        return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
+    if name.endswith(OPTIONS_FILE):
+        return name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE
+    if name.endswith(WEIGHT_FILE):
+        return name.removesuffix(WEIGHT_FILE) + OPTIONS_FILE
     return None
 
 
 def find_vocabulary_file(folder: Path) -> Optional[Path]:
-    """
-    Return the vocabulary in a folder, one word a line: vocab.txt, one in AllenNLP's form, or the
-    only other `vocab*.txt`; each of them may be compressed (`.gz`).
-    """
+    """Return the vocabulary in a folder: vocab.txt, AllenNLP's, or the only other `vocab*.txt`."""
     for name in (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"):
         if (folder / name).exists():
             return folder / name
@@ -157,7 +119,7 @@ def find_vocabulary_file(folder: Path) -> Optional[Path]:
 
 
 def find_vocabulary_names(folder: Path) -> List[str]:
-    """Return the names of all vocabularies in a folder."""
+    """Return the names of all vocabularies in a folder, which may be compressed (`.gz`)."""
     return sorted([*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")])
 
 
@@ -190,20 +152,17 @@ def is_training_run(folder: Path) -> bool:
         return False
     try:
         options, weights = find_options_file(folder), find_weight_file(folder)
-    except ValueError:  # It is not clear which are meant.
+    except BadFile:  # It is not clear which are meant.
         return True
     if options is None or weights is None:
         return True
-    has_own_weights = any(
-        (folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE)
-    )
-    return has_own_weights and not weights.name.endswith((WEIGHT_FILE, NLPL_WEIGHT_FILE))
+    own_weights = (folder / RUN_WEIGHT_FILE, folder / ARCHIVED_WEIGHT_FILE)
+    is_published = weights.name.endswith((WEIGHT_FILE, NLPL_WEIGHT_FILE))
+    return not is_published and any(path.exists() for path in own_weights)
 
 
 def model_folders(folder: Path) -> List[Path]:
-    """
-    Return the folders within a folder, itself first, that have options or the files of an archive.
-    """
+    """Return the folders within a folder, itself first, with options or AllenNLP's config."""
     found = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     return [
         path for path in found if _names(path, f"*{OPTIONS_FILE}") or (path / CONFIG_FILE).is_file()
@@ -218,7 +177,7 @@ def find_archives(folder: Path) -> List[Path]:
 
 def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
     if len(names) > 1:
-        raise ValueError(
+        raise BadFile(
             f"{folder}: has {', '.join(names)}, so it is not clear which belong together; give the "
             f"paths of both files, or name the ones that are meant {meant}"
         )
@@ -226,5 +185,4 @@ def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
 
 
 def _names(folder: Path, pattern: str) -> List[str]:
-    found = (posixpath.basename(path.as_posix()) for path in folder.glob(pattern))
-    return sorted(name for name in found if not name.startswith("."))
+    return sorted(path.name for path in folder.glob(pattern) if not path.name.startswith("."))

@@ -14,6 +14,8 @@ import zlib
 from contextlib import contextmanager
 from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
 
+from allennlp_elmo_plugin.files import BadFile
+
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
 
@@ -24,9 +26,7 @@ _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
 class SentenceLine(NamedTuple):
-    """
-    A line of a text: its number, from 0, the line without the white space around it, and its words.
-    """
+    """A line of a text: its number, from 0, without the white space around it, and its words."""
 
     number: int
     sentence: str
@@ -35,25 +35,21 @@ class SentenceLine(NamedTuple):
 
 class TextLines:
     """
-    The lines of an open file, read as a stream, one at a time or in blocks.
-
-    # Parameters
-
-    file : `IO`
-        Open for bytes or, except for `read_block`, for text.
-    name : `str`, optional (default = that of the file)
-        The name of the file in errors.
-    error : `Type[Exception]`, optional (default = `ValueError`)
-        The class of the errors, which name the file and the line.
+    The lines of a file, open for bytes or, except for `read_block`, for text, read as a stream.
+    Errors are of the class `error` and name the file (`name`) and the line.
     """
 
-    def __init__(self, file: IO[Any], name: str = "", error: Type[Exception] = ValueError) -> None:
+    def __init__(self, file: IO[Any], name: str = "", error: Type[Exception] = BadFile) -> None:
         self.name = name or str(getattr(file, "name", "the input"))
         self._error = error
         self._stored: Any = file
         self._encoding_errors = "strict"
-        self.is_gzip = not isinstance(file, io.TextIOBase) and _starts_as_gzip(file)
-        self._file: Any = gzip.GzipFile(fileobj=file) if self.is_gzip else file
+        self.is_gzip = False
+        if not hasattr(file, "encoding"):  # open for bytes
+            if not hasattr(file, "peek"):
+                self._stored = io.BufferedReader(file)
+            self.is_gzip = self._stored.peek(len(_GZIP)).startswith(_GZIP)
+        self._file: Any = gzip.GzipFile(fileobj=self._stored) if self.is_gzip else self._stored
         self.number = 0
         """How many lines have been read."""
         self.offset = 0
@@ -106,13 +102,13 @@ class TextLines:
             return read(n_bytes)
         except UnicodeDecodeError as error:  # of a file open for text
             message = not_utf8(self.name, self.number + 1, error)
-        except (OSError, EOFError, zlib.error) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             message = (
                 f"{self.name}: the compressed file is damaged or cut off after line {self.number} "
                 f"({error}); compress the text again"
             )
-            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-                message = f"cannot read {self.name}: {error.strerror or error}"
+        except OSError as error:
+            message = f"cannot read {self.name}: {error.strerror or error}"
         raise self._error(message)
 
     def __iter__(self) -> Iterator[SentenceLine]:
@@ -134,39 +130,31 @@ def not_utf8(name: str, number: int, error: UnicodeDecodeError, alternative: str
     read a text in an encoding of one byte a letter.
     """
     if number == 1 and error.object.startswith(_ZIP):
-        return (
-            f"{name}: is a zip archive or a document (.docx, .odt), not a text; save it as plain "
-            "text in UTF-8"
-        )
-    byte = error.object[error.start]
+        return f"{name}: is a zip archive or a document (.docx, .odt); save it as text in UTF-8"
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    is_utf16 = error.object.startswith(marks) or b"\0" in error.object
-    encoding = "UTF-16" if is_utf16 else "LATIN1"
+    encoding = "LATIN1"
+    if error.object.startswith(marks) or b"\0" in error.object:
+        encoding, alternative = "UTF-16", ""
     return (
-        f"{name}, line {number}: byte 0x{byte:02x} is not UTF-8 ({error.reason}); convert the file "
-        f"(if it is a text, such as by `iconv -f {encoding} -t UTF-8 FILE > NEW_FILE`)"
-        f"{'' if is_utf16 else alternative}"
+        f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
+        f"({error.reason}); convert the file (if it is a text, such as by `iconv -f {encoding} -t "
+        f"UTF-8 FILE > NEW_FILE`){alternative}"
     )
 
 
 def without_mark(line: bytes) -> bytes:
     """Return a line without the byte order mark at its start."""
-    return line[len(codecs.BOM_UTF8) :] if line.startswith(codecs.BOM_UTF8) else line
+    return line.removeprefix(codecs.BOM_UTF8)
 
 
 def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
-    """
-    Return the words of a line. No-break, ideographic and other spaces are parts of words.
-    """
+    """Return the words of a line. No-break, ideographic and other spaces are parts of words."""
     words = b" ".join(without_mark(line).split()).decode("utf-8", encoding_errors)
     return words.split(" ") if words else []
 
 
 def join_lines(lines: Iterable[bytes]) -> bytes:
-    """
-    Return lines as one text: each ends with a line feed, and has spaces in place of a byte order
-    mark.
-    """
+    """Return lines as one text that ends with a line feed, with spaces for byte order marks."""
     text = b"".join(lines)
     if not text.endswith(b"\n"):
         text += b"\n"
@@ -175,26 +163,11 @@ def join_lines(lines: Iterable[bytes]) -> bytes:
     return text
 
 
-def _starts_as_gzip(file: Any) -> bool:
-    if hasattr(file, "peek"):  # also a pipe has it
-        return file.peek(len(_GZIP)).startswith(_GZIP)
-    try:
-        position = file.tell()
-        start = file.read(len(_GZIP))
-        file.seek(position)
-    except (OSError, AttributeError):
-        return False
-    return start == _GZIP
-
-
 @contextmanager
 def open_lines(
-    path: Union[str, "os.PathLike[str]"], error: Type[Exception] = ValueError
+    path: Union[str, "os.PathLike[str]"], error: Type[Exception] = BadFile
 ) -> Iterator[TextLines]:
-    """
-    Open the lines of a file, or for the string `"-"` those of the standard input. `error` is the
-    class of the errors.
-    """
+    """Open the lines of a file, or for the string `"-"` those of the standard input."""
     if path == STANDARD_INPUT:
         if sys.stdin is None:
             raise error("the standard input is closed; give a file")

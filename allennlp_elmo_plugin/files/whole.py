@@ -1,7 +1,7 @@
 """
-Files and folders that appear whole or not at all. They are written in a hidden folder inside the
-folder of their destination, synced to the disk, and then renamed. One process at a time writes an
-output; the next one removes what a killed process left.
+Files and folders that appear whole or not at all: they are written in a hidden folder beside their
+destination, synced to the disk, and renamed. One process at a time writes an output; the next one
+removes what a killed process left.
 """
 
 import errno
@@ -26,33 +26,20 @@ _IGNORED = (_STAGING, "lost+found")  # Each new file system has the latter.
 @contextmanager
 def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
-    Write a file whole or not at all.
+    Write a file whole or not at all: yield the path to write to. The file gets its name when the
+    block ends without an error. A link of that name is replaced, not followed.
 
         with whole_file("options.json") as staged, open(staged, "w") as file:
             ...
 
-    The file gets its name when the block ends without an error. A link of that name is replaced,
-    not followed. The folder must exist.
-
-    # Parameters
-
-    path : `str`
-    wait : `bool`, optional (default = `False`)
-        Wait while another process is writing it, instead of raising a `BlockingIOError`.
-
-    # Returns
-
-    `Iterator[str]`
-        The path to write to.
+    With `wait`, wait while another process writes it, instead of raising a `BlockingIOError`.
     """
     check_whole_file(path)
-    target = os.path.abspath(path)
-    folder, name = os.path.split(target)
-    with _staging(Path(folder, f".{name}.partial"), target, wait) as new:
-        staged = str(new / name)
-        yield staged
-        sync(staged)
-        os.replace(staged, target)
+    folder, name = os.path.split(os.path.abspath(path))
+    with _staging(Path(folder, f".{name}.partial"), path, wait) as new:
+        yield str(new / name)
+        sync(new / name)
+        os.replace(new / name, os.path.join(folder, name))
         sync_folder(folder)
 
 
@@ -60,12 +47,12 @@ def check_whole_file(path: PathLike) -> None:
     """Raise an `OSError` unless `whole_file` can write this file; call it before long work."""
     target = os.path.abspath(path)
     folder = os.path.dirname(target)
+    is_folder = os.path.isdir(target) and not os.path.islink(target)
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
-    if os.path.isdir(target) and not os.path.islink(target):
-        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", target)
-    if is_special(target):
-        raise OSError(errno.EINVAL, "is a device or a pipe; give the name of a file", target)
+    if is_folder or is_special(target) or not os.path.basename(path):
+        message = "is a folder, a device or a pipe; give the name of a file"
+        raise OSError(errno.EINVAL, message, target)
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot write into this folder", folder)
 
@@ -73,8 +60,7 @@ def check_whole_file(path: PathLike) -> None:
 @contextmanager
 def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> Iterator[Path]:
     """
-    Write the files of a folder together or not at all. The first of `names`, which every reader
-    requires, arrives last; earlier files leave before that, the first one first. So a process that
+    Write the files of a folder together or not at all: yield the folder to write to. A process that
     is killed leaves the earlier files, the new ones, or a folder without the required file.
 
     # Parameters
@@ -82,29 +68,19 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
     path : `str`
         The folder, created if missing. It may be a mount point.
     names : `Sequence[str]`
-        The files and subfolders that may be written. Earlier ones of these names are removed, even
-        if they are not written this time.
+        What may be written, the file that every reader requires first. All earlier files of these
+        names are removed.
     force : `bool`, optional (default = `False`)
         Whether the folder may have content. What has other names stays.
-
-    # Returns
-
-    `Iterator[Path]`
-        The folder to write to. What isn't in `names` is dropped at the end.
-
-    # Raises
-
-    `ValueError`
-        The path is a file, or the folder has content.
     """
     if not os.fspath(path):
         raise ValueError("the output is an empty name; give a folder")
     folder = Path(os.path.abspath(os.path.expanduser(path)))
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
-    above = missing[-1].parent if missing else folder
-    if not above.is_dir():
-        raise ValueError(f"{above} is a file, not a folder; choose another output")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"{path} is a file, not a folder, or in one") from None
     try:
         with _staging(folder / _STAGING, folder) as new:
             if not force and any(item not in _IGNORED for item in os.listdir(folder)):
@@ -129,22 +105,15 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
 
 @contextmanager
 def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]:
-    """
-    Yield a new hidden folder for unfinished files, which is removed at the end. Errors name
-    `output`.
-    """
+    """Yield a hidden folder for unfinished files, which is removed at the end."""
     lock: Optional[io.FileIO] = None
     try:
         while lock is None:
             path.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):  # The last owner has just removed it.
                 lock = open_locked(path / "lock", wait)
-    except BlockingIOError as error:
-        message = "another process is writing it; wait for its end, or choose another output"
-        raise BlockingIOError(errno.EAGAIN, message, os.fspath(output)) from error
     except OSError as error:
-        message = f"cannot write: {error.strerror}"
-        raise OSError(error.errno, message, os.fspath(output)) from error
+        raise OSError(error.errno, f"cannot write: {error.strerror}", os.fspath(output)) from error
     with lock:
         try:
             new = path / "new"  # The file may have the name of the lock.

@@ -242,10 +242,10 @@ class TestFile:
     @pytest.mark.parametrize(
         "text, message",
         [
-            ("/\n", "line 1: .* name of the root"),
+            ("/\n", "line 1: .* the root of HDF5"),
             ("a\n\nb\n", "line 2: .* is blank"),
-            (".\n", "line 1: .* name of the root"),
-            ("a\0b\n", "line 1: .* null"),
+            (".\n", "line 1: .* the root of HDF5"),
+            ("a\0b\n", "line 1: .* characters that it"),
         ],
     )
     def test_sentences_that_cannot_be_keys(self, embedder, tmp_path, text, message):
@@ -281,9 +281,9 @@ class TestFile:
         assert list(tmp_path.iterdir()) == []
 
     def test_output_folder_must_exist(self, embedder, tmp_path):
-        with pytest.raises(ValueError, match="no folder"):
+        with pytest.raises(OSError, match="no such folder"):
             self.embed(embedder, tmp_path / "missing" / "o", "a\n")
-        with pytest.raises(ValueError, match="is a folder"):
+        with pytest.raises(OSError, match="is a folder"):
             self.embed(embedder, tmp_path, "a\n")
 
     def test_empty_input(self, embedder, tmp_path):

@@ -183,7 +183,7 @@ def test_the_text_is_looked_for_before_ray_starts(folder, capsys, monkeypatch):
 
 
 def test_more_than_ray_has(cluster, folder):
-    with pytest.raises(ValueError, match="a worker needs 1 GPU, but no machine"):
+    with pytest.raises(ValueError, match="a worker needs 1 GPU, which Ray"):
         embed_parts("text", "layers", model={}, options={}, workers=1, gpus=1)
 
 

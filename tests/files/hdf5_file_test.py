@@ -47,11 +47,6 @@ def linked_many_times(file, folder):
         file[f"group/{i}"] = file["x"]
 
 
-def scaled(file, folder):
-    """By a filter that is compiled into HDF5, not one of the usual ones."""
-    file.create_dataset("x", data=np.ones(99, "float32"), scaleoffset=3)
-
-
 REFUSED = {
     "data in another file": (external_storage, "'group/x' has its data in other files"),
     "a virtual dataset": (virtual, "'group/x' has its data in other files"),
@@ -79,7 +74,6 @@ REFUSED = {
         ),
         "more than 100 times the file's",
     ),
-    "another filter": (scaled, r"'x' has filters \[6\] of HDF5"),
 }
 
 
@@ -166,7 +160,7 @@ def test_damaged_data(path):
 
 def test_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe: is a device or pipe, not a weight file"):
+    with pytest.raises(ValueError, match="pipe: not a file"):
         with open_weight_file(tmp_path / "pipe"):
             pass
 
