@@ -15,9 +15,8 @@ from allennlp_elmo_plugin.files.whole import whole_file
 
 logger = logging.getLogger(__name__)
 
-# The sections of an options.json, and its keys that describe the training instead of the model.
-# Those are kept and written back, and ignored here, except `unroll_steps` (see `from_dict`).
 _SECTIONS = ("lstm", "char_cnn", "char_cnn.embedding")
+# Keys that describe the training, not the model. They are only kept and written back.
 _TRAINING_KEYS = {
     *("all_clip_norm_val", "batch_size", "learning_rate"),
     *("n_epochs", "n_train_tokens", "unroll_steps"),
@@ -25,7 +24,7 @@ _TRAINING_KEYS = {
 _MAX_INT = 2**31 - 1
 
 Rule = Tuple[str, Callable[[Any], bool]]
-"""What a value must be, for errors, and whether one is."""
+"""What a value must be, for errors, and a function that checks it."""
 
 
 def _whole(least: int, most: int = _MAX_INT) -> Rule:
@@ -53,11 +52,11 @@ _DROPOUT = _number("a number, at least 0 and below 1", lambda value: 0 <= value 
 _ACTIVATION = '"relu" or "tanh"', lambda value: value in ("relu", "tanh")
 
 
-def _option(key: str, rule: Rule, **default: Any) -> Any:
+def _option(key: str, rule: Rule, default: Any = MISSING) -> Any:
     """
     Return the field of a key of options.json, named with its sections.
     """
-    return field(metadata={"key": key, "rule": rule}, **default)
+    return field(metadata={"key": key, "rule": rule}, default=default)
 
 
 @dataclass(frozen=True)
@@ -69,12 +68,6 @@ class CharCnnOptions:
 
     filters : `Tuple[Tuple[int, int], ...]`
         The width and number of each convolution.
-    activation : `str`
-        `"relu"` or `"tanh"`.
-    embedding_dim : `int`
-        Size of a character's embedding.
-    n_highway : `int`, optional (default = `0`)
-        Number of highway layers.
     max_characters_per_token : `int`, optional (default = `50`)
         How many ids a word is cut or padded to, including its begin and end marks.
     """
@@ -82,10 +75,10 @@ class CharCnnOptions:
     filters: Tuple[Tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)
     activation: str = _option("char_cnn.activation", _ACTIVATION)
     embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
-    n_highway: int = _option("char_cnn.n_highway", _whole(0), default=0)
+    n_highway: int = _option("char_cnn.n_highway", _whole(0), 0)
     # A word needs memory in proportion, and the weights don't limit it.
     max_characters_per_token: int = _option(
-        "char_cnn.max_characters_per_token", _whole(3, 1000), default=50
+        "char_cnn.max_characters_per_token", _whole(3, 1000), 50
     )
 
     @property
@@ -114,24 +107,19 @@ class BiLmOptions:
         Cells of an LSTM layer in one direction (`lstm.dim`).
     projection_dim : `int`
         Size of a token vector and of an LSTM output in one direction (`lstm.projection_dim`).
-    n_layers : `int`, optional (default = `1`)
-        LSTM layers of a direction.
     cell_clip, proj_clip : `float`, optional (default = `None`)
         Bounds of the cell state and of the projected output, if there is one; `None` for none.
     use_skip_connections : `bool`, optional (default = `False`)
         Whether each layer but the first adds its input to its output.
     char_cnn : `CharCnnOptions`, optional (default = `None`)
         The character encoder; `None` for a token embedding.
-    bidirectional : `bool`, optional (default = `True`)
-        Whether there is a backward direction.
     dropout : `float`, optional (default = `0.0`)
         In training, on every layer's input and on the top layer's output.
     n_tokens_vocab : `int`, optional (default = `None`)
         Words of the softmax, and of the token embedding where there is one.
-    sample_softmax : `bool`, optional (default = `True`)
-        Whether training samples its softmax.
     n_negative_samples_batch : `int`, optional (default = `8192`)
-        Negative samples for a direction and batch.
+        Negative samples for a direction and batch, if training samples its softmax
+        (`sample_softmax`).
     share_embedding_softmax : `bool`, optional (default = `False`)
         Whether the softmax's weight is the token embedding.
     training : `Dict[str, Any]`, optional
@@ -143,17 +131,17 @@ class BiLmOptions:
 
     lstm_dim: int = _option("lstm.dim", _whole(1))
     projection_dim: int = _option("lstm.projection_dim", _whole(1))
-    n_layers: int = _option("lstm.n_layers", _whole(1), default=1)
-    cell_clip: Optional[float] = _option("lstm.cell_clip", _CLIP, default=None)
-    proj_clip: Optional[float] = _option("lstm.proj_clip", _CLIP, default=None)
-    use_skip_connections: bool = _option("lstm.use_skip_connections", _FLAG, default=False)
+    n_layers: int = _option("lstm.n_layers", _whole(1), 1)
+    cell_clip: Optional[float] = _option("lstm.cell_clip", _CLIP, None)
+    proj_clip: Optional[float] = _option("lstm.proj_clip", _CLIP, None)
+    use_skip_connections: bool = _option("lstm.use_skip_connections", _FLAG, False)
     char_cnn: Optional[CharCnnOptions] = None
-    bidirectional: bool = _option("bidirectional", _FLAG, default=True)
-    dropout: float = _option("dropout", _DROPOUT, default=0.0)
-    n_tokens_vocab: Optional[int] = _option("n_tokens_vocab", _whole(1), default=None)
-    sample_softmax: bool = _option("sample_softmax", _FLAG, default=True)
-    n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), default=8192)
-    share_embedding_softmax: bool = _option("share_embedding_softmax", _FLAG, default=False)
+    bidirectional: bool = _option("bidirectional", _FLAG, True)
+    dropout: float = _option("dropout", _DROPOUT, 0.0)
+    n_tokens_vocab: Optional[int] = _option("n_tokens_vocab", _whole(1), None)
+    sample_softmax: bool = _option("sample_softmax", _FLAG, True)
+    n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), 8192)
+    share_embedding_softmax: bool = _option("share_embedding_softmax", _FLAG, False)
     training: Dict[str, Any] = field(default_factory=dict)
     project_lstm: Optional[bool] = None
     project_characters: Optional[bool] = None
@@ -179,94 +167,78 @@ class BiLmOptions:
         """
         What determines a model's parameters and how they are used, by keys of options.json.
         """
-        keys = {
-            key: value
-            for key, value in flatten(self.to_dict()).items()
-            if key == "bidirectional" or key.startswith(_SECTIONS)
-        }
-        return {**keys, "projects": [self.projects_lstm, self.projects_characters]}
+        values = flatten(self.to_dict())
+        keys = [key for key in values if key == "bidirectional" or key.startswith(_SECTIONS)]
+        projects = [self.projects_lstm, self.projects_characters]
+        return {**{key: values[key] for key in sorted(keys)}, "projects": projects}
 
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
         """
-        Read an options.json.
-
-        # Raises
-
-        `FileNotFoundError`, or `ValueError` that names the file and the key.
+        Read an options.json. Raise `FileNotFoundError`, or `ValueError` that names the file and the
+        key.
         """
         return cls.from_dict(read_json_object(path), source=str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
         """
-        Check the contents of an options.json. Missing keys, and those that are null, have bilm-tf's
-        defaults: no clip, no skip connections, no highway layers.
+        Check the contents of an options.json, whose name in errors is `source`. Missing keys, and
+        those that are null, have bilm-tf's defaults: no clip, no skip connections, no highways.
 
         The default of `bidirectional` is a guess. bilm-tf trains forward only without this key, but
         always predicts in both directions, and its published options lack the key. So options
         without it are forward only if they have `unroll_steps`, which only training needs.
-
-        # Parameters
-
-        values : `Mapping[str, Any]`
-            The parsed JSON.
-        source : `str`, optional (default = `"options"`)
-            Its name in errors, such as the file's path.
-
-        # Raises
-
-        `ValueError` that names the source and the key.
         """
 
         def error(key: str, message: str) -> ValueError:
             return ValueError(f'{source}: "{shown(key)}" {message}')
 
-        def take(kind: Any) -> Dict[str, Any]:
-            taken = {}
-            for each in fields(kind):
-                key = each.metadata.get("key")
-                if key in given:
-                    text, is_right = each.metadata["rule"]
-                    taken[each.name] = value = given.pop(key)
-                    if not is_right(value):
-                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
-                elif key is not None and each.default is MISSING:
-                    raise error(key, "is missing; bilm-tf's options.json always has it")
-            return taken
-
         given = {key: value for key, value in flatten(values).items() if value is not None}
         for section in _SECTIONS:
             if section in given:
                 raise error(section, "must be a JSON object {...}")
-        char_cnn = None
-        if values.get("char_cnn") is not None:
-            given.setdefault("char_cnn.activation", "relu")
-            n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
-            if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
-                raise error(
-                    "char_cnn.n_characters",
-                    f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
-                    f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), "
-                    f"but is {n_characters!r}; this model knows both, so write {N_CHARACTERS}",
-                )
-            taken = take(CharCnnOptions)
-            taken["filters"] = tuple(map(tuple, taken["filters"]))
-            char_cnn = CharCnnOptions(**taken)
-            width, most = max(char_cnn.filters)[0], char_cnn.max_characters_per_token
-            if width > most:
-                raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
         given.setdefault("bidirectional", "unroll_steps" not in values)
-        options = cls(char_cnn=char_cnn, **take(cls), training=given)
+        n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
+        if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
+            raise error(
+                "char_cnn.n_characters",
+                f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
+                f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), "
+                f"but is {reprlib.repr(n_characters)}; this model knows both, so write "
+                f"{N_CHARACTERS}",
+            )
+        kinds: List[Any] = [cls]
+        if values.get("char_cnn") is not None:
+            kinds.append(CharCnnOptions)
+            given.setdefault("char_cnn.activation", "relu")
+        parts: List[Dict[str, Any]] = []
+        for kind in kinds:
+            parts.append({})
+            for each in fields(kind):
+                key = each.metadata.get("key")
+                if key in given:
+                    text, is_right = each.metadata["rule"]
+                    parts[-1][each.name] = value = given.pop(key)
+                    if not is_right(value):
+                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
+                elif key is not None and each.default is MISSING:
+                    raise error(key, "is missing; bilm-tf's options.json always has it")
         for key in given:
             if key.startswith(_SECTIONS):
-                known = [
-                    each.metadata.get("key", "") for each in fields(cls) + fields(CharCnnOptions)
-                ]
+                known = [each.metadata.get("key", "") for kind in kinds for each in fields(kind)]
                 raise error(key, "is not known" + did_you_mean(key, known))
         unknown = [shown(key) for key in given if key not in _TRAINING_KEYS]
         if unknown:
             logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
+        char_cnn = None
+        for part in parts[1:]:
+            filters = tuple(map(tuple, part["filters"]))
+            char_cnn = CharCnnOptions(**{**part, "filters": filters})
+            width, most = max(filters)[0], char_cnn.max_characters_per_token
+            if width > most:
+                raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
+        options = cls(**parts[0], char_cnn=char_cnn, training=given)
         if options.projection_dim > options.lstm_dim:
             raise error(
                 "lstm.projection_dim",
@@ -284,34 +256,22 @@ class BiLmOptions:
         Return the contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
         AllenNLP and `from_dict` read.
         """
-        char_cnn, n_words = self.char_cnn, self.n_tokens_vocab
-        values: Dict[str, Any] = {"bidirectional": self.bidirectional}
-        if char_cnn is not None:
-            values["char_cnn"] = {
-                "activation": char_cnn.activation,
-                "embedding": {"dim": char_cnn.embedding_dim},
-                "filters": [list(pair) for pair in char_cnn.filters],
-                "max_characters_per_token": char_cnn.max_characters_per_token,
-                "n_characters": N_CHARACTERS,
-                "n_highway": char_cnn.n_highway,
-            }
-        return {
-            **values,
-            "dropout": self.dropout,
-            "lstm": {
-                "cell_clip": self.cell_clip,
-                "dim": self.lstm_dim,
-                "n_layers": self.n_layers,
-                "proj_clip": self.proj_clip,
-                "projection_dim": self.projection_dim,
-                "use_skip_connections": self.use_skip_connections,
-            },
-            **({} if n_words is None else {"n_tokens_vocab": n_words}),
-            "sample_softmax": self.sample_softmax,
-            "n_negative_samples_batch": self.n_negative_samples_batch,
-            "share_embedding_softmax": self.share_embedding_softmax,
-            **self.training,
-        }
+        values: Dict[str, Any] = dict(self.training)
+        parts: List[Any] = [self] if self.char_cnn is None else [self, self.char_cnn]
+        for part in parts:
+            for each in fields(part):
+                key, value = each.metadata.get("key"), getattr(part, each.name)
+                if key is None or (value is None and not key.startswith("lstm.")):
+                    continue
+                section = values
+                *sections, last = key.split(".")
+                for name in sections:
+                    section = section.setdefault(name, {})
+                section[last] = value
+        if self.char_cnn is not None:
+            values["char_cnn"]["filters"] = [list(pair) for pair in self.char_cnn.filters]
+            values["char_cnn"]["n_characters"] = N_CHARACTERS
+        return values
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """

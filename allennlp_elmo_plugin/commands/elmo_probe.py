@@ -27,7 +27,6 @@ from allennlp_elmo_plugin.commands.model_arguments import ELMO_HELP
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
 from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.report import draw, markdown
@@ -146,8 +145,8 @@ def probe(
                 f"{probe_task.label}s. --columns says which columns to read"
             )
         try:
-            files = ElmoFiles.find(elmo)
-        except (ConfigurationError, FileNotFoundError) as error:
+            embedder = ElmoEmbedder(elmo)
+        except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(f"--elmo {elmo}: {error}") from error
         chosen = choose(train_sentences, max_examples, seed)
         results: Dict[str, Any] = {
@@ -158,7 +157,7 @@ def probe(
             "columns": columns,
             "max_examples": max_examples,
             "seed": seed,
-            **run(probe_task, ElmoEmbedder(*files), chosen, test_sentences),
+            **run(probe_task, embedder, chosen, test_sentences),
             "seconds": time.monotonic() - start,
         }
         table = markdown(results)

@@ -64,7 +64,7 @@ class ElmoEmbedder:
     options_file, weight_file : `str`, optional
         Options (JSON) and weights (HDF5) of the language model: paths or addresses, one of which
         may be left out if they are in the same folder; or `options_file` alone is a whole model: a
-        folder, an archive or a short name; see `ElmoFiles.find`. Without both, the model is
+        folder, an archive or a short name; see `find_model`. Without both, the model is
         `"tiny"`, which comes with this package.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.

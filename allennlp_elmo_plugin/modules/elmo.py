@@ -23,6 +23,8 @@ from allennlp_elmo_plugin.modules.elmo_bilm import (
 
 logger = logging.getLogger(__name__)
 
+Output = Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
+
 
 class Elmo(torch.nn.Module, FromParams):
     """
@@ -48,7 +50,7 @@ class Elmo(torch.nn.Module, FromParams):
     options_file, weight_file : `str`
         options.json and weights.hdf5 of the biLM: paths or addresses, one of which may be left out
         if they are in the same folder; or `options_file` alone is a whole model: a folder, an
-        archive or a short name, such as `"tiny"`, the model in this package. See `ElmoFiles.find`.
+        archive or a short name, such as `"tiny"`, the model in this package. See `find_model`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
     requires_grad : `bool`, optional (default = `False`)
@@ -65,8 +67,8 @@ class Elmo(torch.nn.Module, FromParams):
     scalar_mix_parameters : `List[float]`, optional (default = `None`)
         Fixed weights of the layers, before the softmax, in place of learned ones.
     module : `torch.nn.Module`, optional (default = `None`)
-        A biLM in place of the two files, which are `None` then. It has `num_layers`,
-        `get_output_dim()`, and a `forward` that returns `activations` and `mask`.
+        A biLM in place of the two files, which are `None` then, and of the settings of the biLM. It
+        has `num_layers`, `get_output_dim()`, and a `forward` that returns `activations` and `mask`.
     initial_state : `str`, optional (default = `"carried"`)
         What the LSTMs start a sentence from. `"carried"`: what the batch before left in the same
         row, AllenNLP's behaviour. `"zero"`: zeros. `"settled"`: the state in which the model
@@ -99,6 +101,7 @@ class Elmo(torch.nn.Module, FromParams):
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
+        settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)
         if module is None:
             if options_file is None and weight_file is None:
                 raise ConfigurationError(
@@ -106,27 +109,15 @@ class Elmo(torch.nn.Module, FromParams):
                     '"original", a folder or an archive) as options_file, or module'
                 )
             try:
-                module = ElmoBiLm(
-                    options_file,
-                    weight_file,
-                    requires_grad,
-                    vocab_to_cache,
-                    initial_state,
-                    precision,
-                    max_cached_words,
-                )
+                module = ElmoBiLm(options_file, weight_file, *settings)
             except ValueError as error:
                 raise ConfigurationError(str(error)) from error
-        elif options_file is not None or weight_file is not None:
-            raise ConfigurationError(
-                "Elmo takes either options_file and weight_file, or module; set the files to null"
-            )
-        elif (requires_grad, initial_state, precision, max_cached_words) != (
-            (False, "carried", "float32", MAX_CACHED_WORDS)
+        elif (options_file, weight_file, requires_grad, *settings[2:]) != (
+            (None, None, False, "carried", "float32", MAX_CACHED_WORDS)
         ):
             raise ConfigurationError(
-                "module has its own requires_grad, initial_state, precision and max_cached_words: "
-                "build the module with them, and leave them out here"
+                "module has its own files, requires_grad, initial_state, precision and "
+                "max_cached_words: build the module with them, and leave them out here"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
@@ -146,10 +137,6 @@ class Elmo(torch.nn.Module, FromParams):
             self._scalar_mixes.append(scalar_mix)
 
     @property
-    def _current_mixes(self) -> List[Any]:
-        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
-
-    @property
     def bilm(self) -> torch.nn.Module:
         """
         The language model: an `ElmoBiLm`, unless there is another `module`.
@@ -165,9 +152,7 @@ class Elmo(torch.nn.Module, FromParams):
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
-    def forward(
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
-    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+    def forward(self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None) -> Output:
         """
         # Parameters
 
@@ -191,11 +176,10 @@ class Elmo(torch.nn.Module, FromParams):
             inputs = inputs.flatten(0, -3)
         if word_inputs is not None:
             leading_shape = word_inputs.shape[:-1]
-            if word_inputs.dim() > 2:
-                word_inputs = word_inputs.flatten(0, -2)
+            word_inputs = word_inputs.flatten(0, -2)
         bilm = self._elmo_lstm
-        if isinstance(bilm, ElmoBiLm) and is_plain(bilm, ElmoBiLm):
-            output = self._mix(bilm.run_ids(inputs, word_inputs))
+        if is_plain(bilm, ElmoBiLm):
+            output = self._mix(bilm.run_ids(inputs, word_inputs))  # type: ignore[operator]
         else:
             output = self._mix_padded(bilm(inputs, word_inputs))
         representations, mask = output["elmo_representations"], output["mask"]
@@ -206,9 +190,7 @@ class Elmo(torch.nn.Module, FromParams):
             "mask": mask.view(*leading_shape, mask.size(1)),
         }
 
-    def embed_sentences(
-        self, sentences: Sequence[Sequence[str]]
-    ) -> Dict[str, Union[torch.Tensor, List[torch.Tensor]]]:
+    def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
         """
         Return what `forward` does, from tokenised sentences. It is faster: words whose vectors are
         cached need no character ids.
@@ -225,7 +207,7 @@ class Elmo(torch.nn.Module, FromParams):
         """
         Mix packed layers, which avoids the padding.
         """
-        mixes = self._current_mixes
+        mixes = self._current_mixes()
         # A layer norm is taken over all tokens of the batch at once. What another mix or a hook
         # does with the padded layers is not known.
         if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
@@ -243,25 +225,22 @@ class Elmo(torch.nn.Module, FromParams):
         """
         layers: Any = output["activations"]
         mask: Any = output["mask"]
-        representations = []
-        for mix in self._current_mixes:
-            representation = mix(layers, mask)
-            if not self._keep_sentence_boundaries:
-                representation, _ = remove_sentence_boundaries(representation, mask)
-            representations.append(self._dropout(representation))
+        representations = [mix(layers, mask) for mix in self._current_mixes()]
         if not self._keep_sentence_boundaries:
+            stripped = [remove_sentence_boundaries(each, mask) for each in representations]
+            representations = [each for each, _ in stripped]
             _, mask = remove_sentence_boundaries(layers[0], mask)
+        representations = [self._dropout(each) for each in representations]
         return {"elmo_representations": representations, "mask": mask}
+
+    def _current_mixes(self) -> List[Any]:
+        return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
 
 def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
     """
     Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
-    longest sentence, 50)`, zero where there is no token.
-
-    # Raises
-
-    ValueError
-        The batch is not a list of lists of words.
+    longest sentence, 50)`, zero where there is no token. Raise a `ValueError` for anything but a
+    list of lists of words.
     """
     return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)))

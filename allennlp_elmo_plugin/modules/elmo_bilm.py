@@ -2,8 +2,8 @@
 AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
 """
 
-import copy
 import hashlib
+import json
 import logging
 import math
 from dataclasses import replace
@@ -25,7 +25,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ MAX_CACHED_WORDS = 50_000
 INITIAL_STATES = ("carried", "settled", "zero")
 """What a sentence can start from; see `Elmo`."""
 
-# The warm-up for "settled" ends when ten passes change no state by more, or after 100 of them.
+# The warm-up for "settled" ends when ten sentences change no state by more, or after 100 of them.
 _SETTLED_TOLERANCE = 1e-6
 _SETTLED_RUNS = 10
 
@@ -51,18 +51,7 @@ class ElmoBiLm(CachingModule, BiLm):
     """
     AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
     and `run_sentences` return the layers of `forward` packed. All three add the sentence
-    boundaries.
-
-    # Parameters
-
-    options_file, weight_file : `str`
-        options.json and weights.hdf5; see `ElmoFiles.find`.
-    requires_grad : `bool`, optional (default = `False`)
-        Whether the parameters are trained.
-    vocab_to_cache : `List[str]`, optional (default = `None`)
-        See `create_cached_cnn_embeddings`.
-    initial_state, precision, max_cached_words : optional
-        See `Elmo`.
+    boundaries. See `Elmo` for the parameters.
     """
 
     def __init__(
@@ -84,14 +73,14 @@ class ElmoBiLm(CachingModule, BiLm):
                 "the precision int8 has no gradient: set requires_grad to false, or precision to "
                 "float32 or bfloat16"
             )
-        # Dropout is for the language model's own training. Forget biases have the 1.0 in them, as
-        # in AllenNLP's state dicts.
-        files = ElmoFiles.find(options_file, weight_file)
-        with files.open() as (options, variables):
-            variables.check(datasets(options))
-            encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
+        paths = resolve(options_file, weight_file)
+        with find_model(*paths) as files, files.open() as (options, weights):
+            weights.check(datasets(options))
+            encoder = ElmoCharacterEncoder.without_values(options, paths[1], requires_grad)
+            # Dropout is for the language model's own training. Forget biases have the 1.0 in them,
+            # as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
-            load(self, datasets(options, self.forget_bias), variables)
+            load(self, datasets(options, self.forget_bias), weights)
         self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
         self.max_characters = encoder.options.max_characters_per_token
@@ -99,7 +88,6 @@ class ElmoBiLm(CachingModule, BiLm):
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
-        self._last_settled = CarriedState()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         self._word_embedding: Optional[torch.nn.Embedding] = None
@@ -160,7 +148,7 @@ class ElmoBiLm(CachingModule, BiLm):
         embedded = self._cached_vectors(inputs, word_inputs)
         if embedded is None:
             embedded = self._token_embedder(inputs)
-        return self.run(*_pack(embedded), self.start())
+        return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
     @model_call
     def run_sentences(
@@ -181,18 +169,12 @@ class ElmoBiLm(CachingModule, BiLm):
         """
         if self._word_embedding is None or word_inputs is None:
             return None
-        if word_inputs.dim() != 2:
-            raise ValueError(
-                f"got word_inputs of shape {tuple(word_inputs.shape)}, but their shape is "
-                "(batch_size, timesteps)"
-            )
         n_cached = self._word_embedding.num_embeddings
         if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
-            lengths = (word_inputs > 0).sum(1)  # (batch_size,)
             vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
             assert self._bos_embedding is not None and self._eos_embedding is not None
             boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            vectors, mask = add_boundaries(vectors, lengths, *boundaries)
+            vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
             return {"token_embedding": vectors, "mask": mask}
         if inputs.shape[:-1] != word_inputs.shape:
             raise ValueError(
@@ -204,19 +186,11 @@ class ElmoBiLm(CachingModule, BiLm):
         return None
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
-        if self._has_plain_encoder:
+        if is_plain(self._token_embedder, ElmoCharacterEncoder):
             return super()._embed_words(sentences)
         embedded = self._token_embedder(self.character_ids(sentences))
         # Without the boundaries that the encoder adds.
-        mask = embedded["mask"][:, 2:]  # (batch_size, timesteps)
-        return _pack({"token_embedding": embedded["token_embedding"][:, 1:], "mask": mask})
-
-    @property
-    def _has_plain_encoder(self) -> bool:
-        """
-        Whether the encoder is ours, without hooks: then it may be given words in place of ids.
-        """
-        return is_plain(self._token_embedder, ElmoCharacterEncoder)
+        return _pack(embedded["token_embedding"][:, 1:], embedded["mask"][:, 2:])
 
     def start(self) -> CarriedState:
         """
@@ -232,10 +206,9 @@ class ElmoBiLm(CachingModule, BiLm):
         Return the state for `initial_state` `"settled"`: what is left, in either direction, when
         the sentence without a word, `<S> </S>`, is read again and again from zero until ten times
         change no state by more than 1e-6, at most 100 times. It is found once, and again when a
-        parameter has changed; in training from the last such state, with the same numbers but for
-        rounding.
+        parameter has changed.
         """
-        if not self._has_plain_encoder:
+        if not is_plain(self._token_embedder, ElmoCharacterEncoder):
             return self._settle()
         weights = [*self.token_layer.weights, *self.lstm.weights]
         return self._settled.get(weights, self._settle, self.precision)
@@ -245,25 +218,20 @@ class ElmoBiLm(CachingModule, BiLm):
             vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
-        # An update changes the parameters little: training continues from the last settled state.
-        is_trained = self.training and any(each.requires_grad for each in self.parameters())
-        state = copy.copy(self._last_settled) if is_trained else CarriedState()
-        before = vectors.new_full((), math.inf)
+        state, before = CarriedState(), vectors.new_full((), math.inf)
         for _ in range(_SETTLED_RUNS):
             self.run(vectors, packing, state)
             values = state.row(0)
             if (values - before).abs().max() <= _SETTLED_TOLERANCE:
                 break
             before = values
-        if is_trained:
-            self._last_settled = state
         return FixedState(state)
 
     def fingerprint(self) -> Dict[str, str]:
         """
         Return what the layers of a sentence depend on: a digest of the model, and the settings.
         """
-        digest = hashlib.sha256(repr(self.options.architecture).encode("utf-8"))
+        digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(f"{name} {tuple(parameter.shape)}".encode())
@@ -275,14 +243,13 @@ class ElmoBiLm(CachingModule, BiLm):
         }
 
 
-def _pack(embedded: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, PackedBatch]:
+def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> Tuple[torch.Tensor, PackedBatch]:
     """
-    Return the vectors that a character encoder found without their padding, shape `(n_tokens,
-    projection_dim)`.
+    Return vectors, shape `(batch_size, timesteps, projection_dim)`, without their padding, shape
+    `(n_tokens, projection_dim)`. The mask of tokens has shape `(batch_size, timesteps)`.
     """
-    mask = embedded["mask"]  # (batch_size, timesteps + 2)
     packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
-    return packing.pack(embedded["token_embedding"]), packing
+    return packing.pack(vectors), packing
 
 
 def padded_layers(output: BiLmOutput) -> PaddedLayers:

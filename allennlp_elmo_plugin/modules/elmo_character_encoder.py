@@ -20,13 +20,13 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles
+from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
 
 
 class ElmoCharacterEncoder(CharacterEncoder):
     """
     AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
-    sentences to token vectors, sentence boundaries added. See `ElmoBiLm` for the parameters.
+    sentences to token vectors, sentence boundaries added. See `Elmo` for the parameters.
     """
 
     # (max_characters,) each, by the names that they have in AllenNLP's class
@@ -39,26 +39,26 @@ class ElmoCharacterEncoder(CharacterEncoder):
         weight_file: Optional[str],
         requires_grad: bool = False,
     ) -> None:
-        files = ElmoFiles.find(options_file, weight_file)
-        with files.open() as (options, variables):
+        paths = resolve(options_file, weight_file)
+        with find_model(*paths) as files, files.open() as (options, weights):
             encoder_only = replace(options, n_layers=0)
-            variables.check(datasets(encoder_only), parts=("char_embed", "CNN"))
-            self._make(options, files, requires_grad)
+            weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
+            self._make(options, paths[1], requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
-            load(modules, datasets(encoder_only), variables)
+            load(modules, datasets(encoder_only), weights)
 
     @classmethod
     def without_values(
-        cls, options: BiLmOptions, files: ElmoFiles, requires_grad: bool
+        cls, options: BiLmOptions, weight_file: str, requires_grad: bool
     ) -> "ElmoCharacterEncoder":
         """
         Return an encoder whose parameters have no memory yet, for a model that loads them.
         """
         encoder = cls.__new__(cls)
-        encoder._make(options, files, requires_grad)
+        encoder._make(options, weight_file, requires_grad)
         return encoder
 
-    def _make(self, options: BiLmOptions, files: ElmoFiles, requires_grad: bool) -> None:
+    def _make(self, options: BiLmOptions, weight_file: str, requires_grad: bool) -> None:
         if options.char_cnn is None:
             raise ValueError(
                 'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
@@ -70,7 +70,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
         self.requires_grad_(requires_grad)
         # What programs read of AllenNLP's class.
         self._options = options.to_dict()
-        self._weight_file = files.weight_file
+        self._weight_file = weight_file
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
         ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
         for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
@@ -104,28 +104,18 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     Return character ids, shape `(batch_size, timesteps, width)`, of words cut to as many characters
     as a model was trained with, shape `(batch_size, timesteps, max_characters)`.
     """
-    if inputs.dim() < 3 or inputs.is_floating_point() or inputs.dtype == torch.bool:
-        raise ValueError(
-            f"got a tensor of {inputs.dtype} and shape {tuple(inputs.shape)}, but it takes the "
-            f"character ids of a batch, whole numbers of shape (batch_size, timesteps, "
-            f"{max_characters}), as batch_to_ids and elmo_characters give them"
-        )
     width = inputs.size(-1)
-    if width < max_characters:
+    is_wrong = inputs.dim() < 3 or inputs.is_floating_point() or width < max_characters
+    if is_wrong or width not in (max_characters, MAX_CHARACTERS_PER_TOKEN):
         raise ValueError(
-            f"The model reads words of {max_characters} characters (max_characters_per_token), but "
-            f"got {width}: AllenNLP's elmo_characters and batch_to_ids always give 50. Make the "
-            "ids with `sentences_to_character_ids(sentences, CharacterTable("
-            f"{max_characters}))` of allennlp_elmo_plugin.bilm.characters, or use ElmoEmbedder"
+            f"got {inputs.dtype} of shape {tuple(inputs.shape)}, but the model reads character ids "
+            f"of shape (batch_size, timesteps, {max_characters}), the last of which is its "
+            "max_characters_per_token; batch_to_ids and elmo_characters give 50, "
+            f"`sentences_to_character_ids(sentences, CharacterTable({max_characters}))` of "
+            "allennlp_elmo_plugin.bilm.characters any number"
         )
     if width == max_characters:
         return inputs
-    if width != MAX_CHARACTERS_PER_TOKEN:
-        raise ValueError(
-            f"got words of {width} characters, but the model reads {max_characters} "
-            f"(max_characters_per_token), or the first of {MAX_CHARACTERS_PER_TOKEN}: are these "
-            "the ids of another model?"
-        )
     cut = inputs[..., :max_characters].clone()
     last = cut[..., -1]  # (batch_size, timesteps)
     last.masked_fill_((last != 0) & (last != PADDING + 1), END_WORD + 1)

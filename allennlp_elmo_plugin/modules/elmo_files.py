@@ -5,9 +5,11 @@ find the names in a config.
 
 import logging
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
@@ -15,12 +17,13 @@ from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     load,
     open_weights,
     read_options,
+    weights_of_state_dict,
 )
 from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import find_checkpoint
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.json_file import read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.model_archive import is_archive, model_folder
 from allennlp_elmo_plugin.files.model_file_names import (
     ARCHIVED_WEIGHT_FILE,
@@ -41,12 +44,9 @@ from allennlp_elmo_plugin.files.model_file_names import (
     options_of,
     weights_of,
 )
+from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.modules.downloads import cached_path
-from allennlp_elmo_plugin.modules.language_model_archive import (
-    PUBLISHED_ADDRESS,
-    archived_options,
-    set_options,
-)
+from allennlp_elmo_plugin.modules.language_model_archive import PUBLISHED_ADDRESS, archived_options
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class ModelFiles(NamedTuple):
     options : `Path`
         options.json, or the config.json of a training run.
     weights : `Path`
-        What `open_weights` opens.
+        An HDF5 file, the prefix of a checkpoint of TensorFlow, or the state dict of a training run.
     softmax, vocabulary : `Path`, optional
         `None` where there is none, or the softmax is in `weights`.
     """
@@ -106,161 +106,62 @@ class ModelFiles(NamedTuple):
     @contextmanager
     def open(self) -> Iterator[Tuple[BiLmOptions, Weights]]:
         """
-        Open the weights, and read the options, completed by them.
-
-        # Raises
-
-        `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+        Open the weights, and read the options, completed by them. Raise `FileNotFoundError` or
+        `ValueError` that names the file and what is wrong with it.
         """
         if self.is_run:
-            values, source, arguments = archived_options(self.options.parent)
+            tensors = read_tensors(self.weights)
+            n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
+            options = archived_options(self.options.parent, n_words)
+            yield options, weights_of_state_dict(str(self.weights), tensors, options)
         else:
-            values, source, arguments = read_json_object(self.options), str(self.options), {}
-        with open_weights(self.weights, self.softmax) as weights:
-            set_options(values, arguments, weights.n_words or 0, f"{self.options}, model")
-            yield read_options(values, source, weights), weights
-
-
-class ElmoFiles(NamedTuple):
-    """
-    The two files of a pretrained ELMo, on this machine. For a model in other files (an archive, a
-    checkpoint of bilm-tf, a training run) both are the same path.
-    """
-
-    options_file: str
-    weight_file: str
-
-    @classmethod
-    def find(cls, options_file: Optional[str], weight_file: Optional[str] = None) -> "ElmoFiles":
-        """
-        Find the files, and download those given by an address to AllenNLP's cache.
-
-        # Parameters
-
-        options_file, weight_file : `str`
-            The path or address of each file. If one of them is left out (`None`, or the default of
-            AllenNLP's token embedder), it is the file beside the other one. Or `options_file` is a
-            whole model, and `weight_file` is left out or the same. A whole model is
-
-            - a folder with `options.json` and `weights.hdf5`, as `allennlp elmo-export` writes it.
-              Other names are found, too: `model.hdf5` (simple_elmo), `NAME_options.json` and
-              `NAME_weights.hdf5` (AllenNLP), or the only files that end with `options.json` and
-              `.hdf5`;
-            - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
-            - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
-            - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of
-              several checkpoints, without `.index`;
-            - a short name: `tiny`, the model in this package, or of the published models `small`,
-              `medium`, `original` or `original-5.5b`. A folder of that name with a model in it
-              comes first.
-
-        # Raises
-
-        `FileNotFoundError` for a path, `ConfigurationError` for what cannot be downloaded or is
-        ambiguous; they name the value and the fix.
-        """
-        with _configuration_errors():
-            return cls(*_find(options_file, weight_file))
-
-    @contextmanager
-    def open(self) -> Iterator[Tuple[BiLmOptions, Weights]]:
-        """
-        Open the weights, and read the options, completed by them.
-
-        # Raises
-
-        `ConfigurationError` that names the file and what is wrong with it; also for a
-        `ValueError` that is raised in the `with` block.
-        """
-        with _configuration_errors():
-            if self.options_file == self.weight_file:
-                with _opened(self.options_file, self.options_file) as files:
-                    with files.open() as opened:
-                        yield opened
-                return
-            files = ModelFiles("", Path(self.options_file), Path(self.weight_file))
-            with files.open() as opened:
-                yield opened
-
-    def as_two_files(self, folder: Path) -> "ElmoFiles":
-        """
-        Return the two files of this model. If it is in other files, write them to `folder`.
-        """
-        if self.options_file != self.weight_file:
-            return self
-        with self.open() as (options, weights):
-            weights.check(datasets(options))
-            bilm = BiLm(options, device="meta")
-            load(bilm, datasets(options), weights)
-        made = ElmoFiles(str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE))
-        options.write(made.options_file)
-        write_weights(made.weight_file, bilm)
-        return made
+            with open_weights(self.weights, self.softmax) as weights:
+                values = read_json_object(self.options)
+                yield read_options(values, str(self.options), weights), weights
 
 
 @contextmanager
-def _configuration_errors() -> Iterator[None]:
+def find_model(
+    options_file: Optional[str], weight_file: Optional[str] = None
+) -> Iterator[ModelFiles]:
     """
-    Raise AllenNLP's `ConfigurationError`, where there is AllenNLP, in place of a `ValueError`.
-    """
-    try:
-        yield
-    except ValueError as error:
-        with suppress(ImportError):
-            from allennlp.common.checks import ConfigurationError
-
-            cause = None if error.__suppress_context__ else error
-            raise ConfigurationError(str(error)) from cause
-        raise
-
-
-def or_bundled(
-    options_file: Optional[str], weight_file: Optional[str]
-) -> Tuple[Optional[str], Optional[str]]:
-    """
-    Return the names of the two files, or, for a user who named neither, the bundled model, which is
-    logged.
-    """
-    if options_file is None and weight_file is None:
-        logger.warning(
-            'No model was named: using "%s", the small English model of this package. "original" '
-            "is the published model that AllenNLP used.",
-            _BUNDLED,
-        )
-        return str(BUNDLED_MODEL), str(BUNDLED_MODEL)
-    return options_file, weight_file
-
-
-@contextmanager
-def find_model(name: str) -> Iterator[ModelFiles]:
-    """
-    Yield the files of a language model. Those of an archive are in a temporary folder until the end
-    of the block.
+    Yield the files of a language model; what an address names is downloaded to AllenNLP's cache,
+    and an archive is unpacked to a temporary folder until the end of the block.
 
     # Parameters
 
-    name : `str`
-        A whole model, as `ElmoFiles.find` describes it, one of its two files, or the address of
-        either or of an archive. Of a folder with weights and a checkpoint, the checkpoint is meant,
-        which has more.
+    options_file, weight_file : `str`
+        The path or address of each file. If one of them is left out (`None`, or the default of
+        AllenNLP's token embedder), it is the file beside the other one. Or `options_file` is a
+        whole model, and `weight_file` is left out or the same. A whole model is
+
+        - a folder with `options.json` and `weights.hdf5`, as `allennlp elmo-export` writes it.
+          Other names are found, too: `model.hdf5` (simple_elmo), `NAME_options.json` and
+          `NAME_weights.hdf5` (AllenNLP), or the only files that end with `options.json` and
+          `.hdf5`;
+        - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
+        - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
+        - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of
+          several checkpoints, without `.index`. With `weights.hdf5` in the folder, too, the
+          checkpoint is meant where there is only one argument, since it has more;
+        - a short name: `tiny`, the model in this package, or of the published models `small`,
+          `medium`, `original` or `original-5.5b`. A folder of that name with a model in it
+          comes first.
 
     # Raises
 
-    `FileNotFoundError` for a path, `ValueError` for what can't be read or downloaded.
+    `FileNotFoundError` for a path, `ValueError` for what can't be read or downloaded, or is
+    ambiguous; they name the value and the fix.
     """
-    path = os.path.expanduser(name)
-    if not os.path.isdir(path) or is_short_name(path):
-        options, path = _find(name, argument="model")
-        if options != path:
-            yield _with_others(ModelFiles(name, Path(options), Path(path)))
-            return
-    with _opened(path, name) as files:
-        yield files
-
-
-@contextmanager
-def _opened(path: str, source: str) -> Iterator[ModelFiles]:
-    if _is_checkpoint(path):
+    path = os.path.expanduser(options_file or "")
+    if weight_file is None and os.path.isdir(path) and not is_short_name(path):
+        weights = path
+    else:
+        path, weights = resolve(options_file, weight_file)
+    source = options_file or weights
+    if path != weights:
+        yield _with_others(ModelFiles(source, Path(path), Path(weights)))
+    elif _is_checkpoint(path):
         yield _files_in(Path(path).parent, source, path)
     else:
         with model_folder(path, source) as folder:
@@ -280,19 +181,13 @@ def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> Mo
             f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
             f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
-    options = find_options_file(folder)
     if checkpoint is not None or has_checkpoint(folder):
         weights: Optional[Path] = Path(find_checkpoint(checkpoint or folder))
     else:
         weights = find_weight_file(folder)
     if weights is None:
-        archives = find_archives(folder)
-        hint = f"; is {archives[0]} meant?" if archives else ""
-        raise FileNotFoundError(
-            f"{folder}: there is neither a checkpoint of TensorFlow (model.ckpt-*.index and "
-            f"model.ckpt-*.data-*) nor a {WEIGHT_FILE} or another file that ends with .hdf5, and "
-            f"the folder is not that of a training run ({CONFIG_FILE}, {RUN_WEIGHT_FILE}){hint}"
-        )
+        raise FileNotFoundError(f"{folder}: there is no {WEIGHT_FILE}; {_what_is_meant(folder)}")
+    options = find_options_file(folder)
     if options is None:
         raise FileNotFoundError(
             f"{folder / OPTIONS_FILE}: there is no such file; bilm-tf writes it beside its "
@@ -312,15 +207,18 @@ def _with_others(files: ModelFiles) -> ModelFiles:
     return files._replace(softmax=softmax, vocabulary=find_vocabulary_file(folder))
 
 
-def _find(
-    options_file: Optional[str],
-    weight_file: Optional[str] = None,
-    argument: str = "options_file",
-    download: bool = True,
+def _what_is_meant(folder: Path) -> str:
+    archives = find_archives(folder)  # elmo-import's is alone in its folder
+    return f"is {archives[0]} meant?" if archives else f"a model is {WHOLE_MODELS}"
+
+
+def resolve(
+    options_file: Optional[str], weight_file: Optional[str] = None, download: bool = True
 ) -> Tuple[str, str]:
     """
-    Do what `ElmoFiles.find` does, or without downloads return addresses as they are. `argument` is
-    the name of `options_file` in errors.
+    Return the paths of the options and the weights of a model, or for one in other files twice the
+    path of the archive, the checkpoint or the folder; without downloads, addresses as they are. See
+    `find_model`.
     """
     options, weights = (
         os.path.expanduser(name).rstrip("/") or "/" if name else None
@@ -334,47 +232,35 @@ def _find(
     name = options or weights
     if name is None:
         raise ValueError('no model was named: give a path or a short name such as "tiny"')
-    is_one_name = options is None or weights in (None, options)
-    if is_one_name and _is_one_path(name):
-        return name, name
-    own, other = (OPTIONS_FILE, argument), (WEIGHT_FILE, "weight_file")
-    if not is_one_name or os.path.isdir(name) or is_short_name(name):
-        found = [
-            find_file(each or name, *kind, download)
-            for each, kind in ((options, own), (weights, other))
-        ]
-        for (_, which), path in zip((own, other), found):
-            if is_archive(path):
-                raise ValueError(f"{which} {path!r} is the archive of a whole model; give it alone")
+    if options and weights and options != weights:
+        found = (
+            find_file(options, OPTIONS_FILE, download),
+            find_file(weights, WEIGHT_FILE, download),
+        )
         if found[0].endswith(".hdf5") and found[1].endswith(".json"):
-            raise ValueError(
-                f"{argument} {found[0]!r} is a weight file (HDF5), not the options (JSON): "
-                f"exchange {argument} and weight_file"
-            )
-        return found[0], found[1]
-    if options is None or name.endswith(".hdf5"):
-        own, other = other, own
-    path = find_file(name, *own, download)
+            raise ValueError(f"{found[0]} is a weight file, not the options: exchange the two")
+        return found
+    if _is_one_path(name):
+        return name, name
+    if os.path.isdir(name) or is_short_name(name):
+        return find_file(name, OPTIONS_FILE, download), find_file(name, WEIGHT_FILE, download)
+    is_weights = options is None or name.endswith(".hdf5")
+    own, other = (WEIGHT_FILE, OPTIONS_FILE) if is_weights else (OPTIONS_FILE, WEIGHT_FILE)
+    path = find_file(name, own, download)
     if is_archive(path):
         return path, path
     beside: Any = name_beside(name)
-    if not _is_address(name):
-        beside = (weights_of if own[0] == OPTIONS_FILE else options_of)(Path(name))
+    if "://" not in name:
+        beside = options_of(Path(name)) if is_weights else weights_of(Path(name))
+    elif default is not None:
+        beside = default  # as in AllenNLP, whatever lies beside the weights
     if beside is None and default is None:
-        needs = "" if argument == "model" else f" needs its {other[1]}"
         raise ValueError(
-            f"{own[1]} {name!r}{needs}: there is no {other[0]} beside it. A model is "
-            f"{WHOLE_MODELS}, or one of {list(SHORT_NAMES)}"
+            f"{name}: there is no {other} beside it. A model is {WHOLE_MODELS}, or one of "
+            f"{list(SHORT_NAMES)}"
         )
-    try:
-        found_beside = find_file(str(beside or default), *other, download)
-    except ValueError:
-        if default is None:
-            raise
-        # AllenNLP goes by the default, whatever lies beside the weights.
-        logger.warning("%s: no such options; using %s", beside, default)
-        found_beside = find_file(default, *other, download)
-    return (path, found_beside) if own[0] == OPTIONS_FILE else (found_beside, path)
+    found_beside = find_file(str(beside or default), other, download)
+    return (found_beside, path) if is_weights else (path, found_beside)
 
 
 def _is_one_path(path: str) -> bool:
@@ -388,10 +274,6 @@ def _is_one_path(path: str) -> bool:
     return is_training_run(folder) or (has_checkpoint(folder) and find_weight_file(folder) is None)
 
 
-def _is_address(name: str) -> bool:
-    return "://" in name
-
-
 def _is_checkpoint(path: str) -> bool:
     return path.endswith(".index") or (not os.path.exists(path) and os.path.exists(f"{path}.index"))
 
@@ -400,11 +282,32 @@ def is_short_name(value: str) -> bool:
     """
     Return whether this is the short name of a model, and no folder with a model in it.
     """
-    if value not in SHORT_NAMES or not os.path.exists(value):
+    if value not in SHORT_NAMES or not os.path.isdir(value):
         return value in SHORT_NAMES
-    names = os.listdir(value) if os.path.isdir(value) else [CONFIG_FILE]
     endings = (OPTIONS_FILE, ".hdf5", ".index", "checkpoint", CONFIG_FILE)
-    return not any(name.endswith(endings) for name in names)
+    return not any(name.endswith(endings) for name in os.listdir(value))
+
+
+def find_file(value: str, file_name: str, download: bool = True) -> str:
+    """
+    Return the path of the options or the weights of an ELMo, or download it. `value` is the file,
+    its folder, its address or the short name of a model.
+    """
+    address = value
+    if is_short_name(value):
+        is_bundled = value == _BUNDLED
+        address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
+    elif os.path.isdir(value):
+        find = find_options_file if file_name == OPTIONS_FILE else find_weight_file
+        address = str(find(Path(value)) or Path(value, file_name))
+    if "://" in address:
+        return cached_path(address) if download else address
+    if os.path.exists(address):
+        return address
+    hint = f"nor is it one of the models {list(SHORT_NAMES)}"
+    if os.path.isdir(value):
+        hint = _what_is_meant(Path(value))
+    raise FileNotFoundError(f"there is no {address}; {hint}")
 
 
 def local_files(options_file: Optional[str], weight_file: Optional[str] = None) -> List[str]:
@@ -414,7 +317,7 @@ def local_files(options_file: Optional[str], weight_file: Optional[str] = None) 
     model in other files.
     """
     try:
-        options, weights = _find(options_file, weight_file, download=False)
+        options, weights = resolve(options_file, weight_file, download=False)
     except (FileNotFoundError, ValueError):
         return [name for name in (options_file, weight_file) if name and os.path.exists(name)]
     found = [options] if options == weights else [options, weights]
@@ -424,46 +327,38 @@ def local_files(options_file: Optional[str], weight_file: Optional[str] = None) 
     return [path for path in found if os.path.exists(path)]
 
 
-def find_file(value: str, file_name: str, argument: str, download: bool = True) -> str:
+def or_bundled(
+    options_file: Optional[str], weight_file: Optional[str]
+) -> Tuple[Optional[str], Optional[str]]:
     """
-    Return the path of the options or the weights of an ELMo, or download it. `value` is the file,
-    its folder, its address or the short name of a model; `argument` is its name in errors.
+    Return the names of the two files, or, for a user who named neither, the bundled model, which is
+    logged.
     """
-    address = value
-    if is_short_name(value):
-        is_bundled = value == _BUNDLED
-        address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
-    elif os.path.isdir(value):
-        find = find_options_file if file_name == OPTIONS_FILE else find_weight_file
-        address = str(find(Path(value)) or Path(value, file_name))
-    if _is_address(address):
-        return _download(address, value, argument) if download else address
-    if os.path.exists(address):
-        return address
-    hint = f"nor is it one of the models {list(SHORT_NAMES)}"
-    if os.path.isdir(value):
-        folder = Path(value)
-        meant = [each.parent for each in sorted(folder.glob(f"*/*{OPTIONS_FILE}"))]
-        meant += find_archives(folder)  # elmo-import's is alone in its folder
-        hint = f"the folder of an ELMo has {OPTIONS_FILE} and {WEIGHT_FILE}"
-        hint += f"; is {meant[0]} meant?" if meant else ""
-    raise FileNotFoundError(f"{argument} {value!r}: there is no {address}; {hint}")
+    if options_file is None and weight_file is None:
+        logger.warning(
+            'No model was named: using "%s", the small English model of this package. "original" '
+            "is the published model that AllenNLP used.",
+            _BUNDLED,
+        )
+        return str(BUNDLED_MODEL), None
+    return options_file, weight_file
 
 
-def _download(address: str, value: str, argument: str) -> str:
+def two_files(options_file: str, weight_file: str, folder: Path) -> Tuple[str, str]:
     """
-    Return the local path of an address. `value` is what the user named.
+    Return the paths of options.json and weights.hdf5 of a model. If it is in other files, write the
+    two to `folder`.
     """
-    try:
-        return cached_path(address)
-    except FileNotFoundError as error:
-        raise ValueError(f"{argument} {value!r}: there is no {address}") from error
-    except Exception as error:  # of any of the libraries that know how to download
-        raise ValueError(
-            f"{argument} {value!r}: cannot download {address}, and it is not in AllenNLP's cache "
-            f"({type(error).__name__}: {shown(error, 200)}). Without a connection, give the path "
-            "of a file that was downloaded elsewhere"
-        ) from None
+    paths = resolve(options_file, weight_file)
+    if paths[0] != paths[1]:
+        return paths
+    with find_model(*paths) as files, files.open() as (options, weights):
+        weights.check(datasets(options))
+        bilm = BiLm(options, device="meta")
+        load(bilm, datasets(options), weights)
+    options.write(folder / OPTIONS_FILE)
+    write_weights(folder / WEIGHT_FILE, bilm)
+    return str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE)
 
 
 def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -472,7 +367,7 @@ def elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str
     lead there, joined by dots.
     """
     if isinstance(section, dict):
-        is_elmo = section.get("type") in ("elmo_token_embedder", "elmo_multi_token_embedder")
+        is_elmo = section.get("type") == "elmo_token_embedder"
         # Sections of other types may have an `options_file` alone, as those of language models.
         takes_files = is_elmo or "type" not in section or "weight_file" in section
         default = DEFAULT_OPTIONS_FILE if is_elmo else None

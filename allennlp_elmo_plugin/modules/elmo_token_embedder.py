@@ -1,7 +1,6 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
-import functools
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -113,16 +112,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
         if self._projection is not None:
             output = self._projection(output)  # (batch_size, ..., timesteps, output_dim)
         return output
-
-
-@TokenEmbedder.register("elmo_multi_token_embedder")
-class _ElmoMultiTokenEmbedder(ElmoTokenEmbedder):
-    """Two representations, by the name that they have in earlier configurations and archives."""
-
-    # AllenNLP sees the signature of the other class, and so refuses unknown keys in a config.
-    @functools.wraps(ElmoTokenEmbedder.__init__)  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"num_output_representations": 2, **kwargs})
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:

@@ -6,8 +6,9 @@ data: nothing that config.json names is constructed.
 import os
 import reprlib
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping
 
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object
 from allennlp_elmo_plugin.files.model_archive import model_folder
 from allennlp_elmo_plugin.files.model_file_names import CONFIG_FILE, OPTIONS_FILE
@@ -16,7 +17,6 @@ from allennlp_elmo_plugin.modules.downloads import cached_path
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """Where AllenNLP's models are; what alone is downloaded if a stranger's file names it."""
 
-_MODEL_TYPE = "bidirectional_lm"
 # How many training runs may each have started from the one before.
 _MAX_ORIGINS = 16
 # Negative samples of `"num_samples": "auto"`, those of bilm-tf. Drawing them from a vocabulary that
@@ -24,19 +24,19 @@ _MAX_ORIGINS = 16
 _MANY_SAMPLES = 8192
 
 
-def archived_options(folder: Path, depth: int = 0) -> Tuple[Dict[str, Any], str, Dict[str, Any]]:
+def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
     """
-    Return the keys of options.json of the model in a folder with the files of an archive, their
-    source for errors, and the model's arguments, by which `set_options` changes them.
+    Return the options of the model of `n_words` in a folder with the files of an archive. Raise
+    `ValueError` that names the file and what is wrong with it.
     """
     source = str(folder / CONFIG_FILE)
     try:
         model = read_json_object(source).get("model")
     except ValueError as error:  # the archive of a task model with ELMo: jsonnet
         raise ValueError(f"{error}; only the archive of a bidirectional_lm can be read") from None
-    if not isinstance(model, dict):
-        raise ValueError(f'{source}: "model" must be a JSON object {{...}}')
-    if model.get("type") == "from_archive":
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type")
+    if kind == "from_archive":
         # A run that started from another archive has the options of that one.
         origin = model.get("archive_file")
         if not isinstance(origin, str) or not os.path.exists(origin) or depth == _MAX_ORIGINS:
@@ -46,35 +46,37 @@ def archived_options(folder: Path, depth: int = 0) -> Tuple[Dict[str, Any], str,
                 '"pretrained_file", which does not need it afterwards'
             )
         with model_folder(origin, origin) as origin_folder:
-            return archived_options(origin_folder, depth + 1)
-    if model.get("type") != _MODEL_TYPE:
+            return archived_options(origin_folder, n_words, depth + 1)
+    if kind != "bidirectional_lm":
         raise ValueError(
-            f"{source}: the model is of the type {reprlib.repr(model.get('type'))}; only a "
-            f"{_MODEL_TYPE} can be read"
+            f"{source}: the model is of the type {reprlib.repr(kind)}; only a bidirectional_lm can "
+            "be read"
         )
-    options, options_file = model.get("options"), model.get("options_file")
-    if isinstance(options, dict) and options_file is None:
-        return dict(options), f"{source}, model.options", model
-    if options is not None:
-        raise ValueError(
-            f'{source}: "model" must have either "options", a JSON object {{...}}, or '
-            '"options_file"'
-        )
-    path = folder / OPTIONS_FILE
-    if isinstance(options_file, str):
-        if options_file.startswith(PUBLISHED_ADDRESS):
+    values, path, options_file = (
+        model.get("options"),
+        folder / OPTIONS_FILE,
+        model.get("options_file"),
+    )
+    if values is None:
+        if isinstance(options_file, str) and options_file.startswith(PUBLISHED_ADDRESS):
             path = Path(cached_path(options_file))
-        elif os.path.isfile(options_file):
+        elif isinstance(options_file, str) and os.path.isfile(options_file):
             path = Path(options_file)
-    if not path.exists():
-        raise ValueError(
-            f'{source}: "model.options_file" is {reprlib.repr(options_file)}, which is not a file '
-            "here (of addresses, only those of the published models are followed); put it there, "
-            f"or give the archive an {OPTIONS_FILE}. (The archive of a model that was trained from "
-            "a pretrained_file has it where the configuration says "
-            f'"include_in_archive": ["{OPTIONS_FILE}"])'
-        )
-    return read_json_object(path), str(path), model
+        if not path.exists():
+            raise ValueError(
+                f'{source}: "model.options_file" is {reprlib.repr(options_file)}, which is not a '
+                f"file here; put it there, or an {OPTIONS_FILE} into the archive, which it has "
+                f'where the configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
+            )
+        source, values = str(path), read_json_object(path)
+    elif isinstance(values, dict):
+        source, values = f"{source}, model.options", dict(values)
+    else:
+        raise ValueError(f'{source}: "model.options" must be a JSON object {{...}}')
+    set_options(values, model, n_words, f"{folder / CONFIG_FILE}, model")
+    if n_words:
+        values["n_tokens_vocab"] = n_words
+    return BiLmOptions.from_dict(values, source)
 
 
 def set_options(

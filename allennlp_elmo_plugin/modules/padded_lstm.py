@@ -2,7 +2,7 @@
 A bidirectional LSTM that is quick to train on a CPU.
 """
 
-from typing import List, Optional
+from typing import Optional
 
 import torch
 from allennlp.modules import Seq2SeqEncoder
@@ -11,23 +11,16 @@ from allennlp.modules import Seq2SeqEncoder
 @Seq2SeqEncoder.register("padded_lstm")
 class PaddedLstm(Seq2SeqEncoder):
     """
-    The encoder that AllenNLP registers as `lstm`, with `bidirectional`, the same initial values and
-    outputs, but on padded sequences. On a CPU, the gradient of torch's packed sequences is computed
-    by adding a tensor of the size of the batch for each step, so its time grows with the square of
-    the length.
-
-    # Parameters
-
-    input_size, hidden_size, num_layers, dropout
-        Those of `torch.nn.LSTM`. The output has `2 * hidden_size` features.
+    The encoder that AllenNLP registers as `lstm`, with `bidirectional`, the same arguments, initial
+    values and outputs, but on padded sequences: on a CPU, the time for the gradient of torch's
+    packed sequences grows with the square of their length.
     """
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self._input_size = input_size
-        self._output_size = 2 * hidden_size
+        self._input_size, self._output_size = input_size, 2 * hidden_size
         sizes = [input_size] + [self._output_size] * (num_layers - 1)
         # Forward and backward of each layer, the order of torch's own parameters
         self._lstms = torch.nn.ModuleList(
@@ -52,23 +45,15 @@ class PaddedLstm(Seq2SeqEncoder):
         hidden_size)`, with zeros where `mask`, shape `(batch_size, timesteps)`, is false. Only the
         end of a sequence is masked.
         """
-        n_rows, n_steps = inputs.shape[:2]
-        steps = torch.arange(n_steps, device=inputs.device).expand(n_rows, -1)
-        if mask is None:
-            order = steps.flip(1)
-        else:
-            # The steps of each sequence in reverse order; padding stays where it is.
-            order = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps)
-
-        def reverse(sequences: torch.Tensor) -> torch.Tensor:
-            return sequences.gather(1, order.unsqueeze(-1).expand_as(sequences))
-
-        lstms: List[torch.nn.Module] = list(self._lstms)
+        lengths = inputs.new_full(inputs.shape[:1], inputs.size(1)) if mask is None else mask.sum(1)
+        steps = torch.arange(inputs.size(1), device=inputs.device)  # (timesteps,)
+        # The steps of each sequence in reverse order; padding stays: (batch_size, timesteps, 1)
+        last = lengths.long().unsqueeze(1) - 1
+        order = torch.where(steps <= last, last - steps, steps).unsqueeze(-1)
         output = inputs
-        for layer in range(0, len(lstms), 2):
-            if layer:
-                output = self._dropout(output)
-            forward, _ = lstms[layer](output)
-            backward, _ = lstms[layer + 1](reverse(output))
-            output = torch.cat([forward, reverse(backward)], dim=-1)
+        for i in range(0, len(self._lstms), 2):
+            output = self._dropout(output) if i else output
+            forward, _ = self._lstms[i](output)
+            backward, _ = self._lstms[i + 1](output.gather(1, order.expand_as(output)))
+            output = torch.cat([forward, backward.gather(1, order.expand_as(backward))], dim=-1)
         return output if mask is None else output * mask.unsqueeze(-1)

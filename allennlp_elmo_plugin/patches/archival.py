@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.files.model_file_names import (
     METRICS_FILE,
 )
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.modules.elmo_files import ElmoFiles, elmo_sections, file_names
+from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names, two_files
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def _elmo_files(config: Dict[str, Any], made: Path) -> Dict[str, Path]:
         names = file_names(section)
         folder = made / str(len(index))
         folder.mkdir()
-        files = ElmoFiles.find(*names.values()).as_two_files(folder)
+        files = two_files(names["options_file"], names["weight_file"], folder)
         for (argument, name), path in zip(names.items(), files):
             key = f"{place}.{argument}"
             index[key] = name

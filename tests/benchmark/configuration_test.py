@@ -137,7 +137,7 @@ def test_validation_and_test_data_may_have_a_reader_of_their_own(reader: Any) ->
         ({"overrides": "epochs=1"}, "sst5.jsonnet with --overrides epochs=1: .*not a binary oper"),
         ({"overrides": '{"model.x.dropout": 0}'}, "sst5.jsonnet with --overrides .*x.dropout"),
         ({"elmo": "nowhere"}, "--elmo nowhere: .*there is no"),
-        ({"elmo": "vectors.txt"}, "--elmo vectors.txt: .* needs its weight_file"),
+        ({"elmo": "vectors.txt"}, "--elmo vectors.txt: .*no weights.hdf5 beside it"),
         ({"elmo": "cut"}, "weights.hdf5"),
         ({"folder": Path("elmo")}, "--configs elmo: there is no elmo/sst5.jsonnet"),
         ({"folder": Path("bad")}, "sst5.jsonnet with --overrides {}: .*Unknown variable: b$"),

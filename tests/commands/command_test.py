@@ -170,7 +170,7 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
         (["elmo-configs", "a", "--include-package", ""], "--include-package : "),
         (["elmo", "missing", "a", "--top"], "missing"),
         (["elmo", ".", "a", "--top"], "."),
-        (["elmo", "empty", "a", "--top", "--options-file", "missing"], "options_file 'missing'"),
+        (["elmo", "empty", "a", "--top", "--options-file", "missing"], "there is no missing"),
         (["elmo", "empty", "a", "--top", "--options-file", "empty", "--weight-file", "x"], "x"),
         (["elmo", "empty", "a/", "--top"], "give the name of a file"),
         (["elmo", "empty", ".", "--top"], "is a folder, a device or a pipe"),
@@ -195,7 +195,7 @@ def test_bad_arguments(command: str, capsys: Any) -> None:
             ["elmo-import", "missing", "b"],
             "error: model 'missing': there is no missing; nor is it one of",
         ),
-        (["elmo-import", ".", "b"], "neither a checkpoint"),
+        (["elmo-import", ".", "b"], "there is no weights.hdf5"),
         (
             ["elmo-import", "empty", "b"],
             "model 'empty': there is no weights.hdf5 beside it. A model is the",

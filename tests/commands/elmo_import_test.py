@@ -11,7 +11,7 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
-from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import TensorFlowCheckpoint
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import read_index
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
@@ -22,6 +22,11 @@ from tests.support.testing import fork, limit_file_size, read_arrays, refused
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 PREFIX = "model.ckpt-30"
+
+
+def variables_of(folder):
+    """In memory, as the files will be written again."""
+    return {name: np.array(each.open()) for name, each in read_index(folder / PREFIX).items()}
 
 
 @pytest.fixture
@@ -107,8 +112,7 @@ class TestCheckpoint:
 
     def test_one_of_several(self, checkpoint, tmp_path):
         prefix = checkpoint / "model.ckpt-29"
-        tf_variables = TensorFlowCheckpoint(checkpoint)
-        values = {name: tf_variables.read(name) for name in tf_variables.variables}
+        values = variables_of(checkpoint)
         values["lm/softmax/b"] += 1
         write_checkpoint(prefix, values)
         import_model(prefix, tmp_path / "model")
@@ -116,9 +120,9 @@ class TestCheckpoint:
         assert np.array_equal(model.softmax.bias.detach().numpy(), values["lm/softmax/b"])
 
     def test_without_accumulators(self, checkpoint, tmp_path, capsys):
-        tf_variables = TensorFlowCheckpoint(checkpoint)
-        names = [name for name in tf_variables.variables if "Adagrad" not in name]
-        write_checkpoint(checkpoint / PREFIX, {name: tf_variables.read(name) for name in names})
+        values = variables_of(checkpoint)
+        names = [name for name in values if "Adagrad" not in name]
+        write_checkpoint(checkpoint / PREFIX, {name: values[name] for name in names})
         import_model(checkpoint, tmp_path / "model")
         assert "starts with a fresh one" in capsys.readouterr().out
         assert not (tmp_path / "model" / "adagrad.hdf5").exists()
@@ -309,16 +313,14 @@ class TestVariants:
 
     @pytest.mark.parametrize("name", VARIANTS)
     def test_options_that_say_little(self, name, saved, tmp_path):
-        """Sizes are taken from the variables; the rest has bilm-tf's defaults."""
+        """Whether there are two directions and how many words is taken from the variables."""
         folder, model = saved(VARIANTS[name])
 
         def strip(options):
-            for key in ("bidirectional", "n_tokens_vocab", "share_embedding_softmax"):
+            for key in ("bidirectional", "n_tokens_vocab"):
                 options.pop(key, None)
-            for key in ("dim", "projection_dim", "n_layers"):
-                del options["lstm"][key]
-            for key in ("filters", "embedding", "n_highway", "n_characters"):
-                options.get("char_cnn", {}).pop(key, None)
+            if "softmax/W" not in dict(variables(model)):
+                options.pop("share_embedding_softmax", None)
 
         edit_options(folder, strip)
         import_model(folder, tmp_path / "model")
@@ -345,51 +347,16 @@ class TestVariants:
     @pytest.mark.parametrize(
         "name, edit, message",
         [
-            (
-                "characters",
-                {"lstm": {"n_layers": 1}},
-                '"lstm.n_layers" is 1, but .* has 2;',
-            ),
-            (
-                "characters",
-                {"lstm": {"n_layers": 3}},
-                '"lstm.n_layers" is 3, but .* has 2;',
-            ),
-            ("characters", {"lstm": {"dim": 6}}, '"lstm.dim" is 6, but .* has 7; write 7'),
-            ("characters", {"lstm": {"dim": 6.5}}, '"lstm.dim" is 6.5, but .* has 7; write 7'),
-            (
-                "characters",
-                {"lstm": {"dim": "7"}},
-                "lstm.dim. must be a whole number from 1 to 2147483647, but is",
-            ),
-            (
-                "characters",
-                {"lstm": {"projection_dim": 6}},
-                'lstm.projection_dim" is 6, .* has 5;',
-            ),
-            ("characters", {"bidirectional": False}, '"bidirectional" is false, but .* has true;'),
-            ("forward only", {"bidirectional": True}, '"bidirectional" is true, but .* has false;'),
-            ("characters", {"char_cnn": None}, '"char_cnn" is missing, but .* a character encoder'),
-            ("characters", {"char_cnn": {"n_highway": 2}}, '"char_cnn.n_highway" is 2, .* has 1;'),
-            ("characters", {"char_cnn": {"n_highway": 0}}, '"char_cnn.n_highway" is 0, .* has 1;'),
+            ("characters", {"lstm": {"n_layers": 1}}, "has the variable 'RNN_0.*Cell1"),
+            ("characters", {"lstm": {"n_layers": 3}}, "the variable 'RNN_0.*Cell2.*' is missing"),
+            ("characters", {"lstm": {"dim": 6}}, "RNN_0.*W_0' has shape"),
+            ("characters", {"lstm": {"dim": "7"}}, "lstm.dim. must be a whole number"),
+            ("characters", {"bidirectional": False}, "has the variable 'RNN_1"),
+            ("forward only", {"bidirectional": True}, "the variable 'RNN_1.*' is missing"),
+            ("characters", {"char_cnn": None}, "'embedding' is missing"),
+            ("characters", {"char_cnn": {"n_highway": 0}}, "has the variable 'CNN_high_0"),
             ("characters", {"char_cnn": {"n_characters": 300}}, 'n_characters" must be 261'),
-            (
-                "characters",
-                {"char_cnn": {"filters": [[1, 4]]}},
-                r'filters" is \[\[1, 4\]\], .* has',
-            ),
-            (
-                "tokens",
-                {"char_cnn": BASE["char_cnn"]},
-                '"char_cnn" is there, .* has a token emb',
-            ),
-            ("tokens", {"share_embedding_softmax": True}, "softmax/W' is not the token embedding"),
-            (
-                "tied",
-                {"share_embedding_softmax": False},
-                '_softmax" is false, but .* has true;',
-            ),
-            ("tokens", {"n_tokens_vocab": 51}, '"n_tokens_vocab" is 51, but .* has 50; write 50'),
+            ("tokens", {"char_cnn": BASE["char_cnn"]}, "'char_embed' is missing"),
             ("tokens", {"lstm": []}, '"lstm" must be a JSON object'),
         ],
     )
@@ -501,9 +468,9 @@ class TestBadInput:
         assert not (tmp_path / "model").exists()
 
     def test_no_model(self, tmp_path):
-        self.fails(tmp_path / "nothing", tmp_path, "model .*nothing': there is no")
+        self.fails(tmp_path / "nothing", tmp_path, "there is no .*nothing;")
         (tmp_path / "empty").mkdir()
-        self.fails(tmp_path / "empty", tmp_path, "neither a checkpoint of TensorFlow .* nor a we")
+        self.fails(tmp_path / "empty", tmp_path, "there is no weights.hdf5; a model is")
 
     def test_no_options(self, checkpoint, published, tmp_path):
         for folder in (checkpoint, published):
@@ -524,7 +491,7 @@ class TestBadInput:
         path.write_bytes(sound[:1000] + b"wrong" + sound[1005:])
         self.fails(checkpoint, tmp_path, f"{re.escape(path.name)}: .*damaged")
         path.unlink()
-        self.fails(checkpoint, tmp_path, re.escape(path.name))
+        self.fails(checkpoint, tmp_path, f"names the checkpoint '{PREFIX}', but of checkpoints")
 
     def test_weights_cut_off_or_no_hdf5(self, published, tmp_path):
         path = published / "weights.hdf5"
@@ -540,8 +507,7 @@ class TestBadInput:
 
     @pytest.mark.parametrize("name", ["lm/softmax/W", "lm/char_embed", "lm/softmax/b/Adagrad"])
     def test_values_not_finite(self, checkpoint, tmp_path, name):
-        tf_variables = TensorFlowCheckpoint(checkpoint)
-        values = {key: tf_variables.read(key) for key in tf_variables.variables}
+        values = variables_of(checkpoint)
         values[name].flat[7] = np.nan
         write_checkpoint(checkpoint / PREFIX, values)
         self.fails(checkpoint, tmp_path, "contains NaN or infinity")

@@ -23,8 +23,10 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
+from unittest.mock import patch
 
 import google_crc32c
 import h5py
@@ -32,17 +34,16 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 
+from allennlp_elmo_plugin.bilm.checkpoints import tensorflow_checkpoint
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     Weights,
     make_language_model,
     open_weights,
     read_accumulators,
     read_options,
+    weights_of_state_dict,
 )
-from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import (
-    TensorFlowCheckpoint,
-    find_checkpoint,
-)
+from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import find_checkpoint
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights, write_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -206,18 +207,17 @@ class Seeds:
 
     def _read_index(self, checkpoint: Path) -> None:
         """The entries of the index, and where its blocks are."""
-        reader = TensorFlowCheckpoint(checkpoint)
         self.blocks: List[Tuple[int, int]] = []
         self.entries: Dict[bytes, bytes] = {}
-        read_block = reader._block
+        read_block = tensorflow_checkpoint._block
 
-        def block(table: bytes, handle: Tuple[int, int]) -> Any:
-            self.blocks.append(handle)
-            return read_block(table, handle)
+        def block(table: bytes, offset: int, size: int) -> Any:
+            self.blocks.append((offset, size))
+            self.entries = dict(read_block(table, offset, size))  # The last block has them.
+            return iter(self.entries.items())
 
-        reader._block = block  # type: ignore[method-assign]
-        reader._parse_entry = self.entries.__setitem__  # type: ignore[method-assign,assignment]
-        reader._read_index()
+        with patch.object(tensorflow_checkpoint, "_block", block):
+            tensorflow_checkpoint.read_index(find_checkpoint(checkpoint))
 
     def options_case(self, rng: random.Random) -> Case:
         return {"options.json": mutate_json(self.options, rng)}
@@ -336,7 +336,7 @@ class Seeds:
             read_weights(folder / "weights.hdf5", self.bilm)
             with open_weights(folder / "weights.hdf5") as weights:
                 _read_blocks(weights, 2)  # All are read as weights.
-                options = read_options({"char_cnn": {"activation": "relu"}}, "here", weights)
+                options = read_options(OPTIONS, str(folder), weights)
                 make_language_model(options, weights)
         elif reader == "index":
             prefix = find_checkpoint(folder)
@@ -351,16 +351,19 @@ class Seeds:
         elif reader == "tensors":
             for tensor in read_tensors(folder / "weights.th").values():
                 tensor.sum()
-            with open_weights(folder / "weights.th") as weights:
-                _read_blocks(weights)
+            tensors = read_tensors(folder / "weights.th")
+            source = str(folder / "weights.th")
+            options = replace(self.bilm_options, n_tokens_vocab=len(WORDS))
+            _read_blocks(weights_of_state_dict(source, tensors, options))
         else:
             read_pretrained(str(folder / ("model.zip" if reader == "zip" else "model.tar.gz")))
 
 
 def _read_blocks(weights: Weights, n_read: Optional[int] = None) -> None:
     # A model has no scalars.
-    for name in [name for name, shape in weights.shapes.items() if shape][:n_read]:
-        for _ in weights.blocks(name):
+    shapes = {name: variable.shape for name, variable in weights.variables.items()}
+    for name in [name for name, shape in shapes.items() if shape][:n_read]:
+        for _ in weights.read(name):
             pass
 
 

@@ -1,9 +1,18 @@
+"""
+A model is the same under every name that it can have: folders and archives in the layouts of all
+publishers, checkpoints, training runs, addresses and short names.
+"""
+
+import gzip
 import json
 import shutil
+import tarfile
+import zipfile
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, Dict, List
 
-import numpy
+import h5py
+import numpy as np
 import pytest
 import requests
 import torch
@@ -11,35 +20,219 @@ from allennlp.common.checks import ConfigurationError
 from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder
-from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.commands.elmo_import import import_model
+from allennlp_elmo_plugin.models.model_card import facts_of
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
 from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
+    BUNDLED_MODEL,
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
-    ElmoFiles,
     ModelFiles,
     elmo_sections,
+    file_names,
     find_model,
     local_files,
+    or_bundled,
+    resolve,
+    two_files,
 )
 from tests.support.bilm_tf import REFERENCE
-from tests.support.testing import read_arrays, write_random_elmo
+from tests.support.tensorflow_checkpoint_writer import write_checkpoint
+from tests.support.testing import read_arrays, read_files, write_random_elmo
 
+VOCABULARY = REFERENCE / "data" / "vocab.txt"
+SENTENCE = ["the", "naïve", "東京"]
+BIG = "elmo_2x4096_512_2048cnn_2xhighway_"
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "my_elmo"
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: Any) -> Path:
+    folder = tmp_path_factory.mktemp("published") / "elmo"
     folder.mkdir()
     write_random_elmo(folder)
+    shutil.copy(VOCABULARY, folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def layers(published: Path) -> Any:
+    files = published / "options.json", published / "weights.hdf5"
+    return ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
+
+
+@pytest.fixture(scope="module")
+def archive(published: Path, tmp_path_factory: Any) -> Path:
+    """A `model.tar.gz` of AllenNLP."""
+    folder = tmp_path_factory.mktemp("archive") / "model"
+    import_model(published, folder)
+    return folder / "model.tar.gz"
+
+
+def copied(source: Path, target: Path, **names: str) -> Path:
+    """A copy of the model's files under other names, by `options`, `weights` and `vocabulary`."""
+    target.mkdir(parents=True)
+    for key, file in (("options", "options.json"), ("weights", "weights.hdf5")):
+        shutil.copy(source / file, target / names.get(key, file))
+    if "vocabulary" in names:
+        text = (source / "vocab.txt").read_bytes()
+        is_packed = names["vocabulary"].endswith(".gz")
+        (target / names["vocabulary"]).write_bytes(gzip.compress(text) if is_packed else text)
+    return target
+
+
+def nlpl(source: Path, target: Path, vocabulary: str = "vocab.txt") -> Path:
+    """As in the NLPL vector repository, and with the options of bilm-tf's training."""
+    copied(source, target, weights="model.hdf5", vocabulary=vocabulary)
+    options = json.loads((target / "options.json").read_text(encoding="utf-8"))
+    del options["bidirectional"]
+    options["char_cnn"]["n_characters"] = 261
+    options.update(unroll_steps=20, batch_size=128, n_train_tokens=768648884, n_tokens_vocab=50)
+    (target / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    (target / "meta.json").write_text('{"id": 209}', encoding="utf-8")
+    return target
+
+
+def zipped(folder: Path, target: Path, within: str = "", **more: bytes) -> Path:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in {**read_files(folder), **more}.items():
+            packed.writestr(within + name, data)
+    return target
+
+
+def tarred(folder: Path, target: Path, within: str) -> Path:
+    with tarfile.open(target, "w:gz") as packed:
+        packed.add(folder, within)
+    return target
+
+
+def float64(source: Path, target: Path) -> Path:
+    copied(source, target)
+    with h5py.File(target / "weights.hdf5", "w") as file:
+        for name, values in read_arrays(source / "weights.hdf5").items():
+            file.create_dataset(name, data=values.astype("float64"))
+    return target
+
+
+def checkpoint(source: Path, target: Path) -> Path:
+    """A folder of bilm-tf before its weights are dumped."""
+    target.mkdir()
+    values: Dict[str, Any] = {
+        f"lm/{name}": each for name, each in read_arrays(source / "weights.hdf5").items()
+    }
+    values["lm/softmax/W"], values["lm/softmax/b"] = np.ones((50, 8), "f"), np.ones(50, "f")
+    write_checkpoint(target / "model.ckpt-3", values)
+    for name in ("options.json", "vocab.txt"):
+        shutil.copy(source / name, target)
+    return target
+
+
+def run_of(archive: Path, target: Path) -> Path:
+    with tarfile.open(archive) as packed:
+        packed.extractall(target)
+    (target / "weights.th").rename(target / "best.th")
+    return target
+
+
+def with_files(folder: Path, *names: str) -> Path:
+    """With files of other programs, whose names those of other kinds of models have, too."""
+    for name in names:
+        (folder / name).write_text("{}", encoding="utf-8")
+    return folder
+
+
+MAC = {"__MACOSX/._options.json": b"\0\5\26\7", "__MACOSX/._model.hdf5": b"\0\5", ".DS_Store": b""}
+
+Layout = Callable[[Path, Path, Path], Path]
+LAYOUTS: Dict[str, Layout] = {
+    "folder": lambda source, archive, here: source,
+    "simple_elmo": lambda source, archive, here: nlpl(source, here / "m", "vocab.txt.gz"),
+    "AllenNLP's names": lambda source, archive, here: copied(
+        source, here / "m", options=f"{BIG}options.json", weights=f"{BIG}weights.hdf5"
+    ),
+    "other names": lambda source, archive, here: with_files(
+        copied(source, here / "m", options="my_options.json", weights="slovenian-elmo.hdf5"),
+        "config.json",
+        "corpus.index",
+        "corpus.data",
+    ),
+    "zip of a folder": lambda source, archive, here: zipped(
+        nlpl(source, here / "m"), here / "209.zip", "209/", **MAC
+    ),
+    "zip of Windows": lambda source, archive, here: zipped(
+        nlpl(source, here / "m"), here / "209.zip", "elmo\\"
+    ),
+    "tar.gz of a folder": lambda source, archive, here: tarred(
+        copied(source, here / "m", weights="slovenian-elmo-weights.hdf5"), here / "elmo.tgz", "sl"
+    ),
+    "float64": lambda source, archive, here: float64(source, here / "m"),
+    "checkpoint": lambda source, archive, here: with_files(
+        checkpoint(source, here / "m"), "corpus.index"
+    ),
+    "one checkpoint": lambda source, archive, here: checkpoint(source, here / "m") / "model.ckpt-3",
+    "model.tar.gz": lambda source, archive, here: archive,
+    "training run": lambda source, archive, here: run_of(archive, here / "m"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_same_model_in_each_layout(
+    layout: str, published: Path, archive: Path, tmp_path: Path, layers: Any
+) -> None:
+    model = str(LAYOUTS[layout](published, archive, tmp_path))
+    assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), layers)
+    # By each of the names that both arguments may have.
+    assert resolve(model) == resolve(model, model)
+    assert elmo_model(model)["dim"] == layers.shape[-1]
+    expected, found = read_pretrained(str(published)).bilm.state_dict(), read_pretrained(model)
+    assert found.source == model
+    for name, values in found.bilm.state_dict().items():
+        assert torch.equal(values, expected[name]), name
+    # Task models' archives have the two files.
+    (tmp_path / "two").mkdir()
+    names = [Path(each).name for each in two_files(model, model, tmp_path / "two")]
+    assert names[0].endswith("options.json") and names[1].endswith(".hdf5")
+    embedder = ElmoEmbedder(*two_files(model, model, tmp_path / "two"))
+    assert np.array_equal(embedder.embed_sentence(SENTENCE), layers)
+
+
+def test_all_files_of_a_language_model(published: Path, archive: Path, tmp_path: Path) -> None:
+    folder = copied(published, tmp_path / "m")
+    options, weights = folder / "options.json", folder / "weights.hdf5"
+    with find_model(str(options)) as files:
+        assert files == ModelFiles(str(options), options, weights)
+    for name in ("softmax.hdf5", "vocab.txt"):
+        (folder / name).touch()
+    others = folder / "softmax.hdf5", folder / "vocab.txt"
+    for given in (folder, weights):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, weights, *others) and not files.is_run
+    # A checkpoint has more than weights.hdf5, but who names a file means that.
+    shutil.copytree(REFERENCE / "checkpoint", folder, dirs_exist_ok=True)
+    prefix = folder / "model.ckpt-30"
+    for given in (folder, prefix, Path(f"{prefix}.index")):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, prefix, None, others[1])
+            with files.open() as (_, found):
+                assert found.n_words == 50
+    with find_model(str(weights)) as files:
+        assert files.weights == weights
+    run = run_of(archive, tmp_path / "run")
+    with find_model(str(run)) as files, files.open() as (read, found):
+        paths = run / "config.json", run / "best.th", None, run / "vocabulary"
+        assert files == ModelFiles(str(run), *paths) and files.is_run
+        assert found.n_words == read.n_tokens_vocab == 50
+    (run / "best.th").unlink()
+    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
+        read_pretrained(str(run))
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path) -> Path:
+    return copied(published, tmp_path / "my_elmo")
 
 
 @pytest.fixture
@@ -48,8 +241,6 @@ def downloads(monkeypatch: pytest.MonkeyPatch, folder: Path) -> List[str]:
     asked: List[str] = []
 
     def cached_path(address: str) -> str:
-        if "://" not in address:
-            return address
         asked.append(address)
         return str(folder / ("options.json" if address.endswith("json") else "weights.hdf5"))
 
@@ -67,256 +258,82 @@ def downloads(monkeypatch: pytest.MonkeyPatch, folder: Path) -> List[str]:
     ],
 )
 def test_short_names(downloads: List[str], name: str, model: str) -> None:
-    addresses = [f"{BUCKET}{model}/elmo_{model}_{end}" for end in ("options.json", "weights.hdf5")]
-    for arguments in ((name, name), (name,), (name, DEFAULT_WEIGHT_FILE)):
-        ElmoFiles.find(*arguments)
-        assert downloads == addresses
+    options, weights = (
+        f"{BUCKET}{model}/elmo_{model}_{end}" for end in ("options.json", "weights.hdf5")
+    )
+    arguments = [(name, name), (name,), (name, DEFAULT_WEIGHT_FILE)]
+    arguments += [(options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)]
+    for each in arguments:
+        resolve(*each)
+        assert sorted(downloads) == [options, weights]
         downloads.clear()
-
-
-def addresses_of(name: str) -> List[str]:
-    return [elmo_files._published(name, end) for end in ("options.json", "weights.hdf5")]
-
-
-@pytest.mark.parametrize("use", [Elmo, ElmoTokenEmbedder, ElmoCharacterEncoder])
-def test_all_take_them(downloads: List[str], use: Any) -> None:
-    use("small", "small")
-    assert downloads == addresses_of("small")
-
-
-def test_local_files(folder: Path, tmp_path: Path) -> None:
-    """Those that a digest of the model is made of."""
-    files = list(ElmoFiles.find(str(folder)))
-    assert local_files(str(folder)) == local_files(files[0], files[1]) == files
-    assert [Path(file).parent.name for file in local_files("tiny")] == ["tiny", "tiny"]
-    assert local_files("small") == local_files("https://x/options.json") == []
-    assert local_files("nowhere") == local_files(None) == []
-    for name in ("a[1].index", "a[1].data-00000-of-00001", "a[1].best.index"):
-        (folder / name).touch()
-    expected = [str(folder / name) for name in ("a[1].index", "a[1].data-00000-of-00001")]
-    for name in ("a[1]", "a[1].index"):
-        assert local_files(str(folder / name)) == [*expected, files[0]]
-    for name in ("config.json", "best.th", "options.json", "layers.hdf5", "other.hdf5"):
-        (tmp_path / name).touch()
-        if name != "config.json":
-            assert local_files(f"{tmp_path}/") == [str(tmp_path)]
-
-
-def test_two_files_of_a_model_in_others(folder: Path, tmp_path: Path) -> None:
-    """For archives of task models."""
-    archive = shutil.make_archive(str(tmp_path / "x"), "zip", folder)
-    made = ElmoFiles.find(archive).as_two_files(tmp_path)
-    assert made == (str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
-    expected, found = (read_arrays(each / "weights.hdf5") for each in (folder, tmp_path))
-    assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
-    files = ElmoFiles.find(str(folder))
-    assert files.as_two_files(tmp_path / "nowhere") == files
-
-
-def test_all_files_of_a_language_model(folder: Path) -> None:
-    options, weights = folder / "options.json", folder / "weights.hdf5"
-    with find_model(str(options)) as files:
-        assert files == ModelFiles(str(options), options, weights)
-    for name in ("softmax.hdf5", "vocab.txt"):
-        (folder / name).touch()
-    others = folder / "softmax.hdf5", folder / "vocab.txt"
-    for given in (folder, weights):
-        with find_model(str(given)) as files:
-            assert files == ModelFiles(str(given), options, weights, *others) and not files.is_run
-    shutil.copytree(REFERENCE / "checkpoint", folder, dirs_exist_ok=True)
-    prefix = folder / "model.ckpt-30"
-    for given in (folder, prefix, f"{prefix}.index"):
-        with find_model(str(given)) as files:
-            assert files == ModelFiles(str(given), options, prefix, None, others[1])
-            with files.open() as (_, found):
-                assert found.n_words == 50
-
-
-def test_all_files_of_a_training_run(tmp_path: Path) -> None:
-    lstm = {"dim": 6, "projection_dim": 4}
-    bilm = BiLm(BiLmOptions.from_dict({"lstm": lstm, "n_tokens_vocab": 7}))
-    model = {"type": "bidirectional_lm", "options": {"lstm": lstm}, "dropout": 0.3}
-    config = json.dumps({"model": {**model, "num_samples": 5}})
-    (tmp_path / "config.json").write_text(config, encoding="utf-8")
-    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
-        read_pretrained(str(tmp_path))
-    state = torch.nn.ModuleDict({"bilm": bilm, "softmax": Softmax(7, 4)}).state_dict()
-    torch.save(state, tmp_path / "best.th")
-    with find_model(str(tmp_path)) as files, files.open() as (options, weights):
-        paths = (tmp_path / name for name in ("config.json", "best.th"))
-        assert files == ModelFiles(str(tmp_path), *paths, None, tmp_path / "vocabulary")
-        assert files.is_run and weights.n_words == options.n_tokens_vocab == 7
-        assert (options.dropout, options.n_negative_samples_batch) == (0.3, 5)
-    model["dropout"] = 2.0
-    (tmp_path / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match='config.json, model.options: "dropout" must be'):
-        with ElmoFiles.find(str(tmp_path)).open():
-            pass
-
-
-def test_a_folder_alone(folder: Path) -> None:
-    expected = (str(folder / "options.json"), str(folder / "weights.hdf5"))
-    assert ElmoFiles.find(str(folder)) == expected
-    assert ElmoFiles.find(str(folder), str(folder)) == expected
-    # Users of the defaults name the folder once.
-    assert ElmoEmbedder(str(folder)).elmo_bilm.num_layers == 3
-    assert ElmoTokenEmbedder(str(folder)).get_output_dim() == 16
-    other = folder.parent / "other.hdf5"
-    shutil.copyfile(folder / "weights.hdf5", other)
-    assert ElmoFiles.find(str(folder), str(other)).weight_file == str(other)
+    assert local_files(name) == [] == downloads
+    Elmo(name), ElmoTokenEmbedder(name), ElmoCharacterEncoder(name, name)
+    assert downloads == 3 * [options, weights]
 
 
 def test_what_lies_here_comes_before_short_names(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, downloads: List[str]
-) -> None:
-    monkeypatch.chdir(folder.parent)
-    (folder.parent / "small").mkdir()  # of something else
-    ElmoFiles.find("small")
-    assert len(downloads) == 2
-    write_random_elmo(folder.parent / "small")
-    assert ElmoFiles.find("small").options_file.endswith("small/options.json")
-    assert len(downloads) == 2
-
-
-@pytest.mark.parametrize("file", ["weights.hdf5", "model.hdf5", "checkpoint", "a.ckpt-1.index"])
-def test_no_other_model_for_one_with_missing_options(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: List[str], file: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: List[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / file).touch()
-    with pytest.raises((FileNotFoundError, ConfigurationError), match="small/"):
-        Elmo("small")
+    (tmp_path / "small").mkdir()  # of something else
+    resolve("small")
+    assert len(downloads) == 2
+    for name in ("weights.hdf5", "model.hdf5", "checkpoint", "a.ckpt-1.index"):
+        (tmp_path / "small" / name).touch()
+        with pytest.raises((FileNotFoundError, ValueError), match="small"):
+            ElmoEmbedder("small")
+        (tmp_path / "small" / name).unlink()
+    write_random_elmo(tmp_path / "small")
+    assert resolve("small")[0].endswith("small/options.json") and len(downloads) == 2
+
+
+@pytest.mark.parametrize("prefix", ["", "a_"])
+def test_one_of_the_two_files_means_its_model(
+    folder: Path, downloads: List[str], prefix: str
+) -> None:
+    files = []
+    for each in ("options.json", "weights.hdf5"):
+        (folder / each).rename(folder / f"{prefix}{each}")
+        files.append(str(folder / f"{prefix}{each}"))
+    if prefix:  # of another model
+        (folder / "b_options.json").touch()
+        (folder / "b_weights.hdf5").touch()
+    for given in (
+        *((files[0],), (files[0], DEFAULT_WEIGHT_FILE), (files[1],), (None, files[1])),
+        *((DEFAULT_OPTIONS_FILE, files[1]), (f"{folder}/{prefix}options.json", files[1])),
+    ):
+        assert resolve(*given) == tuple(files) == tuple(local_files(*given))
+    assert ElmoTokenEmbedder(weight_file=files[1]).get_output_dim() == 16
+    assert not downloads
+    other = folder.parent / "other.hdf5"
+    shutil.copyfile(files[1], other)
+    assert resolve(files[0], str(other)) == (files[0], str(other))
+
+
+def test_default_options_for_weights_without_options(folder: Path, downloads: List[str]) -> None:
+    """As in AllenNLP, for weights of the published size."""
+    weights = str(folder.parent / "weights.hdf5")
+    (folder / "weights.hdf5").rename(weights)
+    for given in (weights, "https://mine.org/weights.hdf5"):
+        resolve(DEFAULT_OPTIONS_FILE, given)
+        assert DEFAULT_OPTIONS_FILE in downloads
+        downloads.clear()
+    for lonely in (weights, str(folder / "options.json")):
+        with pytest.raises(ValueError, match=f"^{lonely}: there is no .* beside it. A model is"):
+            ElmoEmbedder(lonely)
     assert not downloads
 
 
-def test_errors_do_not_name_temporary_folders(downloads: List[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="^small: has no vocabulary"):
-        import_model("small", tmp_path / "imported")
-
-
-class TestOneOfTheTwoFiles:
-    """One file means the model that it belongs to, everywhere; nothing is downloaded."""
-
-    @pytest.mark.parametrize("name", ["options.json", "weights.hdf5"])
-    @pytest.mark.parametrize("prefix", ["", "a_"])
-    def test_the_other_is_beside_it(
-        self, folder: Path, downloads: List[str], name: str, prefix: str
-    ) -> None:
-        files = []
-        for each in ("options.json", "weights.hdf5"):
-            (folder / each).rename(folder / f"{prefix}{each}")
-            files.append(str(folder / f"{prefix}{each}"))
-        if prefix:  # of another model
-            (folder / "b_options.json").touch()
-            (folder / "b_weights.hdf5").touch()
-        path = str(folder / f"{prefix}{name}")
-        assert ElmoFiles.find(path) == tuple(files)
-        assert ElmoFiles.find(path, DEFAULT_WEIGHT_FILE) == tuple(files)
-        if name == "weights.hdf5":
-            assert ElmoFiles.find(None, path) == tuple(files)
-            assert ElmoFiles.find(DEFAULT_OPTIONS_FILE, path) == tuple(files)
-        given = {"weight_file" if name == "weights.hdf5" else "options_file": path}
-        assert ElmoEmbedder(**given).elmo_bilm.get_output_dim() == 16
-        assert ElmoTokenEmbedder(**given).get_output_dim() == 16
-        assert not downloads
-        if not prefix:
-            assert elmo_model(path)["weight_file"] == files[1]
-            assert read_pretrained(path).bilm.get_output_dim() == 16
-        assert local_files(path) == files
-
-    @pytest.mark.parametrize("name", ["options.json", "weights.hdf5"])
-    def test_a_checkpoint_is_beside_it(self, folder: Path, name: str) -> None:
-        """A folder means its checkpoint; who names another file means that."""
-        for ending in ("index", "data-00000-of-00001"):
-            (folder / f"model.ckpt-1.{ending}").write_text("of another model", encoding="utf-8")
-        assert read_pretrained(str(folder / name)).bilm.get_output_dim() == 16
-
-    def test_addresses(self, downloads: List[str]) -> None:
-        options, weights = addresses_of("small")
-        for arguments in ((options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)):
-            ElmoFiles.find(*arguments)
-            assert sorted(downloads) == [options, weights]
-            downloads.clear()
-
-    def test_nothing_beside(self, folder: Path, downloads: List[str]) -> None:
-        (folder / "weights.hdf5").rename(folder.parent / "weights.hdf5")
-        with pytest.raises(ConfigurationError, match="options.json' needs its weight_file"):
-            ElmoEmbedder(str(folder / "options.json"))
-        weights = str(folder.parent / "weights.hdf5")
-        with pytest.raises(ConfigurationError, match="weights.hdf5' needs its options_file"):
-            ElmoEmbedder(weight_file=weights)
-        assert not downloads
-        # The defaults of AllenNLP's token embedder, for own weights of the published size.
-        ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
-        assert downloads == [DEFAULT_OPTIONS_FILE]
-
-    def test_default_options_for_an_address(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: Any
-    ) -> None:
-        def cached_path(address: str) -> str:
-            if address == "https://mine.org/options.json":
-                raise FileNotFoundError(address)
-            return address
-
-        monkeypatch.setattr(elmo_files, "cached_path", cached_path)
-        weights = "https://mine.org/weights.hdf5"
-        found = ElmoFiles.find(DEFAULT_OPTIONS_FILE, weights)
-        assert found == (DEFAULT_OPTIONS_FILE, weights)
-        assert caplog.messages == [
-            f"https://mine.org/options.json: no such options; using {DEFAULT_OPTIONS_FILE}"
-        ]
-        with pytest.raises(ConfigurationError, match="mine.org/options.json"):
-            ElmoFiles.find(None, weights)
-
-    def test_a_wrong_path(self, folder: Path) -> None:
-        for name in ("nowhere/options.json", "nowhere/weights.hdf5"):
-            with pytest.raises(FileNotFoundError, match=f"there is no {name}"):
-                ElmoEmbedder(name)
-
-
-def test_nothing_there(folder: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="options_file 'smal'.*'small'"):
-        ElmoFiles.find("smal", str(folder))
-    with pytest.raises(FileNotFoundError, match="weight_file.*nothing.hdf5"):
-        ElmoFiles.find(str(folder), "nothing.hdf5")
-    (folder / "weights.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match="the folder of an ELMo has .* weights.hdf5$"):
-        ElmoFiles.find(str(folder))
-    with pytest.raises(FileNotFoundError, match=f"weights.hdf5; is {folder} meant?"):
-        ElmoFiles.find(str(folder.parent))
-    (folder / "x.zip").touch()
-    with pytest.raises(FileNotFoundError, match=f"is {folder}/x.zip meant?"):
-        ElmoFiles.find(str(folder))
-    (folder / "model.tar.gz").touch()  # as elmo-import writes it
-    with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
-        ElmoFiles.find(str(folder))
-    (folder / "options.json").unlink()
-    with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
-        read_pretrained(str(folder))
-
-
-@pytest.mark.parametrize("name", ["text", "my.json", "options.json"])
-def test_files_that_are_no_models(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"A sentence .\n")
-    message = f"{name}' needs its weight_file: .* A model is the folder or archive"
-    with pytest.raises(ConfigurationError, match=message) as caught:
-        ElmoEmbedder(str(tmp_path / name))
-    assert "\n" not in str(caught.value)
-
-
-def test_options_of_any_name(folder: Path) -> None:
-    other = folder / "settings"
-    other.write_bytes(b"\xef\xbb\xbf\n" + (folder / "options.json").read_bytes())
-    with ElmoFiles.find(str(other), str(folder / "weights.hdf5")).open() as (options, _):
-        assert options
-
-
-def test_an_empty_name() -> None:
-    with pytest.raises(ConfigurationError, match="no model was named"):
-        ElmoFiles.find("")
-    with pytest.raises(ValueError, match="no model was named"), find_model(""):
-        pass
+def test_an_address_of_an_archive(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: Any
+) -> None:
+    """The downloaded file has a name of the cache, without an ending."""
+    path = zipped(nlpl(published, tmp_path / "m"), tmp_path / "1a2b3c")
+    monkeypatch.setattr(elmo_files, "cached_path", lambda name: str(path))
+    address = "http://vectors.nlpl.eu/repository/20/209.zip"
+    assert np.array_equal(ElmoEmbedder(address).embed_sentence(SENTENCE), layers)
+    assert read_pretrained(address).source == address
 
 
 @pytest.mark.parametrize("value", ["small", BUCKET + "my_options.json"])
@@ -324,12 +341,11 @@ def test_offline(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     def cached_path(address: str) -> str:
         raise requests.exceptions.ConnectionError("no route to host")
 
-    monkeypatch.setattr(elmo_files, "cached_path", cached_path)
-    with pytest.raises(ConfigurationError) as caught:
-        ElmoFiles.find(value, value)
-    message = str(caught.value)
-    assert f"options_file {value!r}: cannot download {BUCKET}" in message
-    assert "no route to host" in message and "Without a connection" in message
+    monkeypatch.setattr("requests.head", lambda *_, **__: None)
+    monkeypatch.setattr("allennlp.common.file_utils.cached_path", cached_path)
+    message = f"^cannot download {BUCKET}.*no route to host.*Without a connection"
+    with pytest.raises(ConfigurationError, match=message):
+        Elmo(value)
 
 
 def test_without_a_connection_what_was_downloaded_before_is_used(
@@ -346,18 +362,99 @@ def test_without_a_connection_what_was_downloaded_before_is_used(
     assert "as it was downloaded before" in caplog.text
 
 
-def test_an_archive_as_weights(folder: Path) -> None:
-    archive = shutil.make_archive(str(folder / "x"), "zip", folder)
-    assert ElmoFiles.find(None, archive) == (archive, archive)
-    message = "weight_file '.*x.zip' is the archive of a whole model; give it alone"
-    with pytest.raises(ConfigurationError, match=message):
-        ElmoFiles.find(str(folder / "options.json"), archive)
+def test_files_for_a_digest(folder: Path, tmp_path: Path) -> None:
+    assert local_files("nowhere") == local_files(None) == []
+    assert local_files("nowhere", str(folder)) == [str(folder)]
+    for name in ("a[1].index", "a[1].data-00000-of-00001", "a[1].best.index"):
+        (folder / name).touch()
+    expected = [str(folder / name) for name in ("a[1].index", "a[1].data-00000-of-00001")]
+    for name in ("a[1]", "a[1].index"):
+        assert local_files(str(folder / name)) == [*expected, str(folder / "options.json")]
+    with_files(tmp_path, "config.json", "best.th")
+    assert local_files(f"{tmp_path}/") == [str(tmp_path)]
 
 
-def test_exchanged(folder: Path) -> None:
-    files = ElmoFiles.find(str(folder))
-    with pytest.raises(ConfigurationError, match="exchange options_file and weight_file"):
-        Elmo(files.weight_file, files.options_file, 1)
+def test_what_is_missing_is_named(folder: Path, published: Path, archive: Path) -> None:
+    for given, message in (
+        (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
+        ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
+        (("nowhere/options.json",), "^there is no nowhere/options.json"),
+        ((str(folder.parent),), "^there is no .*/options.json; a model is the folder or archive"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            ElmoEmbedder(*given)
+    for name in ("", None):
+        with pytest.raises(ValueError, match="no model was named"), find_model(name):
+            pass
+    with pytest.raises(ConfigurationError, match='"tiny", "original"'):
+        Elmo(None)
+    weights = folder / "weights.hdf5"
+    with pytest.raises(ConfigurationError, match="exchange the two"):
+        Elmo(str(weights), str(folder / "options.json"))
+    weights.unlink()
+    (folder / "model.tar.gz").touch()  # as elmo-import writes it
+    for use in (ElmoEmbedder, read_pretrained):
+        with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
+            use(str(folder))
+    (folder / "text").write_text("A sentence .\n")
+    with pytest.raises(ValueError, match="text: there is no weights.hdf5 beside it") as error:
+        ElmoEmbedder(str(folder / "text"))
+    assert "\n" not in str(error.value)
+
+
+def test_errors_name_the_archive(published: Path, tmp_path: Path, downloads: List[str]) -> None:
+    folder = nlpl(published, tmp_path / "m")
+    (folder / "model.hdf5").write_bytes(b"text")
+    path = zipped(folder, tmp_path / "209.zip")
+    with pytest.raises(ValueError, match=f"^{path}/model.hdf5: not an HDF5 file"):
+        ElmoEmbedder(str(path))
+    (folder / "model.hdf5").unlink()
+    with pytest.raises(FileNotFoundError, match="209.zip: there is no weights.hdf5; a model is"):
+        ElmoEmbedder(str(zipped(folder, path)))
+    with pytest.raises(ConfigurationError, match="^small: has no vocabulary"):
+        import_model("small", tmp_path / "imported")
+
+
+def test_an_elmo_in_the_folder_of_a_run(published: Path, archive: Path, tmp_path: Path) -> None:
+    """The run may be that of a task model which uses the ELMo."""
+    folder = run_of(archive, tmp_path / "run")
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copy(published / name, folder)
+    assert resolve(str(folder)) == (f"{folder}/options.json", f"{folder}/weights.hdf5")
+
+
+class TestBundledModel:
+    def test_by_its_name(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any
+    ) -> None:
+        """Without network; a folder of this name with a model in it comes first."""
+        monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
+        monkeypatch.chdir(tmp_path)
+        Path("tiny").mkdir()
+        files = str(BUNDLED_MODEL / "options.json"), str(BUNDLED_MODEL / "weights.hdf5")
+        for names in (("tiny",), ("tiny", "tiny"), ("tiny", DEFAULT_WEIGHT_FILE)):
+            assert resolve(*names) == files
+        assert local_files("tiny") == [*files]
+        assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": 256}
+        assert read_pretrained("tiny").bilm.get_output_dim() == 256
+        layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
+        assert "No model" not in caplog.text
+        write_random_elmo("tiny", projection_dim=3)
+        assert resolve("tiny")[0] == "tiny/options.json"
+        assert np.array_equal(ElmoEmbedder().embed_sentence(["A", "sentence"]), layers)
+        assert 'No model was named: using "tiny"' in caplog.text and '"original"' in caplog.text
+        for names in (("a.json", None), (None, "a.hdf5"), ("a.json", "a.hdf5")):
+            assert or_bundled(*names) == names
+
+    def test_size_and_card(self) -> None:
+        names = {path.name for path in BUNDLED_MODEL.iterdir()}
+        assert names == {"options.json", "weights.hdf5", "README.md"}
+        assert sum(path.stat().st_size for path in BUNDLED_MODEL.iterdir()) <= 6 * 10**6
+        with find_model("tiny") as files, files.open() as (options, _):
+            facts = facts_of(options, files.weights)
+        card = (BUNDLED_MODEL / "README.md").read_text(encoding="utf-8")
+        assert all(f"| {key} | {value} |" in card for key, value in facts.items())
+        assert "to be filled in" not in card and "CC BY-SA" in card
 
 
 @pytest.mark.parametrize(
@@ -371,7 +468,6 @@ def test_exchanged(folder: Path) -> None:
         ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
         # The options of a language model, which has no published weights.
         ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
-        ({"type": "my_language_model", "options_file": "a"}, False),
         ({"weight_file": "b"}, False),
     ],
 )
@@ -379,3 +475,5 @@ def test_sections_of_a_config(section: Any, found: bool) -> None:
     config = {"model": {"inner": [section]}}
     assert list(elmo_sections(config)) == ([("model.inner.0", section)] if found else [])
     assert list(elmo_sections(section)) == ([("", section)] if found else [])
+    defaults = {"options_file": DEFAULT_OPTIONS_FILE, "weight_file": DEFAULT_WEIGHT_FILE}
+    assert file_names({"type": "elmo_token_embedder"}) == defaults

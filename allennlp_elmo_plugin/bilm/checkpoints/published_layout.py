@@ -43,8 +43,8 @@ class Part(NamedTuple):
     sign: float = 1.0
     offset: float = 0.0
 
-    def view(self, parameter: torch.Tensor) -> torch.Tensor:
-        return self.layout(parameter[self.rows])
+    def view(self, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.layout(parameters[self.parameter].detach()[self.rows])
 
 
 class Dataset(NamedTuple):
@@ -56,23 +56,15 @@ class Dataset(NamedTuple):
     shape: Tuple[int, ...]
     parts: List[Part]
 
-    @property
-    def is_parameter(self) -> bool:
-        """
-        Whether the dataset is a whole parameter in the same layout.
-        """
-        return self.parts == [Part(self.parts[0].parameter)]
-
     def get(self, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """
         Return the dataset of a model's parameters, by their names: float32, on the CPU.
         """
-        if self.is_parameter:
-            return parameters[self.parts[0].parameter].detach().cpu().float().contiguous()
+        if self.parts == [Part(self.parts[0].parameter)]:  # without a copy of a large table
+            return self.parts[0].view(parameters).cpu().float().contiguous()
         values = torch.empty(self.shape, dtype=torch.float32, device="cpu")
         for part in self.parts:
-            view = part.view(parameters[part.parameter].detach())
-            values[part.place] = ((view - part.offset) * part.sign).to(values)
+            values[part.place] = ((part.view(parameters) - part.offset) * part.sign).to(values)
         return values
 
     def set(
@@ -85,7 +77,7 @@ class Dataset(NamedTuple):
             first, stop, _ = part.place[0].indices(start + len(rows))
             begin = max(first, start)
             if begin < stop:
-                view = part.view(parameters[part.parameter].detach())[begin - first : stop - first]
+                view = part.view(parameters)[begin - first : stop - first]
                 view.copy_(rows[(slice(begin - start, stop - start), *part.place[1:])])
                 if part.sign < 0:
                     view.neg_()
@@ -125,29 +117,23 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset
             yield Dataset("CNN_proj/W_proj", (n_filters, dim), [part])
             yield Dataset("CNN_proj/b_proj", (dim,), [Part(f"{encoder}._projection.bias")])
     gates = [slice(i * lstm_dim, (i + 1) * lstm_dim) for i in range(4)]
+    # The rows of the kernel: the input's come before those of the state.
+    inputs = ("input_linearity", slice(0, dim)), ("state_linearity", slice(dim, 2 * dim))
     for number, direction in enumerate(options.directions):
         for layer_index in range(options.n_layers):
             cell = CELL.format(number, layer_index)
             layer = f"_elmo_lstm.{direction}_layer_{layer_index}"
-            # The input's rows come before those of the state.
             kernel = [
-                Part(f"{layer}.{linear}.weight", gates[own], torch.t, (place, gates[stored]))
-                for linear, place in (
-                    ("input_linearity", slice(0, dim)),
-                    ("state_linearity", slice(dim, 2 * dim)),
-                )
+                Part(f"{layer}.{linear}.weight", gates[own], torch.t, (rows, gates[stored]))
+                for linear, rows in inputs
                 for stored, own in _GATES
             ]
             yield Dataset(f"{cell}/W_0", (2 * dim, 4 * lstm_dim), kernel)
-            bias = [
-                Part(
-                    f"{layer}.state_linearity.bias",
-                    gates[own],
-                    place=(gates[stored],),
-                    offset=1.0 - forget_bias if stored == _FORGET_GATE else 0.0,
-                )
-                for stored, own in _GATES
-            ]
+            bias = []
+            for stored, own in _GATES:
+                offset = 1.0 - forget_bias if stored == _FORGET_GATE else 0.0
+                name = f"{layer}.state_linearity.bias"
+                bias.append(Part(name, gates[own], place=(gates[stored],), offset=offset))
             yield Dataset(f"{cell}/B", (4 * lstm_dim,), bias)
             if options.projects_lstm:
                 part = Part(f"{layer}.state_projection.weight", layout=torch.t)

@@ -4,7 +4,7 @@ Read weights.hdf5 in the published layout into a model, and write it and softmax
 
 import math
 import os
-from typing import Iterable, Union
+from typing import List, Union
 
 import torch
 
@@ -28,29 +28,21 @@ WEIGHT_DTYPES = ("float32", "float16")
 def read_weights(path: PathLike, model: BiLm) -> None:
     """
     Read a weights.hdf5 in the published layout, which bilm-tf and AllenNLP share, into a biLM of
-    the options that belong to it. Nothing changes unless the whole file fits.
-
-    # Raises
-
-    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it: no HDF5 or
-    cut off, a dataset missing or of another shape, NaN or infinity.
+    the options that belong to it. Nothing changes unless the whole file fits. Raise
+    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
     """
     with open_weights(path) as weights:
         weights.check(datasets(model.options))
         load(model, datasets(model.options, model.forget_bias), weights)
 
 
-def write_weights(path: PathLike, bilm: BiLm, dtype: str = WEIGHT_DTYPES[0]) -> None:
+def write_weights(path: PathLike, bilm: BiLm, dtype: str = "float32") -> None:
     """
     Write a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
     read the same numbers from it, unless `dtype` is `"float16"`, which rounds them and has half the
-    size.
-
-    # Raises
-
-    `ValueError` for a number that float16 can't express.
+    size; a number that float16 can't express is a `ValueError`.
     """
-    _write(path, bilm, datasets(bilm.options, bilm.forget_bias), dtype)
+    _write(path, bilm, list(datasets(bilm.options, bilm.forget_bias)), dtype)
 
 
 def write_softmax(path: PathLike, softmax: Softmax) -> None:
@@ -62,18 +54,14 @@ def write_softmax(path: PathLike, softmax: Softmax) -> None:
 
 
 def _write(
-    path: PathLike,
-    model: torch.nn.Module,
-    table: Iterable[Dataset],
-    dtype: str = WEIGHT_DTYPES[0],
+    path: PathLike, model: torch.nn.Module, table: List[Dataset], dtype: str = "float32"
 ) -> None:
     import h5py
 
     parameters = model.state_dict()
-    table = list(table)
-    n_numbers = sum(math.prod(dataset.shape) for dataset in table)
+    n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with (
-        step_bar(f"writing {os.path.basename(path)}", 4 * n_numbers) as update,
+        step_bar(f"writing {os.path.basename(path)}", n_bytes) as update,
         whole_file(path) as staged,
         LateErrorFile(staged) as file,
         h5py.File(file, "w") as weight_file,

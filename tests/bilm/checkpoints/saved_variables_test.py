@@ -1,3 +1,5 @@
+"""The weights of a model are the same in each of its files, and are read once, checked first."""
+
 import json
 import shutil
 import tracemalloc
@@ -14,6 +16,7 @@ from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     published_name,
     read_accumulators,
     read_options,
+    weights_of_state_dict,
 )
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -43,58 +46,52 @@ VALUES = json.loads((REFERENCE / "checkpoint" / "options.json").read_text("utf-8
         ("softmax/W", "softmax/W"),
     ],
 )
-def test_published_name(name, expected):
+def test_names_of_bilm_tf(name, expected):
     assert published_name(name) == expected
 
 
 def read(weights, name):
-    return np.concatenate([block for _, block in weights.blocks(name)])
+    return torch.cat([block for _, block in weights.read(name)]).numpy()
 
 
-def test_all_forms_have_the_same_variables(tmp_path):
+def shapes(weights):
+    return {name: variable.shape for name, variable in weights.variables.items()}
+
+
+def test_all_files_have_the_same_variables():
     with open_weights(CHECKPOINT) as checkpoint:
         options = read_options(VALUES, "here", checkpoint)
         bilm, softmax = make_language_model(options, checkpoint)
-    model = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax})
-    torch.save(model.state_dict(), tmp_path / "best.th")
+    tensors = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}).state_dict()
+    state_dict = weights_of_state_dict("best.th", tensors, options)
     softmax_shapes = {"softmax/W": (50, 8), "softmax/b": (50,)}
-    with (
-        open_weights(REFERENCE / "checkpoint" / "weights.hdf5") as dumped,
-        open_weights(tmp_path / "best.th") as state_dict,
-    ):
+    with open_weights(REFERENCE / "checkpoint" / "weights.hdf5") as dumped:
         assert dumped.n_words is None and checkpoint.n_words == state_dict.n_words == 50
-        assert checkpoint.shapes == {**dumped.shapes, **softmax_shapes} == state_dict.shapes
-        for name in checkpoint.shapes:
+        assert shapes(checkpoint) == {**shapes(dumped), **softmax_shapes} == shapes(state_dict)
+        for name in checkpoint.variables:
             expected = read(checkpoint, name)
             assert np.array_equal(read(state_dict, name), expected), name
-            if name in dumped.shapes:
+            if name in dumped.variables:
                 assert np.array_equal(read(dumped, name), expected), name
     accumulators, n_updates = read_accumulators(CHECKPOINT)
-    assert accumulators.shapes == checkpoint.shapes and n_updates == 30
+    assert shapes(accumulators) == shapes(checkpoint) and n_updates == 30
 
 
-def test_options_are_completed():
+def test_weights_complete_the_options():
     with open_weights(f"{CHECKPOINT}.index") as weights:
-        expected = BiLmOptions.from_dict(VALUES)
+        expected = BiLmOptions.from_dict({**VALUES, "bidirectional": True})
         expected = replace(expected, project_lstm=True, project_characters=True)
-        assert read_options(VALUES, "here", weights) == expected
-        completed = read_options({"char_cnn": {"activation": "relu"}}, "here", weights)
-    assert (completed.lstm_dim, completed.projection_dim, completed.n_layers) == (16, 8, 2)
-    assert completed.char_cnn == expected.char_cnn
-    assert completed.bidirectional and completed.n_tokens_vocab == 50
+        given = {**VALUES, "bidirectional": None, "n_tokens_vocab": 7}  # with unroll_steps
+        assert read_options(given, "here", weights) == replace(expected, n_tokens_vocab=50)
+        with pytest.raises(ValueError, match='^here: "lstm.dim" is missing'):
+            read_options({}, "here", weights)
 
 
 N_WORDS, DIM = 200_000, 16
-TOKENS = BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False)
-ARRAYS = {
-    "lm/embedding": np.linspace(0, 1, 12).reshape(3, 4),
-    "lm/rnn/lstm_cell/kernel": np.zeros((8, 16), "float32"),
-    "lm/rnn/lstm_cell/bias": np.zeros(16, "float32"),
-}
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("form", ["checkpoint", "hdf5"])
+@pytest.mark.parametrize("form", ["checkpoint", "hdf5", "compressed"])
 def test_tables_are_read_where_they_belong(tied, form, tmp_path):
     """Never is there a second copy of one, whatever it is saved in."""
     options = BiLmOptions(
@@ -103,7 +100,8 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
     rng = np.random.RandomState(0)
     arrays = {"embedding": rng.standard_normal((N_WORDS, DIM)).astype("float32")}
     arrays["softmax/b"] = np.arange(N_WORDS, dtype="float32")
-    arrays["softmax/W"] = arrays["embedding"] if tied else -arrays["embedding"]
+    if not tied:
+        arrays["softmax/W"] = -arrays["embedding"]
     for direction in range(2):
         cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell0/LSTMCell"
         arrays[f"{cell}/W_0"] = np.ones((2 * DIM, 64), "float32")
@@ -113,7 +111,8 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
     else:
         with h5py.File(tmp_path / "x", "w") as file:
             for name, values in arrays.items():
-                file[name] = values
+                packing = {"compression": "lzf", "chunks": True} if form == "compressed" else {}
+                file.create_dataset(name, data=values, **packing)
     tracemalloc.start()
     try:
         with open_weights(tmp_path / "x") as weights:
@@ -122,14 +121,24 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
     finally:
         tracemalloc.stop()
     assert (softmax.weight is bilm.token_layer.weight) == tied
-    for name, table in (
-        ("embedding", bilm.token_layer.weight),
-        ("softmax/W", softmax.weight),
-        ("softmax/b", softmax.bias),
+    weight = arrays["embedding"] if tied else arrays["softmax/W"]
+    for table, expected in (
+        (bilm.token_layer.weight, arrays["embedding"]),
+        (softmax.weight, weight),
+        (softmax.bias, arrays["softmax/b"]),
     ):
-        assert np.array_equal(table.detach().numpy(), arrays[name]), name
+        assert np.array_equal(table.detach().numpy(), expected)
+        assert table.requires_grad
     # NumPy's arrays are traced.
     assert peak < 0.5 * arrays["embedding"].nbytes
+
+
+TOKENS = BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False)
+ARRAYS = {
+    "lm/embedding": np.linspace(0, 1, 12).reshape(3, 4),
+    "lm/rnn/lstm_cell/kernel": np.zeros((8, 16), "float32"),
+    "lm/rnn/lstm_cell/bias": np.zeros(16, "float32"),
+}
 
 
 def make(path, arrays, options=TOKENS):
@@ -144,34 +153,18 @@ def test_numbers_that_are_not_float32(tmp_path):
     found = bilm.token_layer.weight.detach().numpy()
     assert np.array_equal(found, ARRAYS["lm/embedding"].astype("float32")) and softmax is None
     too_large = np.full((3, 4), 1e300)
-    with pytest.raises(ValueError, match="x: the variable 'embedding' contains NaN or infinity"):
+    with pytest.raises(ValueError, match="x.*: the variable 'embedding' contains NaN or infinity"):
         make(tmp_path / "x", {**arrays, "lm/embedding": too_large})
     with pytest.raises(ValueError, match="x: the variable 'embedding' is missing, or has no float"):
         make(tmp_path / "x", {**arrays, "lm/embedding": np.ones((3, 4), "int32")})
 
 
-@pytest.mark.parametrize("place", [0, -1])
-def test_tied_tables_that_differ(place, tmp_path):
-    """In the first or in the last of several blocks."""
-    options = replace(TOKENS, n_tokens_vocab=N_WORDS, share_embedding_softmax=True)
-    arrays = {
-        **ARRAYS,
-        "lm/embedding": np.ones((N_WORDS, 4), "float32"),
-        "lm/softmax/W": np.ones((N_WORDS, 4), "float32"),
-        "lm/softmax/b": np.zeros(N_WORDS, "float32"),
-    }
-    _, softmax = make(tmp_path / "x", arrays, options)
-    assert bool((softmax.weight == 1).all())
-    arrays["lm/softmax/W"][place, 0] = 2.0
-    with pytest.raises(ValueError, match="x: 'softmax/W' is not the token embedding"):
-        make(tmp_path / "x", arrays, options)
-
-
 def test_a_softmax_without_a_weight_is_tied(tmp_path):
     write_checkpoint(tmp_path / "x", {**ARRAYS, "lm/softmax/b": np.arange(3, dtype="float32")})
     with open_weights(tmp_path / "x") as weights:
-        options = read_options({}, "here", weights)
+        options = read_options({"lstm": {"dim": 4, "projection_dim": 4}}, "here", weights)
         assert options.share_embedding_softmax and options.n_tokens_vocab == 3
+        assert not options.bidirectional
         bilm, softmax = make_language_model(options, weights)
     assert softmax.weight is bilm.token_layer.weight and softmax.bias.tolist() == [0, 1, 2]
 
@@ -189,25 +182,35 @@ def test_number_of_updates(value, tmp_path):
         read_accumulators(tmp_path / "x")
 
 
-def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
-    """Also that of the softmax, and what an index says of data that isn't there."""
-    huge = 2**31 - 1
+HUGE = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"lstm": {**VALUES["lstm"], "dim": HUGE}}, "W_0' has shape .16, 64., but .* .16, 85"),
+        ({"lstm": {**VALUES["lstm"], "n_layers": HUGE}}, "Cell2/LSTMCell/W_0' is missing"),
+        ({"lstm": {**VALUES["lstm"], "n_layers": 1}}, "has the variable 'RNN_0.*Cell1.*', which"),
+        ({"bidirectional": False}, "has the variable 'RNN_1.*', which a model of these"),
+        ({"char_cnn": None}, "'embedding' is missing"),
+        ({"char_cnn": {**VALUES["char_cnn"], "n_highway": HUGE}}, "'CNN_high_1.*' is missing"),
+        ({"char_cnn": {**VALUES["char_cnn"], "n_highway": 0}}, "has the variable 'CNN_high_0"),
+        ({"char_cnn": {**VALUES["char_cnn"], "filters": [[1, HUGE]]}}, "W_cnn_0' has shape"),
+        ({"char_cnn": {**VALUES["char_cnn"], "embedding": {"dim": HUGE}}}, "'char_embed' has"),
+    ],
+)
+def test_sizes_are_compared_before_there_is_memory_for_them(change, message):
+    values = {**VALUES, "bidirectional": True, **change}
     with open_weights(CHECKPOINT) as weights:
-        for change, message in (
-            ({"lstm": {**VALUES["lstm"], "dim": huge}}, '"lstm.dim" is 2147483647, but .* has 16'),
-            ({"lstm": {**VALUES["lstm"], "n_layers": huge}}, '"lstm.n_layers" is .* has 2'),
-            ({"n_tokens_vocab": huge}, '"n_tokens_vocab" is 2147483647, but .* has 50'),
-            (
-                {"lstm": {**VALUES["lstm"], "projection_dim": 16}},
-                '"lstm.projection_dim" is 16, .* 8',
-            ),
-        ):
-            with pytest.raises(ValueError, match=f"^here: {message}"):
-                read_options({**VALUES, **change}, "here", weights)
-        options = read_options(VALUES, "here", weights)
-    weights.shapes["softmax/W"] = (50, huge)
-    with pytest.raises(ValueError, match="'softmax/W' has shape .50, 2147483647., but .* .50, 8."):
-        make_language_model(options, weights)
+        options = read_options(values, "here", weights)
+        with pytest.raises(ValueError, match=f"model.ckpt-30.*: .*{message}"):
+            make_language_model(options, weights)
+        state = torch.nn.ModuleDict({"bilm": BiLm(BiLmOptions.from_dict(VALUES))}).state_dict()
+        with pytest.raises(ValueError, match="^best.th: "):
+            weights_of_state_dict("best.th", state, options)
+
+
+def test_a_checkpoint_that_is_cut_off(tmp_path):
     shutil.copytree(REFERENCE / "checkpoint", tmp_path / "cut")
     data = tmp_path / "cut" / "model.ckpt-30.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:1000])
@@ -217,28 +220,19 @@ def test_sizes_are_compared_before_there_is_memory_for_them(tmp_path):
 
 
 @pytest.mark.parametrize("characters", [True, False])
-def test_state_dicts_that_are_not_those_of_a_model(characters, tmp_path):
+def test_state_dicts_that_are_not_those_of_a_model(characters):
     char_cnn = {"embedding": {"dim": 3}, "filters": [[1, 3], [60, 5]], "n_highway": 1}
     char_cnn.update(activation="relu", max_characters_per_token=70)
     values = {"lstm": {"dim": 6, "projection_dim": 4, "n_layers": 2}, "n_tokens_vocab": 7}
     options = BiLmOptions.from_dict({**values, "char_cnn": char_cnn if characters else None})
-    model = torch.nn.ModuleDict({"bilm": BiLm(options), "softmax": Softmax(7, 4)})
-    state, path = model.state_dict(), tmp_path / "best.th"
-
-    def opened(changed):
-        torch.save(changed, path)
-        with open_weights(path) as weights:
-            return weights
-
-    bilm, softmax = make_language_model(options, opened(state))
+    state = torch.nn.ModuleDict({"bilm": BiLm(options), "softmax": Softmax(7, 4)}).state_dict()
+    bilm, softmax = make_language_model(options, weights_of_state_dict("best.th", state, options))
     made = torch.nn.ModuleDict({"bilm": bilm, "softmax": softmax}).state_dict()
     assert all(torch.equal(made[name], values) for name, values in state.items())
     for name in state:
         others = {key: each for key, each in state.items() if key != name}
         for changed in (others, {**others, name: torch.zeros(2, 2, 2, 2)}):
-            with pytest.raises(ValueError, match="^(/.*best.th: |.* but /.*best.th has)"):
-                opened(changed)
-    with pytest.raises(ValueError, match="best.th: .* does not have the parameter 'more'"):
-        opened({**state, "more": torch.zeros(3)})
-    with pytest.raises(ValueError, match='best.th: "lstm.dim" is missing'):
-        opened({"x": torch.zeros(3)})
+            with pytest.raises(ValueError, match="^best.th: .*parameter '(bilm.)?.*'"):
+                weights_of_state_dict("best.th", changed, options)
+    with pytest.raises(ValueError, match="^best.th: .* has no parameter 'more' of the shape .3,."):
+        weights_of_state_dict("best.th", {**state, "more": torch.zeros(3)}, options)
