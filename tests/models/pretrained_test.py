@@ -228,23 +228,6 @@ class TestBadInput:
         (folder / "options.json").unlink()
         self.fails(folder, "options.json: there is no such file")
 
-    def test_tied_tables_that_differ(self, tmp_path):
-        source, model = write_source(tmp_path, OPTIONS["tied"], "run")
-        state = {name: values.clone() for name, values in model.state_dict().items()}
-        state["softmax.weight"][3, 2] += 1.0
-        torch.save(state, tmp_path / "source_run" / "best.th")
-        self.fails(Path(source), "best.th: 'softmax/W' is not the token embedding")
-
-
-PROGRAM = {"type": "subprocess.Popen", "args": ["touch", "ran"]}
-"""What AllenNLP constructs from this is a running program."""
-
-
-def edit_config(run, **sections):
-    path = run / "config.json"
-    config = {**json.loads(path.read_text(encoding="utf-8")), **sections}
-    path.write_text(json.dumps(config), encoding="utf-8")
-
 
 class TestFilesFromStrangers:
     """The one reader of archives, as `elmo-export` and `pretrained_file` call it."""
