@@ -229,6 +229,16 @@ class TestBadInput:
         self.fails(folder, "options.json: there is no such file")
 
 
+PROGRAM = {"type": "subprocess.Popen", "args": ["touch", "ran"]}
+"""What AllenNLP constructs from this is a running program."""
+
+
+def edit_config(run, **sections):
+    path = run / "config.json"
+    config = {**json.loads(path.read_text(encoding="utf-8")), **sections}
+    path.write_text(json.dumps(config), encoding="utf-8")
+
+
 class TestFilesFromStrangers:
     """The one reader of archives, as `elmo-export` and `pretrained_file` call it."""
 
