@@ -17,27 +17,21 @@ output=${output#"$root/"}
 
 mark="$output/.made-by-elmo-demo"
 if [ -e "$output" ] && [ ! -e "$mark" ] && [ -n "$(ls -A "$output")" ]; then
-    echo "$output is not empty and not from an earlier demo; choose another folder:" >&2
-    echo "  bash scripts/demo.sh OUTPUT_DIR" >&2
+    echo "$output is not empty and not from an earlier demo; choose another folder" >&2
     exit 1
 fi
 mkdir -p "$output"
 touch "$mark"
-for name in corpus vocab model elmo heldout.json layers.hdf5; do
-    rm -rf "${output:?}/$name"
-done
+(cd "$output" && rm -rf corpus vocab model elmo heldout.json layers.hdf5)
 
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONWARNINGS="${PYTHONWARNINGS:-ignore:pkg_resources is deprecated}"
 export ALLENNLP_LOG_LEVEL="${ALLENNLP_LOG_LEVEL:-WARNING}"
-# The matrices are small, and on a busy machine threads that wait for each other take many times as
-# long as one.
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"  # The matrices are small.
 
 step() {
-    printf '\n## %s\n' "$1"
+    printf '\n## %s\n$' "$1"
     shift
-    printf '$'
     printf ' %q' "$@"
     printf '\n'
     "$@"

@@ -14,8 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Dict, List
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.benchmark.report import draw_bars, draw_layer_weights
@@ -26,6 +28,25 @@ from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_
 from allennlp_elmo_plugin.plots.word_map import make_map, write_map
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+
+SENSES = {
+    "a game": [
+        "The children play in the garden .",
+        "The boys play with a ball .",
+        "We used to play cards .",
+        "They play on the beach .",
+        "She taught us to play chess .",
+        "You must not play with fire .",
+    ],
+    "on the stage": [
+        "The play was written in 1601 .",
+        "She saw the play at the theatre .",
+        "The first act of the play is short .",
+        "His new play was a success .",
+        "The critics praised the play .",
+        "He wrote a play in five acts .",
+    ],
+}
 
 
 def read_table(start: str) -> List[Dict[str, str]]:
@@ -66,6 +87,43 @@ def draw_results(folder: Path) -> None:
         figure.savefig(folder / "layer_weights.svg", transparent=True, metadata={"Date": None})
 
 
+def draw_senses(folder: Path) -> None:
+    """
+    Draw "play" in twelve sentences, each placed by its vector in the second LSTM layer of `tiny`,
+    projected to the two directions in which these differ most.
+    """
+    embedder = ElmoEmbedder("tiny")
+    sentences = [sentence.split() for group in SENSES.values() for sentence in group]
+    vectors = [embedder.embed_sentence(words)[2, words.index("play")] for words in sentences]
+    groups = np.split(PCA(2).fit_transform(np.stack(vectors)), len(SENSES))  # (n_sentences, 2) each
+    with rc_context({"svg.hashsalt": "play", "font.size": 8}):
+        figure = Figure(figsize=(7.5, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for (sense, texts), points, color in zip(SENSES.items(), groups, ("#c65d21", "#2166ac")):
+            x, y = points.T
+            axes.scatter(x, y, color=color, label=sense, s=18)
+            # The sentences in a column beside their points, from the highest point to the lowest.
+            side = 1 if x.mean() > 0 else -1
+            edge = side * ((side * x).max() + 0.12 * np.ptp(np.concatenate(groups)[:, 0]))
+            line = {"arrowstyle": "-", "color": color, "lw": 0.4, "relpos": ((1 - side) / 2, 0.5)}
+            for height, i in zip(np.linspace(0.9, 0.1, len(texts)), np.argsort(-y)):
+                axes.annotate(
+                    texts[i],
+                    points[i],
+                    (edge, height),
+                    textcoords=("data", "axes fraction"),
+                    color=color,
+                    va="center",
+                    ha="left" if side > 0 else "right",
+                    arrowprops=line,
+                )
+        axes.set_title('Vectors of "play" in twelve sentences (tiny, second LSTM layer)')
+        axes.axis("off")
+        axes.margins(x=0.65, y=0.1)
+        figure.legend(loc="outside lower center", ncols=2)
+        figure.savefig(folder / "two_senses.svg", metadata={"Date": None})
+
+
 def take_pictures(demo: Path, output: Path) -> None:
     """Make both pages and take pictures of them in a browser."""
     from playwright.sync_api import sync_playwright
@@ -97,6 +155,7 @@ def take_pictures(demo: Path, output: Path) -> None:
 def main() -> None:
     demo, output = map(Path, sys.argv[1:])
     draw_results(output)
+    draw_senses(output)
     run = read_run(str(demo / "model"))._replace(name="Demo")
     draw_curves([run], str(output / "training_curves.svg"))
     take_pictures(demo, output)

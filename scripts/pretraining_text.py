@@ -25,11 +25,11 @@ from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import output_folder
 
-N = 8
-"""How many successive words count as common text."""
-
-LONGEST_GAP = 20
-"""Lines between two that are left out are left out, too, if they are so close."""
+N = 8  # successive words that count as common text
+LONGEST_GAP = 20  # between lines that are left out; the lines between them are, too
+N_VALIDATION_LINES = 1500  # of each part in valid.txt
+N_HELD_OUT_REVIEW_LINES = 6000  # of the validation and of the test text of the reviews
+SAME_REVIEW = 0.5  # A review is in a text that has this share of its runs of words.
 
 # The first sentences of the last two novels, The Tenant of Wildfell Hall and The Secret Agent.
 HELD_OUT_NOVELS = (
@@ -37,13 +37,6 @@ HELD_OUT_NOVELS = (
     "Mr Verloc , going out in the morning , left his shop nominally in charge of his "
     "brother-in-law .",
 )
-N_VALIDATION_LINES = 1500
-"""How many lines of each part `valid.txt` has."""
-N_HELD_OUT_REVIEW_LINES = 6000
-"""How many lines the validation and the test text of the reviews have, from the end."""
-
-SAME_REVIEW = 0.5
-"""A review is in a text that has this share of its runs of words."""
 
 
 def runs(text: str) -> Set[int]:
@@ -150,11 +143,11 @@ def reviews_text(folder: Path) -> List[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("command", choices=["make"])
-    parser.add_argument("data", type=Path, help="folder with the folders of the corpora")
-    parser.add_argument("output", type=Path, help="folder to write to")
-    parser.add_argument("--reviews", action="store_true", help="also those of imdb")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--reviews", action="store_true")
     arguments = parser.parse_args()
     make(arguments.data, arguments.output, arguments.reviews)
 

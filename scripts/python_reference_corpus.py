@@ -8,19 +8,14 @@ writes `train.txt`, `validation.txt` and `heldout.txt`. The parts have different
 sentence is in two of them or twice in one. The text differs a little between versions of Python.
 """
 
-import argparse
 import re
+import sys
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Dict, Iterator, List
 
-from allennlp_elmo_plugin.files.whole import whole_file
-
-HELD_OUT_SHARE = 0.1
-"""The share of the sentences in each of the validation and the held-out part."""
-
-_PART_SHARE = 0.5
-"""A topic is an excerpt if this share of its sentences is in longer topics."""
+HELD_OUT_SHARE = 0.1  # of the sentences, in each of the validation and the held-out part
+_PART_SHARE = 0.5  # A topic is an excerpt if this share of its sentences is in longer topics.
 
 _STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 _RULE = re.compile(r"[*=\-~^\"+]{3,}$")
@@ -114,13 +109,11 @@ def split_topics() -> Dict[str, List[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("output", type=Path, metavar="OUTPUT_DIR", help="folder, made if missing")
-    folder: Path = parser.parse_args().output
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for part, lines in split_topics().items():
-        with whole_file(folder / f"{part}.txt") as staged:
-            Path(staged).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / f"{part}.txt").write_text(text, encoding="utf-8")
         n_words = sum(len(line.split()) for line in lines)
         print(f"{folder / part}.txt: {len(lines):,} sentences, {n_words:,} words")
 

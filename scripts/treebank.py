@@ -6,8 +6,8 @@ Remove what is no word from trees of the Penn Treebank, for `allennlp elmo-bench
 writes one tree a line, without empty elements (-NONE-) and the constituents that only contain such.
 """
 
-import argparse
 import io
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -28,17 +28,12 @@ def without_empty(tree: Tree) -> Optional[Tree]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "sources", type=Path, nargs="+", help="files of trees, may be compressed (gzip)"
-    )
-    parser.add_argument("output", type=Path, help="new file to write")
-    arguments = parser.parse_args()
-    if arguments.output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
-        parser.error(f"{arguments.output} exists; the last argument is the file to write")
+    *sources, output = map(Path, sys.argv[1:])
+    if output.exists():  # Perhaps the last source: then OUTPUT was forgotten.
+        sys.exit(f"{output} exists; the last argument is the file to write")
     n_trees = n_words = 0
-    with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
-        for source in arguments.sources:
+    with whole_file(output) as staged, open(staged, "w", encoding="utf-8") as file:
+        for source in sources:
             with open_lines(source, SystemExit) as lines:
                 text = " ".join(line.sentence for line in lines)
             for block in read_sexpr_block(io.StringIO(text), 10**9):
@@ -48,7 +43,7 @@ def main() -> None:
                 file.write(tree.pformat(margin=10**9) + "\n")
                 n_trees += 1
                 n_words += len(tree.leaves())
-    print(f"{arguments.output}: {n_trees} trees, {n_words} words")
+    print(f"{output}: {n_trees} trees, {n_words} words")
 
 
 if __name__ == "__main__":

@@ -10,28 +10,28 @@ version of gensim give the same file.
 """
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List
+
+from more_itertools import chunked
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
 
-_LONGEST = 10_000
-"""The words of a piece of a line; gensim ignores what follows in a longer one."""
+_LONGEST = 10_000  # gensim ignores what follows in a longer sentence.
 
 
+@dataclass
 class Sentences:
     """The sentences of a text in lower case, as the word embeddings of the benchmark have them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def __iter__(self) -> Iterator[List[str]]:
-        with open_lines(self._path, SystemExit) as text:
+        with open_lines(self.path, SystemExit) as text:
             for line in text:
-                words = [word.lower() for word in line.words]
-                for begin in range(0, len(words), _LONGEST):
-                    yield words[begin : begin + _LONGEST]
+                yield from chunked([word.lower() for word in line.words], _LONGEST)
 
 
 def main() -> None:

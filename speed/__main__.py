@@ -1,7 +1,7 @@
 """
 `python -m speed`: every workload, on this machine, beside AllenNLP's modules.
 
-Prints a table, and with `--output` writes it as JSON. Needs 12 GB of memory.
+Prints a table, and with `--output` writes it as JSON.
 """
 
 import argparse

@@ -17,20 +17,9 @@ _BATCHES_OF_A_TURN = 2
 
 class Workload(NamedTuple):
     """
-    A row of the table: its name and, by the size of the model, the ratio to reach.
-
-    # Parameters
-
-    batch_size : `int`
-        Sentences at a time.
-    by_length : `bool`
-        Whether a batch has sentences of similar length.
-    kept : `bool`
-        Whether words are kept from batch to batch.
-    precision : `str`
-        The precision of our model; AllenNLP's is float32.
-    from_text : `bool`
-        Whether the time includes making character ids of the words.
+    A row of the table: by the size of the model, the ratio to reach; sentences at a time, which may
+    have similar lengths; whether words are kept from batch to batch; the precision of our model
+    (AllenNLP's is float32); and whether the time includes making character ids of the words.
     """
 
     name: str

@@ -59,10 +59,9 @@ def line(row: Row) -> str:
 
 def machine() -> Dict[str, Any]:
     """Return what the figures depend on: processor, versions, threads, speed of torch.mm."""
-    cpus = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
+    cpus = Path("/proc/cpuinfo").read_text()
     return {
-        "processor": found[1] if found else platform.processor(),
+        "processor": ", ".join(set(re.findall(r"model name\s*:\s*(.+)", cpus))),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
@@ -76,13 +75,6 @@ def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
     matrix = torch.randn(n, n).to(dtype)
     seconds = take_turns({"product": lambda _: matrix @ matrix}, range(9))["product"]
     return 2 * n**3 / seconds / 1e9
-
-
-def memory(key: str) -> float:
-    """Return the memory of this process in GB: resident now (`VmRSS`) or at most (`VmHWM`)."""
-    found = re.search(rf"{key}:\s*(\d+)", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024 / 1e9
 
 
 def write_json(path: str, rows: Sequence[Any], about: Dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from itertools import islice
@@ -28,7 +26,6 @@ _BARS: Dict[str, Dict[str, float]] = {
     "training step": {"small": 4, "original": 2.6},
     "training step, bfloat16": {"small": 5.5, "original": 6},
     "allennlp train": {"small": 0.9},
-    "peak memory": {"original": 5.2},
 }
 
 
@@ -123,18 +120,15 @@ def measure(
         del ours, theirs, programs
     if "allennlp train" in wanted and size != "original":
         yield _whole_training(size, options_file, rounds, n_samples)
-    if "peak memory" in wanted and size == "original":
-        yield _peak_memory(size, 8 * n_words, n_samples)
 
 
 def _whole_training(size: str, options_file: str, rounds: int, n_samples: int) -> Row:
     """Compare `allennlp train` of a language model with the bare step of the same model."""
     corpus = Corpus(20_000)
-    n_batches = 8 * rounds
     with tempfile.TemporaryDirectory() as folder:
         text, vocabulary = os.path.join(folder, "text"), os.path.join(folder, "vocabulary")
         with open(text, "w", encoding="utf-8") as file:
-            for words in corpus.sentences(_ROWS * NUM_STEPS * n_batches // 15):
+            for words in corpus.sentences(_ROWS * NUM_STEPS * rounds // 2):
                 file.write(" ".join(words) + "\n")
         write_vocabulary_folder(vocabulary, ["</S>", "<S>", "<UNK>", *dict.fromkeys(corpus.words)])
         reader = {"type": "truncated_bptt_lm", "batch_size": _ROWS, "num_steps": NUM_STEPS}
@@ -186,24 +180,4 @@ def _whole_training(size: str, options_file: str, rounds: int, n_samples: int) -
         bar=_BARS["allennlp train"].get(size),
         words_per_second=_ROWS * NUM_STEPS / whole,
         note="words/s, relative to the bare step of the same model",
-    )
-
-
-def _peak_memory(size: str, n_words: int, n_samples: int) -> Row:
-    code = (
-        "from speed import report, workload\n"
-        f"step = workload.OurTraining({size!r}, {n_words}, {n_samples}).step\n"
-        f"batch = workload.make_batch(workload.Corpus(), {n_words}, {_ROWS})\n"
-        "for _ in range(3): step(batch)\n"
-        "print(report.memory('VmHWM'))\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE
-    )
-    return Row(
-        workload="peak memory",
-        size=size,
-        value=float(result.stdout),
-        bar=_BARS["peak memory"].get(size),
-        note="GB (10^9 bytes) of the process, vocabulary of 800k; less is better",
     )

@@ -4,11 +4,9 @@ AllenNLP's style (`# Parameters`), whose headings would be those of the page, in
 """
 
 import re
-from typing import Any, List
+from typing import Any
 
 from griffe import Extension, Object
-
-_HEADING = re.compile(r"# (\w+)$")
 
 
 class AllenNlpStyle(Extension):
@@ -21,28 +19,10 @@ class AllenNlpStyle(Extension):
 
 def with_lists(docstring: str) -> str:
     """
-    Return a docstring as Markdown without headings: in sections, each line with an indented text
-    below it becomes an item of a list, and so does each parameter.
+    Return a docstring as Markdown without headings: each parameter, and each line with an indented
+    text below it, becomes an item of a list.
     """
-    lines = docstring.splitlines()
-    result: List[str] = []
-    section = None
-    is_code = False
-    for line, following in zip(lines, [*lines[1:], ""]):
-        is_code ^= line.startswith("```")
-        heading = None if is_code else _HEADING.match(line)
-        if heading is not None:
-            section = heading[1]
-            result.append(f"**{section}**")
-        elif section is None or not line or line.startswith(" "):
-            result.append(line)
-        else:
-            is_parameter = section == "Parameters" and " : " in line
-            if is_parameter or following.startswith(" "):
-                names, *kind = line.split(" : ", 1)
-                name = f"**`{names}`**" if section == "Parameters" else names
-                # An empty line ends the item before; two spaces are a line break.
-                result += ["", f"- {' : '.join([name, *kind])}  "]
-            else:
-                result.append(line)
-    return "\n".join(result)
+    text = re.sub(r"^# (\w+)$", r"**\1**", docstring, flags=re.M)
+    # An empty line ends the item before; two spaces are a line break.
+    text = re.sub(r"^(\w[\w, *]*) : (.*)$", r"\n- **`\1`** : \2  ", text, flags=re.M)
+    return re.sub(r"^(\w[\w, ]*|`.+`)(?=\n    )", r"\n- \1  ", text, flags=re.M)

@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 from pathlib import Path
-from typing import Dict, Iterator, Tuple
+from typing import Dict
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -15,7 +15,6 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = "README.md"
-_CONFIGS = (".jsonnet", ".libsonnet")
 PAGES = (HOME, "CHANGELOG.md", "CONTRIBUTING.md")
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
@@ -26,21 +25,19 @@ _repository_paths: Dict[str, str] = {}
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from files outside of docs/."""
-    docs = Path(config.docs_dir)
     _repository_paths.clear()
     for file in files.documentation_pages():
-        _repository_paths[file.src_uri] = f"{docs.name}/{file.src_uri}"
+        _repository_paths[file.src_uri] = f"docs/{file.src_uri}"
     waiting = [*_repository_paths.values(), *PAGES]
     while waiting:
         path = waiting.pop()
-        name, text = site_name(path), page_text(path)
+        name = site_name(path)
         if files.get_file_from_path(name) is None:
             kind = InclusionLevel.UNDEFINED if path in PAGES else InclusionLevel.NOT_IN_NAV
-            files.append(File.generated(config, name, content=text, inclusion=kind))
+            files.append(File.generated(config, name, content=page_text(path), inclusion=kind))
             _repository_paths[name] = path
-        for _, target in links(path, text):
-            if files.get_file_from_path(site_name(target)) is None:
-                waiting.append(target)
+        targets = links(path, page_text(path)).values()
+        waiting += [each for each in targets if files.get_file_from_path(site_name(each)) is None]
     return files
 
 
@@ -48,19 +45,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """
     Turn the links of a page to files of the repository into links to pages, named by their titles.
     """
-    path = _repository_paths[page.file.src_uri]
     folder = posixpath.dirname(page.file.src_uri)
-    targets = dict(links(path, markdown))
-
-    def link(match: "re.Match[str]") -> str:
-        target = targets.get(match[1])
-        return match[1] if target is None else posixpath.relpath(site_name(target), folder)
-
-    def name(match: "re.Match[str]") -> str:
-        target = targets.get(match[1])
-        return match[0] if target is None else f"[{title(target)}]"
-
-    return _LINK.sub(link, _FILE_NAME.sub(name, markdown))
+    targets = links(_repository_paths[page.file.src_uri], markdown)
+    names = {link: page_text(path) for link, path in targets.items() if path.endswith(".md")}
+    titles = {link: text.split("# ", 1)[1].splitlines()[0] for link, text in names.items()}
+    uris = {link: posixpath.relpath(site_name(path), folder) for link, path in targets.items()}
+    markdown = _FILE_NAME.sub(
+        lambda match: f"[{titles[match[1]]}]" if match[1] in titles else match[0], markdown
+    )
+    return _LINK.sub(lambda match: uris.get(match[1], match[1]), markdown)
 
 
 def site_name(path: str) -> str:
@@ -79,18 +72,15 @@ def page_text(path: str) -> str:
     """
     file = ROOT / path
     if file.is_dir():
-        names = sorted(
-            each.relative_to(file.parent).as_posix()
-            for each in file.rglob("*")
-            if each.is_file() and each.suffix in _CONFIGS
-        )
+        found = sorted(file.rglob("*.*sonnet"))
+        names = [each.relative_to(file.parent).as_posix() for each in found]
         return "\n".join([f"# {path}\n", *(f"- [{name}]({name})" for name in names)])
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".md":
         return text
     if file.suffix == ".ipynb":
         return notebook_text(text)
-    language = "jsonnet" if file.suffix in _CONFIGS else "text"
+    language = "jsonnet" if file.suffix.endswith("sonnet") else "text"
     return f"# {path}\n\n{code_block(text.rstrip(), language)}\n"
 
 
@@ -114,14 +104,11 @@ def code_block(code: str, language: str = "text") -> str:
     return f"~~~~{language}\n{code}\n~~~~"
 
 
-def title(path: str) -> str:
-    """Return the first heading of a page."""
-    return page_text(path).split("# ", 1)[1].splitlines()[0]
-
-
-def links(path: str, text: str) -> Iterator[Tuple[str, str]]:
-    """Yield the links of a page to files of the repository: as they stand, and from its root."""
+def links(path: str, text: str) -> Dict[str, str]:
+    """Return the files of the repository that a page links to, by the links as they stand."""
+    found = {}
     for match in _LINK.finditer(text):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1]))
         if not target.startswith("..") and (ROOT / target).exists():
-            yield match[1], target
+            found[match[1]] = target
+    return found

@@ -1,6 +1,5 @@
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,6 @@ def test_pictures_have_the_numbers_of_the_tables(tmp_path: Path, repository_root
             for number in expected:
                 assert f"<!-- {float(number):.3g} -->" in text, (folder, number)
 
-
-def test_two_senses(tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    script = str(repository_root / "scripts" / "two_senses.py")
-    monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "two_senses.svg")])
-    runpy.run_path(script, run_name="__main__")
+    script["draw_senses"](tmp_path)
     picture = (tmp_path / "two_senses.svg").read_text(encoding="utf-8")
     assert "<!-- She saw the play at the theatre . -->" in picture

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import speed.__main__ as module
-from speed import gpu, pipeline
+from speed import gpu
 from speed.report import Row, line, take_turns
 from speed.workload import Corpus
 from tests.support.pretend_gpu import gpu_for_tests
@@ -52,12 +52,6 @@ def test_rows():
     programs = {name: lambda item, name=name: calls.append((name, item)) for name in "ab"}
     assert take_turns(programs, [1, 2]).keys() == {"a", "b"}
     assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
-
-
-def test_reading(monkeypatch, capsys):
-    monkeypatch.setattr(pipeline, "_BLOCK_SENTENCES", 100)
-    pipeline.main(["--words", "40000", "--distinct", "500", "--shuffle"])
-    assert 9 <= len(capsys.readouterr().out.splitlines()) <= 11
 
 
 def test_text():
