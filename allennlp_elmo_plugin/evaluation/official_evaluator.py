@@ -3,13 +3,11 @@
 from os import PathLike
 from typing import Any, Dict, List, Optional, Union
 
-import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
 from allennlp.data import DataLoader, Instance
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
-from allennlp.evaluation.serializers.serializers import Serializer
 from allennlp.models import Model
 
 PREFIX = "official-"
@@ -41,18 +39,12 @@ class OfficialEvaluator(SimpleEvaluator):
 
     task : `str`
         `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb` or `constituency`.
-    batch_serializer, cuda_device, postprocessor_fn_name
+    kwargs
         Those of AllenNLP's `SimpleEvaluator`.
     """
 
-    def __init__(
-        self,
-        task: str,
-        batch_serializer: Optional[Serializer] = None,
-        cuda_device: Union[int, torch.device] = -1,
-        postprocessor_fn_name: str = "make_output_human_readable",
-    ) -> None:
-        super().__init__(batch_serializer, cuda_device, postprocessor_fn_name)
+    def __init__(self, task: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         if task not in _SCORERS:
             raise ConfigurationError(
                 f'"task" of the official evaluator is {task!r}; it must be one of {list(_SCORERS)}'
@@ -63,9 +55,9 @@ class OfficialEvaluator(SimpleEvaluator):
         self,
         model: Model,
         data_loader: DataLoader,
-        batch_weight_key: Optional[str] = None,
+        *args: Any,
         metrics_output_file: Optional[Union[str, PathLike]] = None,
-        predictions_output_file: Optional[Union[str, PathLike]] = None,
+        **kwargs: Any,
     ) -> Dict[str, Any]:
         loader: Any = data_loader
         collate, n_workers = loader.collate_fn, loader.num_workers
@@ -83,12 +75,7 @@ class OfficialEvaluator(SimpleEvaluator):
         try:
             # A worker process would keep the instances to itself.
             loader.collate_fn, loader.num_workers = keep, 0
-            metrics = super().__call__(
-                model,
-                data_loader,
-                batch_weight_key or "",
-                predictions_output_file=predictions_output_file,  # type: ignore[arg-type]
-            )
+            metrics = super().__call__(model, data_loader, *args, **kwargs)
         finally:
             loader.collate_fn, loader.num_workers = collate, n_workers
             hook.remove()

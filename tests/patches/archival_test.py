@@ -220,14 +220,6 @@ def test_an_archive_is_whole_or_stays_as_it_was(
     assert read_files(here / "model", "out.log") == before
 
 
-@pytest.mark.parametrize("name", ["best.th", "config.json"])
-def test_nothing_to_archive(here: Path, elmo: Path, name: str) -> None:
-    train(here, str(elmo), str(elmo))
-    (here / "model" / name).unlink()
-    with pytest.raises(RuntimeError, match=f"{name}' does not exist, unable to archive"):
-        archival.archive_model(here / "model")
-
-
 @pytest.mark.parametrize("given", [["no*.txt"], None])
 def test_included_files(tmp_path: Path, here: Path, elmo: Path, given: Any) -> None:
     """When a training is interrupted, AllenNLP doesn't pass what the config includes."""
@@ -239,7 +231,16 @@ def test_included_files(tmp_path: Path, here: Path, elmo: Path, given: Any) -> N
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
     assert path == str(tmp_path / "model.tar.gz")
-    assert {"note.txt", "files_to_archive.json", "meta.json"} <= set(members(Path(path)))
+    assert set(members(Path(path))) == {
+        *("config.json", "weights.th", "files_to_archive.json", "meta.json", "metrics.json"),
+        *(f"fta/{OPTIONS_KEY.replace('options', kind)}" for kind in ("options", "weight")),
+        *("vocabulary", *(f"vocabulary/{each.name}" for each in (folder / "vocabulary").iterdir())),
+        "note.txt",
+    }
+    for name in ("best.th", "config.json"):
+        (folder / name).unlink()
+        with pytest.raises(RuntimeError, match=f"{name}' does not exist, unable to archive"):
+            archival.archive_model(folder)
 
 
 def test_models_without_elmo(here: Path) -> None:

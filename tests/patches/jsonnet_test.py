@@ -1,13 +1,12 @@
 import json
 from pathlib import Path
-from typing import Dict
+from typing import Any
 
 import pytest
 from allennlp.common import Params, params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.modules.configs import elmo_model
-from allennlp_elmo_plugin.patches import jsonnet
 from tests.support.testing import write_random_elmo
 
 
@@ -71,20 +70,6 @@ def test_settings(config: Path) -> None:
     }
 
 
-def test_an_embedder_before_elmo_in_the_alphabet_is_refused(config: Path) -> None:
-    write_random_elmo(config.parent / "elmo")
-    text = config.read_text(encoding="utf-8").replace("tokens: { type", "chars: { type")
-    text = text.replace("encoder='encoder'", "encoder='encoder', at_output=true")
-    config.write_text(text, encoding="utf-8")
-    with pytest.raises(RuntimeError, match='"elmo" must come first'):
-        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
-
-
-def test_a_folder_that_is_no_elmo(config: Path) -> None:
-    with pytest.raises(RuntimeError, match="options.json"):
-        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
-
-
 def test_short_names_stay_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options, _ = write_random_elmo(tmp_path, projection_dim=4)
     monkeypatch.setattr(
@@ -139,38 +124,48 @@ def test_variables_that_are_not_set(config: Path) -> None:
         Params.from_file(config, ext_vars={"A": "a"})
 
 
-def test_added_once() -> None:
-    before = params.evaluate_file
-    jsonnet.apply()
-    assert params.evaluate_file is before
+def test_a_folder_is_no_config(tmp_path: Path) -> None:
+    """jsonnet would end the process."""
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} is a folder; give a file in it"):
+        Params.from_file(tmp_path)
+
+
+def test_arguments_are_those_of_jsonnet(tmp_path: Path) -> None:
+    (tmp_path / "config.jsonnet").write_text("import 'elmo.libsonnet'", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "elmo.libsonnet").write_text("std.extVar('B')", encoding="utf-8")
+    path, folder = str(tmp_path / "config.jsonnet"), str(tmp_path / "folder")
+    for folders in (folder, [folder]):  # They come before the folder of this package.
+        assert json.loads(params.evaluate_file(path, folders, ext_vars={"B": "c"})) == "c"
     assert json.loads(params.evaluate_snippet("", "{ a: 1 }")) == {"a": 1}
 
 
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        (
-            "import 'elmo.libsonnet';",
-            "(import 'elmo.libsonnet') { droput:: 0.1 };",
-            "no setting droput",
-        ),
+        ("import 'elmo.libsonnet';", "(import 'elmo.libsonnet') { a:: 0.1 };", "no setting a"),
         ("encoder='encoder'", "encoder='encodr'", "no key .encodr.; there are encoder, text_field"),
         ("dataset_reader: {", "dataset_reader: {}, another: {", "dataset_reader has no token_ind"),
         ("self.dataset_reader", "{}", "validation_dataset_reader has no token_indexers"),
         ("text_field_embedder: {", "embedder: {", "model has no text_field_embedder"),
+        # In the order of the alphabet.
+        ("tokens: { type: 'embedding' } } }", "chars: { type: 'a' } } }", '"elmo" must come first'),
     ],
 )
 def test_misuse(old: str, new: str, message: str, config: Path) -> None:
     write_random_elmo(config.parent / "elmo", projection_dim=4)
-    config.write_text(config.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    text = config.read_text(encoding="utf-8").replace(old, new)
+    if "first" in message:
+        text = text.replace("encoder='encoder'", "encoder='encoder', at_output=true")
+    config.write_text(text, encoding="utf-8")
     with pytest.raises(RuntimeError, match=message):
         Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})
 
 
 @pytest.mark.parametrize("variables", [{}, {"ELMO": ""}])
-def test_without_elmo(
-    variables: Dict[str, str], config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_elmo(variables: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELMO", raising=False)
     with pytest.raises(RuntimeError, match="Set the environment variable ELMO"):
         Params.from_file(config, ext_vars=variables)
+    with pytest.raises(RuntimeError, match="options.json"):  # a folder without an ELMo
+        Params.from_file(config, ext_vars={"ELMO": str(config.parent / "elmo")})

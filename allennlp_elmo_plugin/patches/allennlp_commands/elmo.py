@@ -11,21 +11,10 @@ import numpy
 import torch
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 
-from allennlp_elmo_plugin.commands.elmo import Elmo, elmo_command
+from allennlp_elmo_plugin.commands.elmo import Elmo, elmo_command  # noqa: F401
 from allennlp_elmo_plugin.embedding import embedder
 from allennlp_elmo_plugin.modules import elmo
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-
-__all__ = [
-    "DEFAULT_BATCH_SIZE",
-    "DEFAULT_OPTIONS_FILE",
-    "DEFAULT_WEIGHT_FILE",
-    "Elmo",
-    "ElmoEmbedder",
-    "batch_to_ids",
-    "elmo_command",
-    "empty_embedding",
-]
 
 DEFAULT_BATCH_SIZE = 64
 

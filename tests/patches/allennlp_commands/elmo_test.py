@@ -5,10 +5,9 @@ import importlib
 import inspect
 import io
 import pickle
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import allennlp.commands.elmo
 import h5py
@@ -127,28 +126,12 @@ def test_a_path_a_subclass_and_the_indexer(files: Tuple[str, str], embedder: Any
     assert type(embedder.indexer).__name__ == "ELMoTokenCharactersIndexer"
 
 
-UNPICKLE = """
-import pickle, sys
-import allennlp_elmo_plugin
-embedder, expected = pickle.load(sys.stdin.buffer)
-assert type(embedder).__module__ == "allennlp.commands.elmo"
-assert (embedder.embed_sentence(["A", "cat"]) == expected).all()
-"""
-
-
-def test_copies_and_pickles_continue_from_the_carried_states(
-    embedder: Any, subprocess_environment: Dict[str, str]
-) -> None:
+def test_copies_and_pickles_continue_from_the_carried_states(embedder: Any) -> None:
     embedder.embed_batch(SENTENCES)
-    deep, pickled = copy.deepcopy(embedder), pickle.dumps(embedder)
+    copies = copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))
     expected = embedder.embed_sentence(["A", "cat"])
-    np.testing.assert_array_equal(deep.embed_sentence(["A", "cat"]), expected)
-    subprocess.run(
-        [sys.executable, "-c", UNPICKLE],
-        input=pickle.dumps((pickle.loads(pickled), expected)),
-        env=subprocess_environment,
-        check=True,
-    )
+    for each in copies:
+        np.testing.assert_array_equal(each.embed_sentence(["A", "cat"]), expected)
 
 
 def test_states_may_be_read_and_set(files: Tuple[str, str], embedder: Any) -> None:
