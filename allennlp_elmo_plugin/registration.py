@@ -7,7 +7,7 @@ from allennlp.common import Registrable
 T = TypeVar("T")
 
 
-def register_anew(
+def override_registered(
     base: Any, name: str, constructor: Optional[str] = None
 ) -> Callable[[Type[T]], Type[T]]:
     """

@@ -14,7 +14,7 @@ from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, CharacterTable
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 
 class CharacterIds(Sequence):
@@ -41,7 +41,7 @@ def _table(tokens_to_add: Tuple[Tuple[str, int], ...]) -> CharacterTable:
     return CharacterTable(MAX_CHARACTERS_PER_TOKEN, dict(tokens_to_add))
 
 
-@register_anew(TokenIndexer, "elmo_characters")
+@override_registered(TokenIndexer, "elmo_characters")
 class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     """
     Tokens as character ids for ELMo. Registered as `elmo_characters`, in the place of AllenNLP's

@@ -22,7 +22,7 @@ from allennlp_elmo_plugin.bilm.vocabulary import (
     read_vocabulary_file,
     write_vocabulary_file,
 )
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 LM_NAMESPACE = "lm_tokens"
 
@@ -65,7 +65,7 @@ def check_vocabulary(vocab: Vocabulary) -> int:
     return len(ids)
 
 
-@register_anew(Vocabulary, "from_files", constructor="from_files")
+@override_registered(Vocabulary, "from_files", constructor="from_files")
 class FolderVocabulary(Vocabulary):
     """
     AllenNLP's vocabulary "from_files", whose `directory` may also be the folder that `elmo-vocab`

@@ -12,10 +12,10 @@ from allennlp.modules.token_embedders import TokenEmbedder
 from allennlp_elmo_plugin.modules.elmo import Elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 
-@register_anew(TokenEmbedder, "elmo_token_embedder")
+@override_registered(TokenEmbedder, "elmo_token_embedder")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
     ELMo representations of each token, one unless `num_output_representations` is set.

@@ -13,10 +13,10 @@ from allennlp.training.checkpointer import Checkpointer
 
 from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.files.whole import LateErrorFile, sync, sync_folder
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 
-@register_anew(Checkpointer, "default")
+@override_registered(Checkpointer, "default")
 class WholeCheckpointer(Checkpointer):
     """
     AllenNLP's checkpointer, which writes both files of a checkpoint under other names, renames them

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 
 def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
@@ -31,7 +31,7 @@ def _cell(name: str, value: Any) -> str:
     return "" if value is None else f"{value:,}"
 
 
-@register_anew(Evaluator, "simple")
+@override_registered(Evaluator, "simple")
 class LanguageModelEvaluator(SimpleEvaluator):
     """
     AllenNLP's evaluator, `allennlp evaluate`'s default. For a language model, the metrics and the

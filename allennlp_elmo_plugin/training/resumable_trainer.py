@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE
 from allennlp_elmo_plugin.errors import noted_signals
 from allennlp_elmo_plugin.files.whole import remove
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_CHECKPOINTS = 600.0
 
 
-@register_anew(Trainer, "gradient_descent", constructor="from_partial_objects")
+@override_registered(Trainer, "gradient_descent", constructor="from_partial_objects")
 class ResumableTrainer(GradientDescentTrainer):
     """
     AllenNLP's trainer, AllenNLP's default, whose runs recover exactly: a run that is killed at any

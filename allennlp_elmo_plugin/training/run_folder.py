@@ -20,7 +20,7 @@ from allennlp.training.util import evaluate
 
 from allennlp_elmo_plugin.data.vocabulary import LM_NAMESPACE, VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.whole import remove
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model = train.train_model
@@ -107,7 +107,7 @@ def _end(workers: Any) -> None:
             worker.kill()
 
 
-@register_anew(TrainModel, "default", constructor="from_partial_objects")
+@override_registered(TrainModel, "default", constructor="from_partial_objects")
 class TrainingLoop(TrainModel):
     """
     AllenNLP's training loop, which recovers the run of a language model with the run's own

@@ -12,7 +12,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel, TorchDdpAccelerator
 from torch.nn.parallel import DistributedDataParallel
 
-from allennlp_elmo_plugin.registration import register_anew
+from allennlp_elmo_plugin.registration import override_registered
 
 
 def check_same(value: Any, what: str) -> None:
@@ -75,7 +75,7 @@ class SparseDdpWrappedModel(DdpWrappedModel):
         average_sparse_gradients(self.sparse_parameters, self.dtype)
 
 
-@register_anew(DdpAccelerator, "torch")
+@override_registered(DdpAccelerator, "torch")
 class SparseDdpAccelerator(TorchDdpAccelerator):
     """
     AllenNLP's accelerator "torch", its default, for language models with sparse gradients, too,
