@@ -55,11 +55,10 @@ class CorpusEmbedder:
     at the end they are joined. A part that is in the folder is not embedded again: this is how a
     run resumes, and how processes share a text.
 
-    Where the language model's states are carried from batch to batch, batches are those of AllenNLP
-    0.9: `batch_size` lines in their order. Otherwise a sentence's layers don't depend on its
-    neighbours, and batches are made of the part's sentences of similar lengths. A part does not
-    depend on another, except by carried states, which are saved with it. So the numbers are the
-    same to the last bit whoever embeds it (on the same machine, with enough memory).
+    Where states are carried from batch to batch, batches are those of AllenNLP 0.9: `batch_size`
+    lines in their order. Otherwise batches are made of the part's sentences of similar lengths. A
+    part does not depend on others, except by carried states, which are saved with it: whoever
+    embeds it finds the same numbers to the last bit (on the same machine, with enough memory).
     """
 
     embedder: Embedder

@@ -2,17 +2,18 @@
 A word in its contexts: which of its occurrences in a text have vectors like that of a given one.
 """
 
+import itertools
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy
 
+from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.embedding.occurrences import (
     Place,
     check_word,
     comparable,
     sample_occurrences,
 )
-from allennlp_elmo_plugin.modules.elmo import check_sentences
 
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
@@ -55,14 +56,8 @@ class Occurrence(NamedTuple):
 
 def _start(words: List[str]) -> List[str]:
     """Return the first words, as many as are shown."""
-    shown = 0
-    length = -1
-    for word in words:
-        length += 1 + len(word)
-        if length > _SHOWN_COLUMNS:
-            break
-        shown += 1
-    return words[:shown]
+    ends = itertools.accumulate(len(word) + 1 for word in words)
+    return [word for word, end in zip(words, ends) if end <= _SHOWN_COLUMNS + 1]
 
 
 class Neighbours(NamedTuple):
@@ -112,12 +107,8 @@ def nearest(
         order = numpy.argsort(-similarities[n_asked:], kind="stable") + n_asked
         # Other occurrences in the same sentence are others, but the query itself isn't.
         near = [i for i in order.tolist() if places[i].key != query.key][:n_nearest]
-        results.append(
-            Neighbours(
-                Occurrence(1.0, *query[:3]),
-                [Occurrence(float(similarities[i]), *places[i][:3]) for i in near],
-            )
-        )
+        found_near = [Occurrence(float(similarities[i]), *places[i][:3]) for i in near]
+        results.append(Neighbours(Occurrence(1.0, *query[:3]), found_near))
     return results
 
 
@@ -139,11 +130,9 @@ def _of_each_group(vectors: Array) -> List[int]:
     from sklearn.cluster import KMeans
 
     groups = KMeans(_N_GROUPS, n_init=10, random_state=0).fit(vectors)
-    sizes = numpy.bincount(groups.labels_, minlength=_N_GROUPS)
     chosen = []
-    for group in numpy.argsort(-sizes, kind="stable"):
+    for group in numpy.argsort(-numpy.bincount(groups.labels_), kind="stable"):
         members = numpy.flatnonzero(groups.labels_ == group)
-        if len(members):
-            middle = vectors[members] @ groups.cluster_centers_[group]
-            chosen.append(int(members[numpy.argmax(middle)]))
+        middle = vectors[members] @ groups.cluster_centers_[group]
+        chosen.append(int(members[numpy.argmax(middle)]))
     return chosen
