@@ -97,9 +97,8 @@ class BiLmOptions:
     ```
 
     `n_characters` is no field. bilm-tf writes 261 while training (256 bytes and 5 special
-    characters, ids 0-260) and requires 262 for prediction (every id plus 1, and 0 for the padding
-    of the time axis). This model always has 262 rows, row 0 being zero; it reads either number, and
-    writes 262.
+    characters) and requires 262 for prediction (every id plus 1, and 0 for the padding of the time
+    axis). This model always has 262 rows, row 0 being zero; it reads either, and writes 262.
 
     # Parameters
 
@@ -201,13 +200,8 @@ class BiLmOptions:
         given.setdefault("bidirectional", "unroll_steps" not in values)
         n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
-            raise error(
-                "char_cnn.n_characters",
-                f"must be {N_CHARACTERS - 1} (bilm-tf while training: 256 bytes and 5 special "
-                f"characters) or {N_CHARACTERS} (for prediction: one more id, 0, for padding), "
-                f"but is {reprlib.repr(n_characters)}; this model knows both, so write "
-                f"{N_CHARACTERS}",
-            )
+            text = f"must be {N_CHARACTERS - 1} (in training) or {N_CHARACTERS} (for prediction)"
+            raise error("char_cnn.n_characters", f"{text}, but is {reprlib.repr(n_characters)}")
         kinds: List[Any] = [cls]
         if values.get("char_cnn") is not None:
             kinds.append(CharCnnOptions)
@@ -240,11 +234,8 @@ class BiLmOptions:
                 raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
         options = cls(**parts[0], char_cnn=char_cnn, training=given)
         if options.projection_dim > options.lstm_dim:
-            raise error(
-                "lstm.projection_dim",
-                f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim}): the '
-                "projection makes the output smaller",
-            )
+            text = f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim})'
+            raise error("lstm.projection_dim", text)
         if options.share_embedding_softmax and char_cnn is not None:
             raise error(
                 "share_embedding_softmax", "needs a token embedding: take char_cnn out or unset it"

@@ -42,10 +42,6 @@ MAX_CACHED_WORDS = 50_000
 INITIAL_STATES = ("carried", "settled", "zero")
 """What a sentence can start from; see `Elmo`."""
 
-# The warm-up for "settled" ends when ten sentences change no state by more, or after 100 of them.
-_SETTLED_TOLERANCE = 1e-6
-_SETTLED_RUNS = 10
-
 
 class ElmoBiLm(CachingModule, BiLm):
     """
@@ -69,10 +65,7 @@ class ElmoBiLm(CachingModule, BiLm):
                 f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
             )
         if precision == "int8" and requires_grad:
-            raise ValueError(
-                "the precision int8 has no gradient: set requires_grad to false, or precision to "
-                "float32 or bfloat16"
-            )
+            raise ValueError("the precision int8 has no gradient: set requires_grad to false")
         paths = resolve(options_file, weight_file)
         with find_model(*paths) as files, files.open() as (options, weights):
             weights.check(datasets(options))
@@ -93,12 +86,9 @@ class ElmoBiLm(CachingModule, BiLm):
         self._word_embedding: Optional[torch.nn.Embedding] = None
         self._bos_embedding: Optional[torch.Tensor] = None
         self._eos_embedding: Optional[torch.Tensor] = None
+        if vocab_to_cache and requires_grad:
+            logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
         if vocab_to_cache:
-            if requires_grad:
-                logger.warning(
-                    "vocab_to_cache keeps the vectors of its words as they are now, while "
-                    "requires_grad continues to train the character encoder."
-                )
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
     @property
@@ -145,9 +135,7 @@ class ElmoBiLm(CachingModule, BiLm):
         """
         Run the layers as `forward` does, and return them packed.
         """
-        embedded = self._cached_vectors(inputs, word_inputs)
-        if embedded is None:
-            embedded = self._token_embedder(inputs)
+        embedded = self._cached_vectors(word_inputs) or self._token_embedder(inputs)
         return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
     @model_call
@@ -161,29 +149,22 @@ class ElmoBiLm(CachingModule, BiLm):
         return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
     def _cached_vectors(
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor]
+        self, word_inputs: Optional[torch.Tensor]
     ) -> Optional[Dict[str, torch.Tensor]]:
         """
-        Return what the character encoder does, for words that are all in `vocab_to_cache`. As in
-        AllenNLP, another word sends the batch to the characters.
+        Return what the character encoder does, for words that are all in `vocab_to_cache`; another
+        word sends the batch to the characters.
         """
         if self._word_embedding is None or word_inputs is None:
             return None
         n_cached = self._word_embedding.num_embeddings
-        if bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
-            vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
-            assert self._bos_embedding is not None and self._eos_embedding is not None
-            boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-            vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
-            return {"token_embedding": vectors, "mask": mask}
-        if inputs.shape[:-1] != word_inputs.shape:
-            raise ValueError(
-                f"got word ids from {int(word_inputs.min())} to {int(word_inputs.max())}, but "
-                f"vocab_to_cache has {n_cached} words; other words are computed from their "
-                f"characters, for which inputs of shape {tuple(inputs.shape)} are not those of "
-                f"word_inputs of shape {tuple(word_inputs.shape)}"
-            )
-        return None
+        if not bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
+            return None
+        vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
+        assert self._bos_embedding is not None and self._eos_embedding is not None
+        boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
+        vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
+        return {"token_embedding": vectors, "mask": mask}
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
         if is_plain(self._token_embedder, ElmoCharacterEncoder):
@@ -194,19 +175,16 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def start(self) -> CarriedState:
         """
-        Return the state that sentences start from: the settled state if that is the
-        `initial_state`; else what the last call left if the LSTM is `stateful`, which `"carried"`
-        makes it; else zeros.
+        Return the state that sentences start from, by `initial_state`; see `Elmo`.
         """
         return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
 
     @model_call
     def settled_state(self) -> FixedState:
         """
-        Return the state for `initial_state` `"settled"`: what is left, in either direction, when
-        the sentence without a word, `<S> </S>`, is read again and again from zero until ten times
-        change no state by more than 1e-6, at most 100 times. It is found once, and again when a
-        parameter has changed.
+        Return what is left, in either direction, when the sentence without a word, `<S> </S>`, is
+        read again and again from zero until ten times change no state by more than 1e-6, at most
+        100 times. It is found once, and again when a parameter has changed.
         """
         if not is_plain(self._token_embedder, ElmoCharacterEncoder):
             return self._settle()
@@ -219,10 +197,10 @@ class ElmoBiLm(CachingModule, BiLm):
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
         state, before = CarriedState(), vectors.new_full((), math.inf)
-        for _ in range(_SETTLED_RUNS):
+        for _ in range(10):
             self.run(vectors, packing, state)
             values = state.row(0)
-            if (values - before).abs().max() <= _SETTLED_TOLERANCE:
+            if (values - before).abs().max() <= 1e-6:
                 break
             before = values
         return FixedState(state)

@@ -98,9 +98,7 @@ class ModelFiles(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """
-        Whether these are the files of a training run, or of its archive.
-        """
+        # or of its archive
         return self.options.name == CONFIG_FILE
 
     @contextmanager
@@ -150,8 +148,7 @@ def find_model(
 
     # Raises
 
-    `FileNotFoundError` for a path, `ValueError` for what can't be read or downloaded, or is
-    ambiguous; they name the value and the fix.
+    `FileNotFoundError` or `ValueError` that names the path, address or name, and the fix.
     """
     path = os.path.expanduser(options_file or "")
     if weight_file is None and os.path.isdir(path) and not is_short_name(path):
@@ -312,15 +309,14 @@ def find_file(value: str, file_name: str, download: bool = True) -> str:
 
 def local_files(options_file: Optional[str], weight_file: Optional[str] = None) -> List[str]:
     """
-    Return the paths that `options_file` and `weight_file`, or the name of a whole model, mean, and
-    that are not downloaded: options before weights, the files of a checkpoint, or the folder of a
-    model in other files.
+    Return the paths of a model that is not downloaded: options before weights, the files of a
+    checkpoint, or the archive or folder of a model in other files.
     """
     try:
         options, weights = resolve(options_file, weight_file, download=False)
     except (FileNotFoundError, ValueError):
         return [name for name in (options_file, weight_file) if name and os.path.exists(name)]
-    found = [options] if options == weights else [options, weights]
+    found = list(dict.fromkeys([options, weights]))
     if _is_checkpoint(options):
         beside = find_options_file(Path(options).parent)
         found = [*checkpoint_files(options.removesuffix(".index")), str(beside)]
@@ -331,17 +327,15 @@ def or_bundled(
     options_file: Optional[str], weight_file: Optional[str]
 ) -> Tuple[Optional[str], Optional[str]]:
     """
-    Return the names of the two files, or, for a user who named neither, the bundled model, which is
-    logged.
+    Return the names of the two files, or without both, the bundled model, which is logged.
     """
-    if options_file is None and weight_file is None:
-        logger.warning(
-            'No model was named: using "%s", the small English model of this package. "original" '
-            "is the published model that AllenNLP used.",
-            _BUNDLED,
-        )
-        return str(BUNDLED_MODEL), None
-    return options_file, weight_file
+    if options_file is not None or weight_file is not None:
+        return options_file, weight_file
+    logger.warning(
+        'No model was named: using "tiny", the small English model of this package. "original" is '
+        "the published model that AllenNLP used."
+    )
+    return str(BUNDLED_MODEL), None
 
 
 def two_files(options_file: str, weight_file: str, folder: Path) -> Tuple[str, str]:

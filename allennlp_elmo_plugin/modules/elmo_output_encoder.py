@@ -11,14 +11,11 @@ from allennlp.modules import Highway, Seq2SeqEncoder
 @Seq2SeqEncoder.register("elmo_output")
 class ElmoOutputEncoder(Seq2SeqEncoder):
     """
-    An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), in a model
-    that knows nothing of ELMo. The representation is the first features of each token; it bypasses
-    the encoder and is prepended to its output.
-
-    Registered as `elmo_output`. AllenNLP sets embeddings side by side in the alphabetical order of
-    their names, so `"elmo"` has to be the first of them. With `num_output_representations` 2,
-    `elmo_token_embedder` puts two representations there: the first bypasses the encoder, and the
-    second is part of its input.
+    An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), registered as
+    `elmo_output`. The representation is the first features of each token, so `"elmo"` has to be the
+    first of the embedders' names in alphabetical order; it bypasses the encoder and is prepended to
+    its output. With `num_output_representations` 2, `elmo_token_embedder` puts two representations
+    there: the first bypasses the encoder, and the second is part of its input.
 
     # Parameters
 

@@ -18,11 +18,9 @@ from allennlp_elmo_plugin.registration import override_registered
 @override_registered(TokenEmbedder, "elmo_token_embedder")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
-    ELMo representations of each token, one unless `num_output_representations` is set.
-
-    Registered as `elmo_token_embedder`, in the place of AllenNLP's class of the same name, whose
-    arguments, outputs and `state_dict` keys it shares: configurations and archives made with either
-    work with the other.
+    ELMo representations of each token. Registered as `elmo_token_embedder` in the place of
+    AllenNLP's class, whose arguments, outputs and `state_dict` keys it shares: configurations and
+    archives made with either work with the other.
 
     # Parameters
 
@@ -34,11 +32,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
         A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
         indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
     vocab : `Vocabulary`, optional (default = `None`)
-        The vocabulary with that namespace; AllenNLP passes it where the embedder is part of a
-        config.
+        The vocabulary with that namespace, which AllenNLP passes to the embedder of a config.
     num_output_representations : `int`, optional (default = `1`)
-        How many representations to compute, each with separate scalar weights. The output has them
-        side by side. The language model runs once. See `ElmoOutputEncoder` for a use of two.
+        How many mixes to learn. The output has them side by side; see `ElmoOutputEncoder` for a use
+        of two.
     others : optional
         See `Elmo`.
     """
@@ -92,19 +89,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
         self, elmo_tokens: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> torch.Tensor:
         """
-        # Parameters
-
-        elmo_tokens : `torch.Tensor`
-            Character ids, shape `(batch_size, ..., timesteps, 50)`, 0 where padded.
-        word_inputs : `torch.Tensor`, optional
-            Positions of the words in `vocab_to_cache`, shape `(batch_size, ..., timesteps)`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(batch_size, ..., timesteps, output_dim)`.
+        Return representations, shape `(batch_size, ..., timesteps, output_dim)`, of character ids,
+        shape `(batch_size, ..., timesteps, 50)`; see `Elmo.forward`.
         """
-        # Each of shape (batch_size, ..., timesteps, 2 * projection size of the language model)
+        # (batch_size, ..., timesteps, n_directions * projection_dim) each
         representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
         output = representations[0]
         if len(representations) > 1:

@@ -42,8 +42,7 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         if not isinstance(origin, str) or not os.path.exists(origin) or depth == _MAX_ORIGINS:
             raise ValueError(
                 f'{source}: "model.archive_file" must be the archive that the training started '
-                f"from, but {reprlib.repr(origin)} is not there; put it there, or train with "
-                '"pretrained_file", which does not need it afterwards'
+                f"from, but {reprlib.repr(origin)} is not there; put it there"
             )
         with model_folder(origin, origin) as origin_folder:
             return archived_options(origin_folder, n_words, depth + 1)
@@ -65,8 +64,8 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         if not path.exists():
             raise ValueError(
                 f'{source}: "model.options_file" is {reprlib.repr(options_file)}, which is not a '
-                f"file here; put it there, or an {OPTIONS_FILE} into the archive, which it has "
-                f'where the configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
+                f"file here; put it there, or {OPTIONS_FILE} into the archive (by the setting "
+                f'"include_in_archive": ["{OPTIONS_FILE}"] of the training)'
             )
         source, values = str(path), read_json_object(path)
     elif isinstance(values, dict):
@@ -88,11 +87,8 @@ def set_options(
     """
     Change options, the keys of options.json, by the arguments of a `bidirectional_lm`:
     `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there are.
-    The vocabulary has `n_words`.
-
-    # Raises
-
-    `ValueError` that names `source`, if `num_samples` is neither a number nor "auto".
+    The vocabulary has `n_words`. Raise `ValueError` for another `num_samples` than a number or
+    "auto".
     """
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:

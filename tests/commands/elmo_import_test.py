@@ -491,7 +491,7 @@ class TestBadInput:
         path.write_bytes(sound[:1000] + b"wrong" + sound[1005:])
         self.fails(checkpoint, tmp_path, f"{re.escape(path.name)}: .*damaged")
         path.unlink()
-        self.fails(checkpoint, tmp_path, f"names the checkpoint '{PREFIX}', but of checkpoints")
+        self.fails(checkpoint, tmp_path, f"names '{PREFIX}'; of TensorFlow")
 
     def test_weights_cut_off_or_no_hdf5(self, published, tmp_path):
         path = published / "weights.hdf5"

@@ -285,7 +285,7 @@ class TestFilesFromStrangers:
 
         state = torch.load(run / "best.th")
         torch.save({**state, "program": Program()}, run / "best.th")
-        self.fails(self.archived(run), "weights.th: damaged, or has something else .*Popen")
+        self.fails(self.archived(run), "weights.th: damaged, or contains something else .*Popen")
 
     def test_weights_of_other_options(self, run):
         state = torch.load(run / "best.th")

@@ -106,10 +106,7 @@ class Weights(NamedTuple):
     def check(self, table: Iterable[Dataset], parts: Tuple[str, ...] = _BILM) -> None:
         """
         Check that there are the variables that a model needs, and no others whose names begin with
-        `parts`, which are by default those of a biLM. Nothing is read or allocated.
-
-        # Raises
-
+        `parts`, which are by default those of a biLM. Nothing is read or allocated. Raise
         `ValueError` that names the file and the variable.
         """
         expected = set()
@@ -135,10 +132,7 @@ class Weights(NamedTuple):
 
     def read(self, name: str) -> Iterator[Tuple[int, torch.Tensor]]:
         """
-        Yield a variable as float32, in blocks of rows, each with the number of its first row.
-
-        # Raises
-
+        Yield a variable as float32, in blocks of rows, each with the number of its first row. Raise
         `ValueError` that names the file and the variable.
         """
         variable = self.variables[name]
@@ -161,17 +155,8 @@ class Weights(NamedTuple):
 @contextmanager
 def open_weights(path: PathLike, softmax_file: Optional[PathLike] = None) -> Iterator[Weights]:
     """
-    Open the weights of a language model.
-
-    # Parameters
-
-    path : `str`
-        An HDF5 file in the published layout, or the prefix of a checkpoint of TensorFlow.
-    softmax_file : `str`, optional (default = `None`)
-        The HDF5 file with the output layer, which the published layout has no place for.
-
-    # Raises
-
+    Open the weights of a language model: an HDF5 file in the published layout, with the file of the
+    output layer if there is one, or the prefix of a checkpoint of TensorFlow. Raise
     `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
     """
     path = os.fspath(path)
@@ -271,20 +256,9 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
 @torch.no_grad()
 def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> None:
     """
-    Load weights into a model. Nothing changes unless all can be read.
-
-    # Parameters
-
-    model : `torch.nn.Module`
-        Its parameters may be on the device `"meta"`: they get their memory here.
-    table : `Iterable[Dataset]`
-        Where the model has the numbers of each variable. It has been checked by `Weights.check`.
-    weights : `Weights`
-
-    # Raises
-
-    `ValueError` that names the file and the variable: one can't be read, or contains NaN or
-    infinity.
+    Load weights into a model, by a table that `Weights.check` has checked. Parameters on the device
+    `"meta"` get their memory here. Nothing changes unless all can be read: raise `ValueError` that
+    names the file and the variable, if one can't be read, or contains NaN or infinity.
     """
     parameters = model.state_dict()
     loaded: Dict[str, torch.Tensor] = {}
@@ -313,19 +287,9 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> 
 
 def make_language_model(options: BiLmOptions, weights: Weights) -> Tuple[BiLm, Optional[Softmax]]:
     """
-    Make a model of saved weights, and its output layer; `None` if that isn't saved. There is one
-    copy of a large table in memory.
-
-    # Parameters
-
-    options : `BiLmOptions`
-        Those that `read_options` completed.
-    weights : `Weights`
-
-    # Raises
-
-    `ValueError` that names the file and the variable: one is missing, left over or of another
-    shape, or contains NaN or infinity.
+    Make a model of saved weights with the options that they completed, and its output layer, `None`
+    if that isn't saved. There is one copy of a large table in memory. Raise what `Weights.check`
+    and `load` raise.
     """
     softmax_table: List[Dataset] = []
     if SOFTMAX_WEIGHT in weights.variables or SOFTMAX_BIAS in weights.variables:

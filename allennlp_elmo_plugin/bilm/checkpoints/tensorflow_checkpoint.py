@@ -51,12 +51,8 @@ class Entry(NamedTuple):
 
     def check(self) -> numpy.dtype:
         """
-        Return the type of the variable's numbers.
-
-        # Raises
-
-        `FileNotFoundError` for a missing data file; `ValueError` for one that is cut off, and for a
-        variable that is in parts or whose type is not numeric.
+        Return the type of the numbers. Raise `FileNotFoundError` for a missing data file,
+        `ValueError` for one that is cut off, and for a variable in parts or of another type.
         """
         dtype = numpy.dtype(_DTYPES.get(self.dtype, "V1"))
         if dtype.kind == "V" or self.size != math.prod(self.shape) * dtype.itemsize:
@@ -72,7 +68,7 @@ class Entry(NamedTuple):
 
     def open(self) -> numpy.ndarray:
         """
-        Map the variable to memory. Raise what `check` raises, and `ValueError` for damaged data.
+        Map the variable to memory, after its checksum.
         """
         from google_crc32c import value as crc32c
 
@@ -87,11 +83,8 @@ class Entry(NamedTuple):
 
 def read_index(prefix: Union[str, "os.PathLike[str]"]) -> Dict[str, Entry]:
     """
-    Return the entries of a checkpoint's index by the names of the variables.
-
-    # Raises
-
-    `ValueError` that names the file and what is wrong with it.
+    Return the entries of a checkpoint's index by the names of the variables. Raise `ValueError`
+    that names the file and what is wrong with it.
     """
     path = f"{os.fspath(prefix).removesuffix('.index')}.index"
     table = b""
@@ -197,9 +190,7 @@ def _varints(data: bytes, place: int, count: int) -> Tuple[int, ...]:
 
 
 def _mask(checksum: int) -> int:
-    """
-    Return the form in which a checksum is stored. (Data may contain checksums themselves.)
-    """
+    # The form in which a checksum is stored, as data may contain checksums themselves.
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -207,36 +198,28 @@ def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
     """
     Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files.
     In a folder, it is the one that the file `checkpoint` names, wherever the folder was before;
-    without this file, the only one there is.
-
-    # Raises
-
-    `FileNotFoundError` if there is none, `ValueError` if it isn't clear which one is meant.
+    without this file, the only one there is. Raise `FileNotFoundError` if there is none.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
         prefix = path.removesuffix(".index")
         if not os.path.isfile(f"{prefix}.index"):
             raise FileNotFoundError(
-                f"{prefix}.index: there is no such TensorFlow checkpoint; one of the old format V1 "
-                "has to be saved again by a newer TensorFlow"
+                f"{prefix}.index: there is no such TensorFlow checkpoint; the old format V1 has to "
+                "be saved again by a newer TensorFlow"
             )
         return prefix
-    found = find_checkpoint_names(Path(path))
+    found, named = find_checkpoint_names(Path(path)), None
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
         with open(choice, encoding="utf-8", errors="replace") as file:
             match = re.search(r'^[ \t]*model_checkpoint_path *: *"(.*)"', file.read(2**20), re.M)
         named = os.path.basename(match[1]) if match else ""
-        if named in found:
-            return os.path.join(path, named)
+    elif len(found) == 1:
+        named = found[0]
+    if named not in found:
         raise FileNotFoundError(
-            f"{choice}: names the checkpoint {named!r}, but of checkpoints (*.index, *.data-*) "
-            f"there are {found}; give the path of one, without .index"
+            f"{path}: the file `checkpoint` names {named!r}; of TensorFlow's V2 checkpoints "
+            f"(*.index, *.data-*) there are {found}; give the path of one, without .index"
         )
-    if len(found) != 1:
-        raise FileNotFoundError(
-            f"{path}: of TensorFlow V2 checkpoints (*.index, *.data-*) there are {found}; give the "
-            "path of one, without .index"
-        )
-    return os.path.join(path, found[0])
+    return os.path.join(path, str(named))

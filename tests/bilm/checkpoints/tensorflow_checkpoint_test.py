@@ -83,12 +83,12 @@ class TestWhichCheckpoint:
         "text, message",
         [
             (None, r"there are \['model.ckpt-1', 'model.ckpt-2'\]; give the path of one"),
-            (b'model_checkpoint_path: "model.ckpt-3"', "names the checkpoint 'model.ckpt-3', but"),
-            (b'model_checkpoint_path: "\x1b[31m"', r"names the checkpoint '\\x1b\[31m'"),
-            (b'model_checkpoint_path: "a\xff"', "names the checkpoint 'a"),
-            (b'model_checkpoint_path: "..', "names the checkpoint ''"),
-            (b" \n" * 2**20, "names the checkpoint ''"),
-            (b'model_checkpoint_path: "' + b"a" * 2**21, "names the checkpoint ''"),
+            (b'model_checkpoint_path: "model.ckpt-3"', "names 'model.ckpt-3'; of"),
+            (b'model_checkpoint_path: "\x1b[31m"', r"names '\\x1b\[31m'"),
+            (b'model_checkpoint_path: "a\xff"', "names 'a"),
+            (b'model_checkpoint_path: "..', "names ''"),
+            (b" \n" * 2**20, "names ''"),
+            (b'model_checkpoint_path: "' + b"a" * 2**21, "names ''"),
         ],
     )
     def test_is_not_clear(self, text, message, two):

@@ -169,7 +169,7 @@ def test_files_that_are_no_weights(bilm, tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="weights.hdf5: not an HDF5 file, or one cut off"):
             read_weights(path, bilm)
-    with pytest.raises(ValueError, match="is a folder, not a weight file"):
+    with pytest.raises(ValueError, match="not a file; expected weights"):
         read_weights(tmp_path, bilm)
     with pytest.raises(FileNotFoundError, match="no such weight file"):
         read_weights(tmp_path / "other.hdf5", bilm)
