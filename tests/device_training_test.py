@@ -15,7 +15,8 @@ from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
@@ -312,12 +313,13 @@ def test_syncs_of_a_step(
 
 
 def test_bfloat16_waits_for_no_default_device(pretend_gpu: Any) -> None:
-    lstm = ProjectedLstm(3, 4, 2, cell_clip=0.3, proj_clip=0.3)
+    sizes = {"dim": 4, "projection_dim": 2, "n_layers": 1, "cell_clip": 0.3, "proj_clip": 0.3}
+    lstm = ProjectedLstm(BiLmOptions.from_dict({"n_tokens_vocab": 9, "lstm": sizes}))
     lstm.precision = "bfloat16"
     lstm.to(pretend_gpu.device)
-    inputs = torch.randn(3, 3).to(pretend_gpu.device)
+    inputs = torch.randn(3, 2).to(pretend_gpu.device)
     packing = PackedBatch([2, 1], 2)
     state = inputs.new_zeros(2, 2), inputs.new_zeros(2, 4)
     with pretend_gpu.device, pretend_gpu.count() as counts:
-        lstm(inputs, packing, state)
+        run_layers([lstm], [inputs], packing, [state])
     assert not counts.syncs, counts.report()

@@ -1,6 +1,4 @@
-"""
-The LSTM layers of both directions of the language model.
-"""
+"""The LSTM layers of both directions of the language model."""
 
 import copy
 import functools
@@ -9,11 +7,7 @@ from typing import Dict, List, Optional, Sequence
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
-from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    check_layers,
-    lasting_tensors,
-    needs_grad,
-)
+from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, lasting_tensors, needs_grad
 from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_in_parallel
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -36,7 +30,7 @@ class BiLstm(torch.nn.Module):
         self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None
     ) -> None:
         super().__init__()
-        self.n_layers = self.num_layers = options.n_layers
+        self.num_layers = options.n_layers
         self.input_size = self.hidden_size = options.projection_dim
         self.cell_size = options.lstm_dim
         self.directions = options.directions
@@ -51,16 +45,7 @@ class BiLstm(torch.nn.Module):
         self.carried = CarriedState()
         for layer in range(options.n_layers):
             for direction in self.directions:
-                lstm = ProjectedLstm(
-                    options.projection_dim,
-                    options.lstm_dim,
-                    options.projection_dim,
-                    options.cell_clip,
-                    options.proj_clip,
-                    forget_bias,
-                    options.project_lstm,
-                    device,
-                )
+                lstm = ProjectedLstm(options, forget_bias, device)
                 self.add_module(f"{direction}_layer_{layer}", lstm)
 
     def layer(self, direction: str, index: int) -> ProjectedLstm:
@@ -68,37 +53,32 @@ class BiLstm(torch.nn.Module):
 
     @property
     def forward_layers(self) -> List[ProjectedLstm]:
-        return [self.layer("forward", index) for index in range(self.n_layers)]
+        return [self.layer("forward", index) for index in range(self.num_layers)]
 
     @property
     def backward_layers(self) -> List[ProjectedLstm]:
-        return [self.layer("backward", index) for index in range(self.n_layers)]
+        return [self.layer("backward", index) for index in range(self.num_layers)]
 
     @property
     def weights(self) -> List[torch.Tensor]:
-        """
-        See `ProjectedLstm.weights`.
-        """
+        """See `ProjectedLstm.weights`."""
         check_layers(self, ProjectedLstm, type(self.dropout))
         return [
             weight
             for direction in self.directions
-            for index in range(self.n_layers)
+            for index in range(self.num_layers)
             for weight in self.layer(direction, index).weights
         ]
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
-        """
-        Forget the carried states; see `CarriedState.reset`.
-        """
+        """Forget the carried states; see `CarriedState.reset`."""
         self.carried.reset(mask)
 
     @property
     def _states(self) -> Optional[List[torch.Tensor]]:
         """
-        The carried states, by the name of AllenNLP's `ElmoLstm`; see `CarriedState`. They can be
-        set, and read as a copy. Some programs assign to the elements of what they read, so it is a
-        list.
+        The carried states, by the name of AllenNLP's `ElmoLstm`; see `CarriedState`. Some programs
+        assign to the elements of what they read, so it is a list of copies.
         """
         states = self.carried.states
         return None if states is None else [each.clone() for each in states]
@@ -140,33 +120,31 @@ class BiLstm(torch.nn.Module):
             For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
         """
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
+        carried = self.start() if carried is None else carried
+        states = carried.read(self._zeros(packing.batch_size, vectors))
+        run = functools.partial(self._run, inputs, packings, states)
+        each_direction = [functools.partial(run, [direction]) for direction in self.directions]
         # Directions that read the same sentences go step by step together, except where gradients
         # or random numbers are computed.
-        groups = [[direction] for direction in self.directions]
-        in_parallel = False
-        if not (
+        if (
             needs_grad(*inputs.values(), *self.weights)
             or any(each is not packing for each in packings.values())
             or (self.dropout.training and self.dropout.p)
         ):
-            in_parallel = self._is_worth_threads(packing)
-            groups = groups if in_parallel else [list(self.directions)]
-        with (self.start() if carried is None else carried).update() as carried:
-            states = carried.read(self._zeros(packing.batch_size, vectors))
-            run = functools.partial(self._run, inputs, packings, states)
-            calls = [functools.partial(run, each) for each in groups]
-            results = run_in_parallel(calls) if in_parallel else [call() for call in calls]
-            carried.write(states)
+            results = [run_direction() for run_direction in each_direction]
+        elif self._is_worth_threads(packing):
+            results = run_in_parallel(each_direction)
+        else:
+            results = [run(self.directions)]
+        carried.write(states)
         return {direction: layers for each in results for direction, layers in each.items()}
 
     def _zeros(self, n_rows: int, like: torch.Tensor) -> States:
-        """
-        Return the states that rows start from for the first time; see `CarriedState`.
-        """
+        """Return the states that rows start from for the first time; see `CarriedState`."""
         n_directions = len(self.directions)
         with lasting_tensors():
             outputs, cells = (
-                like.new_zeros(self.n_layers, n_rows, n_directions * dim)
+                like.new_zeros(self.num_layers, n_rows, n_directions * dim)
                 for dim in (self.hidden_size, self.cell_size)
             )
         return outputs, cells
@@ -202,34 +180,34 @@ class BiLstm(torch.nn.Module):
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
         states: States,
-        directions: List[str],
+        directions: Sequence[str],
     ) -> Dict[str, List[torch.Tensor]]:
-        """
-        Run the layers of directions with the same `PackedBatch`, and update their states.
-        """
+        """Run the layers of directions with the same `PackedBatch`, and update their states."""
         packing = packings[directions[0]]
-        outputs: Dict[str, List[torch.Tensor]] = {direction: [] for direction in directions}
         vectors = [inputs[direction] for direction in directions]
-        for index in range(self.n_layers):
-            if packing.n_tokens:
-                # (n_tokens, projection_dim) each
-                vectors = [self.drop(each, packing) for each in vectors]
-                lstms = [self.layer(direction, index) for direction in directions]
-                parts = [self.part(states, direction, index) for direction in directions]
-                befores = [
-                    (output.index_select(0, packing.order), cells.index_select(0, packing.order))
-                    for output, cells in parts
-                ]
-                results = run_layers(lstms, vectors, packing, befores, self.recurrent_dropout)
-                for i, (output, afters) in enumerate(results):
-                    for part, after in zip(parts[i], afters):
-                        part.index_copy_(0, packing.order, after)
-                    # The skip connection adds the input as the layer saw it, dropout included.
-                    has_skip = self.use_skip_connections and index > 0
-                    vectors[i] = output + vectors[i] if has_skip else output
-            for direction, each in zip(directions, vectors):
-                outputs[direction].append(each)
-        return outputs
+        layers = []
+        for index in range(self.num_layers if packing.n_tokens else 0):
+            vectors = [self.drop(each, packing) for each in vectors]
+            parts = [self.part(states, direction, index) for direction in directions]
+            results = run_layers(
+                [self.layer(direction, index) for direction in directions],
+                vectors,
+                packing,
+                [(part[0][packing.order], part[1][packing.order]) for part in parts],
+                self.recurrent_dropout,
+            )
+            for part, (_, last) in zip(parts, results):
+                for kept, values in zip(part, last):
+                    kept.index_copy_(0, packing.order, values)
+            outputs = [output for output, _ in results]  # (n_tokens, projection_dim) each
+            if self.use_skip_connections and index > 0:
+                # The input as the layer saw it, dropout included
+                outputs = [output + each for output, each in zip(outputs, vectors)]
+            layers.append(outputs)
+            vectors = outputs
+        if not layers:
+            layers = [vectors] * self.num_layers  # without a row
+        return dict(zip(directions, map(list, zip(*layers))))
 
     def part(self, states: States, direction: str, index: int) -> States:
         """

@@ -1,25 +1,21 @@
-"""
-Character encoder of the language model: a word's vector from its characters, without context.
-"""
+"""Character encoder of the language model: a word's vector from its characters, without context."""
 
 import math
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
-from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
-from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
-from allennlp_elmo_plugin.bilm.kernels.linear import Linear
-from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
-from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    check_layers,
-    model_call,
-    needs_grad,
-    without_autocast,
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule, WordCache
+from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
+from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
+    Linear,
+    PreparedMatrix,
+    padded_rows,
+    product_type,
 )
-from allennlp_elmo_plugin.bilm.kernels.word_cache import WordCache
+from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 # Words of nearly the same length are encoded together, in steps of this many characters.
@@ -30,29 +26,6 @@ _FEW_WORDS = 64
 _WORDS_AT_ONCE = 4096
 # Number of values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
-
-
-class _NgramTable(torch.autograd.Function):
-    """
-    The contribution of each character to a convolution, by its place in the n-gram: shape `(width,
-    n_characters, n_filters)` from embeddings `(n_characters, dim)` and the convolution's weight
-    `(n_filters, dim, width)`.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, embeddings: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(embeddings, weight)
-        return embeddings @ weight.permute(2, 1, 0)
-
-    @staticmethod
-    @once_differentiable
-    @without_autocast()
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        embeddings, weight = ctx.saved_tensors
-        return (
-            (grad @ weight.permute(2, 0, 1)).sum(0) if ctx.needs_input_grad[0] else None,
-            (grad.mT @ embeddings).permute(1, 2, 0) if ctx.needs_input_grad[1] else None,
-        )
 
 
 class _MaxOverNgrams(torch.autograd.Function):
@@ -84,9 +57,7 @@ class _MaxOverNgrams(torch.autograd.Function):
             ctx.shape = table.shape
         return torch.cat(best)
 
-    @staticmethod
-    @once_differentiable
-    @without_autocast()
+    @backward_once
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         positions, *groups = ctx.saved_tensors
         sizes = [ids.size(0) for ids in groups]
@@ -121,26 +92,15 @@ def _first_position(sums: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
     return torch.sub(n_ngrams, highest, out=highest).nan_to_num_().long()
 
 
-class _Highways(torch.nn.Module):
+class _Prepared(NamedTuple):
     """
-    Highway layers (Srivastava et al. 2015) with AllenNLP's parameters: one matrix computes the new
-    values and the gate, which is the share of the input to keep. bilm-tf's gate is the share to
-    replace, so its carry weights are these with the opposite sign.
+    What is computed from the parameters once for inference: the n-gram table of each convolution,
+    the matrices and biases of the linear layers, and the vectors of words.
     """
 
-    def __init__(self, dim: int, n_layers: int, device: Optional[str] = None) -> None:
-        super().__init__()
-        self.dim = dim
-        self._layers = torch.nn.ModuleList(Linear(dim, 2 * dim, device) for _ in range(n_layers))
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """
-        Return vectors of the same shape, `(n_words, dim)`.
-        """
-        for layer in self._layers:
-            transformed, gate = layer(vectors).split(self.dim, 1)  # (n_words, dim) each
-            vectors = torch.lerp(transformed.relu(), vectors, gate.sigmoid())  # (n_words, dim)
-        return vectors
+    tables: List[torch.Tensor]  # (width, n_characters, n_filters) each
+    linear: List[Tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
+    words: WordCache
 
 
 class CharacterEncoder(CachingModule):
@@ -153,7 +113,10 @@ class CharacterEncoder(CachingModule):
     a word are equal, so one is enough. A convolution of embedded characters is a sum over its
     offsets of one vector for each of the 262 characters, which is looked up rather than multiplied.
 
-    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`.
+    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. One matrix of a
+    highway layer (Srivastava et al. 2015) computes the new values and the gate, which is the share
+    of the input to keep. bilm-tf's gate is the share to replace, so its carry weights are these
+    with the opposite sign.
 
     # Parameters
 
@@ -177,24 +140,27 @@ class CharacterEncoder(CachingModule):
         super().__init__()
         self.options = options
         self.output_dim = output_dim
-        dim = options.embedding_dim
+        dim, n_filters = options.embedding_dim, options.n_filters
         self._char_embedding_weights = torch.nn.Parameter(
             torch.empty(N_CHARACTERS, dim, device=device)
         )
         for i, (width, number) in enumerate(options.filters):
             convolution = torch.nn.Conv1d(dim, number, width, device=device)
             self.add_module(f"char_conv_{i}", convolution)
-        self._highways = _Highways(options.n_filters, options.n_highway, device)
+        highways = (
+            torch.nn.Linear(n_filters, 2 * n_filters, device=device)
+            for _ in range(options.n_highway)
+        )
+        self._highways = torch.nn.ModuleDict({"_layers": torch.nn.ModuleList(highways)})
         self._projection = None
-        if options.n_filters != output_dim if project is None else project:
-            self._projection = Linear(options.n_filters, output_dim, device)
+        if n_filters != output_dim if project is None else project:
+            self._projection = torch.nn.Linear(n_filters, output_dim, device=device)
         # Words whose vectors are kept from batch to batch, where no gradient is needed.
         self.max_cached_words = 0
-        # That of its layers.
+        # Of the products: one of `PRECISIONS`.
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
-        self._cached_tables: CachedValue[List[torch.Tensor]] = CachedValue()
-        self._cached_words: CachedValue[WordCache] = CachedValue()
+        self._prepared: CachedValue[_Prepared] = CachedValue()
         self.reset_parameters()
 
     @property
@@ -203,15 +169,18 @@ class CharacterEncoder(CachingModule):
 
     @property
     def highway_layers(self) -> List[torch.nn.Linear]:
-        return list(self._highways._layers)  # type: ignore[arg-type]
+        return list(self._highways["_layers"].children())  # type: ignore[arg-type]
+
+    @property
+    def _linear_layers(self) -> List[torch.nn.Linear]:
+        projections = [] if self._projection is None else [self._projection]
+        return [*self.highway_layers, *projections]
 
     def get_output_dim(self) -> int:
         return self.output_dim
 
     def reset_parameters(self) -> None:
-        """
-        Initialise as bilm-tf. Row 0 of the embedding, the padding of the time axis, is zero.
-        """
+        """Initialise as bilm-tf. Row 0 of the embedding, the padding of the time axis, is zero."""
         dim, n_filters = self.options.embedding_dim, self.options.n_filters
         torch.nn.init.uniform_(self._char_embedding_weights, -1.0, 1.0)
         with torch.no_grad():
@@ -223,14 +192,11 @@ class CharacterEncoder(CachingModule):
                 std = math.sqrt(1.0 / (width * dim))
                 torch.nn.init.normal_(convolution.weight, std=std)
             torch.nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
-        for layer in self.highway_layers:
+        for layer in self._linear_layers:
             torch.nn.init.normal_(layer.weight, std=math.sqrt(1.0 / n_filters))
-            with torch.no_grad():
-                layer.bias[:n_filters] = 0.0
-                layer.bias[n_filters:] = 2.0  # bilm-tf's -2, of the opposite gate
-        if self._projection is not None:
-            torch.nn.init.normal_(self._projection.weight, std=math.sqrt(1.0 / n_filters))
-            torch.nn.init.zeros_(self._projection.bias)
+            torch.nn.init.zeros_(layer.bias)
+        for layer in self.highway_layers:
+            torch.nn.init.constant_(layer.bias[n_filters:], 2.0)  # bilm-tf's -2, of the other gate
 
     @property
     def weights(self) -> List[torch.Tensor]:
@@ -238,12 +204,11 @@ class CharacterEncoder(CachingModule):
         The parameters, also in a replica of `DataParallel`, where torch finds none. Altered layers
         are refused; see `check_layers`.
         """
-        check_layers(self, torch.nn.Conv1d, _Highways, Linear)
-        check_layers(self._highways._layers, Linear)
-        weights: List[torch.Tensor] = [self._char_embedding_weights]
-        for module in (*self.convolutions, *self.highway_layers, self._projection):
-            if module is not None:
-                weights += [module.weight, module.bias]  # type: ignore[list-item]
+        check_layers(self, torch.nn.Conv1d, torch.nn.ModuleDict, torch.nn.Linear)
+        check_layers(self._highways["_layers"], torch.nn.Linear)
+        weights: List[Any] = [self._char_embedding_weights]
+        for layer in (*self.convolutions, *self._linear_layers):
+            weights += [layer.weight, layer.bias]
         return weights
 
     @model_call
@@ -259,9 +224,7 @@ class CharacterEncoder(CachingModule):
 
     @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
-        """
-        Return the vectors of words as they are written, shape `(len(words), output_dim)`.
-        """
+        """Return the vectors of words as they are written, shape `(len(words), output_dim)`."""
         return self._embed(self._table.spell(words))
 
     def _embed(self, spellings: List[bytes]) -> torch.Tensor:
@@ -269,19 +232,19 @@ class CharacterEncoder(CachingModule):
         Return the vectors of words by their character ids as bytes, shape `(len(spellings),
         output_dim)`. Words that are in the cache, or repeated, are not encoded again.
         """
-        weights = self.weights
-        if self.max_cached_words and not needs_grad(*weights):
-            return self._cache(weights).look_up(spellings, self._encode)
+        prepared = self._prepare()
+        if prepared is not None and self.max_cached_words:
+            return prepared.words.look_up(spellings, lambda new: self._encode(new, prepared))
         places = {spelling: i for i, spelling in enumerate(dict.fromkeys(spellings))}
-        vectors = self._encode(list(places))  # (n_distinct, output_dim)
+        vectors = self._encode(list(places), prepared)  # (n_distinct, output_dim)
         index = torch.tensor([places[each] for each in spellings], dtype=torch.long, device="cpu")
         return vectors.index_select(0, index.to(vectors.device))
 
-    def _encode(self, spellings: List[bytes]) -> torch.Tensor:
+    def _encode(self, spellings: List[bytes], prepared: Optional[_Prepared]) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
         parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(_WORDS_AT_ONCE)
-        return torch.cat([self.encode(part) for part in parts])
+        return torch.cat([self.encode(part, prepared) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:
         """
@@ -290,7 +253,7 @@ class CharacterEncoder(CachingModule):
         """
         with torch.no_grad():
             self.embed_words(words)
-            self._cache(self.weights).stay()
+            self._cached_words().stay()
 
     def forget_words(self) -> None:
         """
@@ -298,24 +261,48 @@ class CharacterEncoder(CachingModule):
         vector depends on the words that it was computed with. After this call, no number depends on
         earlier ones.
         """
-        self._cache(self.weights).forget()
+        with torch.no_grad():
+            self._cached_words().forget()
 
-    def _cache(self, weights: List[torch.Tensor]) -> WordCache:
-        return self._cached_words.get(
-            weights,
-            lambda: WordCache(self.max_cached_words),
-            (self.max_cached_words, self.precision),
-        )
+    def _cached_words(self) -> WordCache:
+        prepared = self._prepare()
+        return WordCache(0) if prepared is None else prepared.words
 
-    def encode(self, character_ids: torch.Tensor) -> torch.Tensor:
+    def _prepare(self) -> Optional[_Prepared]:
         """
-        Do what `forward` does, without a search for equal words.
+        Return what is kept for inference; `None` where a gradient is needed, or on a GPU without
+        cached words, where it isn't worth a check whether parameters have changed.
         """
+        weights = self.weights
+        if needs_grad(*weights) or not (self.max_cached_words or weights[0].device.type == "cpu"):
+            return None
+
+        def make() -> _Prepared:
+            linear = []
+            for layer in self._linear_layers:
+                matrix = PreparedMatrix(layer.weight.t(), self.precision)
+                linear.append((matrix, layer.bias.detach().to(matrix.dtype)))
+            return _Prepared(self._tables(), linear, WordCache(self.max_cached_words))
+
+        return self._prepared.get(weights, make, (self.precision, self.max_cached_words))
+
+    def _tables(self) -> List[torch.Tensor]:
+        """
+        Return for each convolution the contribution of a character by its place in the n-gram,
+        shape `(width, n_characters, n_filters)`.
+        """
+        embeddings = self._char_embedding_weights  # (n_characters, dim)
+        return [embeddings @ each.weight.permute(2, 1, 0) for each in self.convolutions]
+
+    def encode(
+        self, character_ids: torch.Tensor, prepared: Optional[_Prepared] = None
+    ) -> torch.Tensor:
+        """Do what `forward` does, without a search for equal words."""
         n_words = character_ids.size(0)
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
-        tables = self._character_tables()
+        tables = self._tables() if prepared is None else prepared.tables
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
         if character_ids.device.type == "cpu":
@@ -328,11 +315,27 @@ class CharacterEncoder(CachingModule):
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
         # With oneDNN and so many rows, a word's vector is the same to the bit whatever other words
         # are computed with it.
-        encoded = self._highways(padded_rows(activated))
+        vectors = padded_rows(activated)  # (n_rows, n_filters)
+        for index in range(self.options.n_highway):
+            both = self._linear(index, vectors, prepared)  # (n_rows, 2 * n_filters)
+            transformed, gate = both.chunk(2, 1)  # (n_rows, n_filters) each
+            vectors = torch.lerp(transformed.relu(), vectors, gate.sigmoid())
         if self._projection is not None:
-            encoded = self._projection(encoded)  # (n_rows, output_dim)
-        encoded = encoded[:n_words]
-        return encoded if order is None else encoded[order.argsort()]
+            vectors = self._linear(-1, vectors, prepared)  # (n_rows, output_dim)
+        vectors = vectors[:n_words]
+        return vectors if order is None else vectors[order.argsort()]
+
+    def _linear(
+        self, index: int, rows: torch.Tensor, prepared: Optional[_Prepared]
+    ) -> torch.Tensor:
+        """
+        Return `rows`, shape `(n_rows, in_dim)`, after a linear layer, shape `(n_rows, out_dim)`.
+        """
+        if prepared is not None:
+            matrix, bias = prepared.linear[index]
+            return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
+        layer = self._linear_layers[index]
+        return Linear.apply(rows, layer.weight, layer.bias, product_type(rows, self.precision))
 
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
         """
@@ -341,7 +344,7 @@ class CharacterEncoder(CachingModule):
         words in all groups together, shape `(n_words,)`.
         """
         # Place of the last id that is not padding, plus 1: (n_words,)
-        places = torch.arange(1, character_ids.size(1) + 1, device=character_ids.device)
+        places = torch.arange(1, character_ids.size(1) + 1)
         lengths = ((character_ids != PADDING + 1) * places).amax(1)
         order = lengths.argsort()
         sorted_ids = character_ids[order]
@@ -349,23 +352,9 @@ class CharacterEncoder(CachingModule):
         steps = torch.div(lengths[order] - 1, _LENGTH_STEP, rounding_mode="floor") + 1
         if len(steps) < _FEW_WORDS:
             steps = steps[-1:].expand(len(steps))
-        groups = []
-        start = 0
-        for step, count in zip(*(x.tolist() for x in steps.unique_consecutive(return_counts=True))):
-            groups.append(sorted_ids[start : start + count, : step * _LENGTH_STEP + widest])
-            start += count
+        values, counts = steps.unique_consecutive(return_counts=True)
+        groups = [
+            group[:, : step * _LENGTH_STEP + widest]
+            for group, step in zip(sorted_ids.split(counts.tolist()), values.tolist())
+        ]
         return groups, order
-
-    def _character_tables(self) -> List[torch.Tensor]:
-        """
-        Return the `_NgramTable` of each convolution, kept where possible.
-        """
-        embeddings = self._char_embedding_weights
-        weights = [convolution.weight for convolution in self.convolutions]
-
-        def make() -> List[torch.Tensor]:
-            return [_NgramTable.apply(embeddings, weight) for weight in weights]
-
-        if needs_grad(embeddings, *weights) or embeddings.device.type != "cpu":
-            return make()
-        return self._cached_tables.get([embeddings, *weights], make)

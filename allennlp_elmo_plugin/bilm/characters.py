@@ -40,11 +40,6 @@ def words_to_character_ids(
 
     int16, shape `(len(words), max_characters)`, ids from 1 to 261.
     """
-    if max_characters < 3:
-        raise ValueError(
-            f"max_characters is {max_characters}, but a word needs at least 3: "
-            "the begin mark, one byte and the end mark"
-        )
     special = [(row, word) for row, word in enumerate(words) if word in special_characters]
     spellings = [word.encode("utf-8", "ignore")[: max_characters - 2] for word in words]
     for row, _ in special:
@@ -62,10 +57,9 @@ def words_to_character_ids(
 
 class CharacterTable:
     """
-    The spellings of words seen before: `lookup` costs one dictionary access a word.
-
-    Rule: a word's row depends only on the arguments below. Any thread may use the table. It is
-    emptied when it would have more than `max_words`. A copy or pickle starts empty.
+    The spellings of words seen before: `lookup` costs one dictionary access a word. The table is
+    emptied when it would have more than `max_words`. Threads may share it. A copy or pickle starts
+    empty.
 
     # Parameters
 
@@ -87,35 +81,24 @@ class CharacterTable:
         self.max_characters = max_characters
         self.max_words = max_words
         self._tokens_to_add = dict(tokens_to_add or {})
-        for word, character in self._tokens_to_add.items():
-            if not 0 <= character <= PADDING:
-                raise ValueError(
-                    f"tokens_to_add gives {word!r} the character {character}, but a character is a "
-                    f"number from 0 to {PADDING}"
-                )
         self._rows: Dict[str, bytes] = {}
 
     def spell(self, words: Sequence[str]) -> List[bytes]:
-        """
-        Return the rows of words as bytes.
-        """
+        """Return the rows of words as bytes."""
         # Rows are only added to a dictionary, so that no other thread can remove one.
         rows = self._rows
-        try:
-            return [rows[word] for word in words]
-        except KeyError:
-            if len(rows) + len(words) > self.max_words:
-                self._rows = rows = {}
-            new = [word for word in dict.fromkeys(words) if word not in rows]
+        new = [word for word in dict.fromkeys(words) if word not in rows]
+        if len(rows) + len(new) > self.max_words:
+            self._rows = rows = {}
+            new = list(dict.fromkeys(words))
+        if new:
             special = {**_SPECIAL_CHARACTERS, **self._tokens_to_add}
-            spelled_anew = words_to_character_ids(new, self.max_characters, special)
-            rows.update(zip(new, map(bytes, spelled_anew)))
-            return [rows[word] for word in words]
+            ids = words_to_character_ids(new, self.max_characters, special)
+            rows.update(zip(new, map(bytes, ids)))
+        return [rows[word] for word in words]
 
     def lookup(self, words: Sequence[str]) -> np.ndarray:
-        """
-        Return a new array of ids from 1 to 261, int16, shape `(len(words), max_characters)`.
-        """
+        """Return a new array of ids from 1 to 261, int16, shape `(len(words), max_characters)`."""
         ids = np.frombuffer(bytearray().join(self.spell(words)), dtype=np.int16)
         return ids.reshape(len(words), self.max_characters)
 
@@ -142,9 +125,8 @@ def sentences_to_character_ids(
 
 def check_sentences(batch: Any) -> List[List[str]]:
     """
-    Return the sentences of a batch as lists, whatever may be iterated over for their words. Raise a
-    `ValueError` for anything but sentences with words: a string in the place of a sentence
-    would be taken for a list of one-letter words.
+    Return the sentences of a batch as lists. A string in the place of a sentence, which would be
+    taken for a list of one-letter words, is a `ValueError`, as is a word that is not a string.
     """
     if isinstance(batch, str):
         raise ValueError(

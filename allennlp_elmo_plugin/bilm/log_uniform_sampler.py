@@ -1,6 +1,4 @@
-"""
-Negative samples for the softmax, drawn as TensorFlow draws them.
-"""
+"""Negative samples for the softmax, drawn as TensorFlow draws them."""
 
 import math
 from typing import Dict, NamedTuple
@@ -11,14 +9,12 @@ import torch
 
 class Samples(NamedTuple):
     """
-    Negative samples of a batch.
+    Negative samples of a batch: distinct vocabulary ids, shape `(n_samples,)`, and the number of
+    draws that found them, including repeats.
     """
 
     ids: torch.Tensor
-    """Distinct vocabulary ids, shape `(n_samples,)`."""
-
     num_tries: int
-    """Number of draws that found them, including repeats."""
 
 
 class LogUniformSampler:
@@ -42,9 +38,7 @@ class LogUniformSampler:
         self._n_draws = 2 * n_samples
 
     def sample(self) -> Samples:
-        """
-        Return samples in the order of their first draws.
-        """
+        """Return samples in the order of their first draws."""
         draws = self._draw(self._n_draws)
         words, first_draws = numpy.unique(draws, return_index=True)
         while len(words) < self.n_samples:
@@ -55,10 +49,14 @@ class LogUniformSampler:
         self._n_draws = num_tries + num_tries // 8 + 16
         return Samples(torch.from_numpy(draws[chosen]), num_tries)
 
+    def _draw(self, n_draws: int) -> numpy.ndarray:
+        uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
+        ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
+        # Rounding may reach the end of the range, which is not part of the distribution.
+        return ids.remainder_(self.n_words).numpy()
+
     def state_dict(self) -> Dict[str, int]:
-        """
-        Return what the next samples depend on, besides torch's random numbers.
-        """
+        """Return what the next samples depend on, besides torch's random numbers."""
         return {"n_draws": self._n_draws}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
@@ -70,14 +68,7 @@ class LogUniformSampler:
         and with the shape of `ids`: `1 - (1 - p)^num_tries`, or `p * n_samples` where no draw was a
         repeat, as in TensorFlow.
         """
-        ids = ids.double()
-        p = torch.log1p(1.0 / (ids + 1.0)) / self._log_range
+        p = torch.log1p(1.0 / (ids.double() + 1.0)) / self._log_range
         if num_tries == self.n_samples:
             return p * num_tries
         return -torch.expm1(num_tries * torch.log1p(-p))
-
-    def _draw(self, n_draws: int) -> numpy.ndarray:
-        uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
-        ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
-        # Rounding may reach the end of the range, which is not part of the distribution.
-        return ids.remainder_(self.n_words).numpy()

@@ -1,6 +1,4 @@
-"""
-The bidirectional language model of ELMo as one module of torch.
-"""
+"""The bidirectional language model of ELMo as one module of torch."""
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -9,12 +7,10 @@ import torch
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
-from allennlp_elmo_plugin.bilm.initialization import glorot_uniform_
-from allennlp_elmo_plugin.bilm.kernels.linear import Linear
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_freed_memory
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, glorot_uniform_
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
@@ -35,9 +31,7 @@ class BiLmOutput(NamedTuple):
 
     @property
     def packing(self) -> PackedBatch:
-        """
-        The one index of both directions, where both read the same sentences.
-        """
+        """The one index of both directions, where both read the same sentences."""
         return self.packings["forward"]
 
     @property
@@ -50,24 +44,6 @@ class BiLmOutput(NamedTuple):
         `PackedBatch.unpack`.
         """
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
-
-
-class TokenEmbedding(torch.nn.Module):
-    """
-    A token's vector by its vocabulary id: bilm-tf's token layer for options without `char_cnn`.
-    Its gradient is sparse: only rows of the batch's tokens have one.
-    """
-
-    def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
-        glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
-
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """
-        From shape `(n_tokens,)` to `(n_tokens, output_dim)`.
-        """
-        return torch.nn.functional.embedding(token_ids, self.weight, sparse=True)
 
 
 class BiLm(torch.nn.Module):
@@ -112,27 +88,29 @@ class BiLm(torch.nn.Module):
         dim = options.projection_dim
         self.options = options
         self.forget_bias = forget_bias
-        self._token_embedder: Union[CharacterEncoder, TokenEmbedding]
+        self._token_embedder: Union[CharacterEncoder, torch.nn.Embedding]
         if token_layer is not None:
             self._token_embedder = token_layer
         elif options.char_cnn is not None:
-            self._token_embedder = CharacterEncoder(
-                options.char_cnn, dim, options.project_characters, device
-            )
+            project = options.project_characters
+            self._token_embedder = CharacterEncoder(options.char_cnn, dim, project, device)
         elif options.n_tokens_vocab is not None:
-            self._token_embedder = TokenEmbedding(options.n_tokens_vocab, dim, device)
+            # Its gradient is sparse: only rows of the batch's tokens have one.
+            weight = torch.empty(options.n_tokens_vocab, dim, device=device)
+            glorot_uniform_(weight, options.n_tokens_vocab, dim)
+            embedding = torch.nn.Embedding.from_pretrained(weight, freeze=False, sparse=True)
+            self._token_embedder = embedding
         else:
             raise ValueError(
                 'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its options'
             )
         self._elmo_lstm = BiLstm(options, forget_bias, device)
-        # See `set_precision`.
         self.precision = "float32"
         # Layers of a representation, the token vectors among them.
         self.num_layers = options.n_layers + 1
 
     @property
-    def token_layer(self) -> Union[CharacterEncoder, TokenEmbedding]:
+    def token_layer(self) -> Union[CharacterEncoder, torch.nn.Embedding]:
         return self._token_embedder
 
     @property
@@ -146,13 +124,13 @@ class BiLm(torch.nn.Module):
         """
         Set the numbers that matrix products are computed with: "float32"; "bfloat16", also where a
         gradient is needed; or "int8", for inference of few sentences at a time. Parameters and the
-        state of the LSTMs are float32 whatever the precision.
+        cells of the LSTMs are float32 whatever the precision.
         """
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
         self.precision = precision
         for module in self.modules():
-            if isinstance(module, (CharacterEncoder, Linear, ProjectedLstm)):
+            if isinstance(module, (CharacterEncoder, ProjectedLstm)):
                 module.precision = precision
 
     @model_call
@@ -165,16 +143,16 @@ class BiLm(torch.nn.Module):
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
+        Run the model over ids of tokens. See `run` for `tokens_reverse` and `carried`.
+
         # Parameters
 
         tokens, tokens_reverse : `torch.Tensor`
             Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
-            embedding vocabulary ids, shape `(batch_size, timesteps)`. See `run` for the second.
+            embedding vocabulary ids, shape `(batch_size, timesteps)`.
         lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
             Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
             padding. From a tensor on a GPU they have to be copied.
-        carried : `CarriedState`, optional
-            See `run`.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
@@ -183,9 +161,8 @@ class BiLm(torch.nn.Module):
         packing_reverse = _packing(tokens_reverse, lengths_reverse)
         # One call, so that a word that both directions read is computed once.
         packed = torch.cat([packed, packing_reverse.pack(tokens_reverse)])
-        vectors, vectors_reverse = self._token_embedder(packed).split(
-            [packing.n_tokens, packing_reverse.n_tokens]
-        )
+        sizes = [packing.n_tokens, packing_reverse.n_tokens]
+        vectors, vectors_reverse = self._token_embedder(packed).split(sizes)
         return self.run(vectors, packing, carried, (vectors_reverse, packing_reverse))
 
     @model_call
@@ -203,14 +180,12 @@ class BiLm(torch.nn.Module):
         return self.run(*self._embed_words(sentences), carried, reverse)
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
-        """
-        Return the packed vectors of words, shape `(n_tokens, projection_dim)`.
-        """
+        """Return the packed vectors of words, shape `(n_tokens, projection_dim)`."""
         encoder = self._token_embedder
         assert isinstance(encoder, CharacterEncoder)
         lengths = list(map(len, sentences))
         packing = PackedBatch(lengths, max(lengths, default=0), encoder.weights[0].device)
-        # Longest sentence first, as in `packing`.
+        # Longest sentence first, as in `packing`
         ordered = sorted(sentences, key=len, reverse=True)
         words = [
             sentence[step]

@@ -1,6 +1,4 @@
-"""
-The index by which a batch is computed without its padding.
-"""
+"""The index by which a batch is computed without its padding."""
 
 from typing import List, Sequence
 
@@ -34,37 +32,30 @@ class PackedBatch:
         counts = np.asarray(lengths, dtype=np.int64)  # (batch_size,)
         order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]  # (n_sequences,)
         sorted_counts = counts[order]  # (n_sequences,)
-        steps = np.arange(max(lengths, default=0))[:, None]  # (longest, 1)
-        present = steps < sorted_counts  # (longest, n_sequences)
+        present = np.arange(max(lengths, default=0))[:, None] < sorted_counts
         sizes = present.sum(1)  # (longest,)
         self.batch_sizes: List[int] = sizes.tolist()
         offsets = sizes.cumsum() - sizes  # (longest,)
         forward_step, rank = present.nonzero()  # (n_tokens,) each
         backward_step = sorted_counts[rank] - 1 - forward_step  # (n_tokens,)
-        parts = [
-            counts,
-            order,
-            offsets[sorted_counts - 1] + np.arange(len(order)),
-            order[rank],
-            forward_step,
-            backward_step,
-            offsets[backward_step] + rank,
-        ]
-        # One copy to the device.
-        index = torch.from_numpy(np.concatenate(parts)).to(device)
-        (
-            self.lengths,  # (batch_size,)
-            # Rows of the batch in packed order, empty ones left out: (n_sequences,)
-            self.order,
-            # Packed index of each sequence's last token, in the order of `self.order`.
-            self.last,  # (n_sequences,)
-            # For each packed token: its sequence, and its place in it for either direction.
-            self.row,  # (n_tokens,)
-            self.forward_step,  # (n_tokens,)
-            self.backward_step,  # (n_tokens,)
-            # Where the backward direction finds its tokens among those packed for the forward one.
-            self.reversal,  # (n_tokens,)
-        ) = index.split([len(part) for part in parts])
+        parts = {
+            "lengths": counts,  # (batch_size,)
+            # Rows of the batch in packed order, empty ones left out
+            "order": order,  # (n_sequences,)
+            # Packed index of each sequence's last token, in the order of `order`
+            "last": offsets[sorted_counts - 1] + np.arange(len(order)),  # (n_sequences,)
+            # For each packed token: its sequence, and its place in it for either direction
+            "row": order[rank],  # (n_tokens,)
+            "forward_step": forward_step,  # (n_tokens,)
+            "backward_step": backward_step,  # (n_tokens,)
+            # Where the backward direction finds its tokens among those packed for the forward one
+            "reversal": offsets[backward_step] + rank,  # (n_tokens,)
+        }
+        # One copy to the device
+        index = torch.from_numpy(np.concatenate(list(parts.values()))).to(device)
+        split = index.split([len(part) for part in parts.values()])
+        self.lengths, self.order, self.last, self.row, *steps = split
+        self.forward_step, self.backward_step, self.reversal = steps
 
     @property
     def n_tokens(self) -> int:
@@ -98,9 +89,8 @@ class PackedBatch:
         n_places = self.batch_size * timesteps * len(packed)
         # One place more, for what is left out: (n_places + 1, dim)
         out = packed[0].new_zeros(n_places + 1, dim)
-        for direction, (vectors, step) in enumerate(
-            zip(packed, (self.forward_step, self.backward_step))
-        ):
+        steps = self.forward_step, self.backward_step
+        for direction, (vectors, step) in enumerate(zip(packed, steps)):
             place = (self.row * timesteps + step - strip) * len(packed) + direction  # (n_tokens,)
             if strip:
                 inner = (step >= strip) & (step < self.lengths[self.row] - strip)  # (n_tokens,)

@@ -1,23 +1,17 @@
-"""
-The softmax of the language model: full and sampled losses with their gradients.
-"""
+"""The softmax of the language model: full and sampled losses with their gradients."""
 
 import math
 from typing import Any, List, Optional, Sequence
 
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.gradients import once_differentiable
+from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once, may_overwrite_saved
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     matrix_product,
     padded_rows,
     product_type,
 )
-from allennlp_elmo_plugin.bilm.kernels.model_call import (
-    may_overwrite_saved,
-    model_call,
-    without_autocast,
-)
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 
 # Size of the logits that are held at a time, unless they have very few rows.
@@ -77,9 +71,7 @@ class _FullLoss(torch.autograd.Function):
             ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return loss / n_tokens
 
-    @staticmethod
-    @once_differentiable
-    @without_autocast()
+    @backward_once
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return (*_scaled(ctx.saved_tensors, grad), None)
 
@@ -101,7 +93,6 @@ class _SampledLoss(torch.autograd.Function):
         target_offsets: torch.Tensor,
         sample_ids: torch.Tensor,
         sample_offsets: torch.Tensor,
-        remove_accidental_hits: bool,
         dtype: torch.dtype,
     ) -> torch.Tensor:
         n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
@@ -129,11 +120,10 @@ class _SampledLoss(torch.autograd.Function):
             # (n, n_samples)
             logits = matrix_product(hidden_[rows], sample_weight.t(), sample_bias.to(dtype))
             logits = logits.to(hidden.dtype)
-            if remove_accidental_hits:
-                hit_place = place[rows].unsqueeze(1)  # (n, 1)
-                hit_logits = logits.gather(1, hit_place)  # (n, 1)
-                hit_logits.masked_fill_(is_hit[rows].unsqueeze(1), -math.inf)
-                logits.scatter_(1, hit_place, hit_logits)
+            hit_place = place[rows].unsqueeze(1)  # (n, 1)
+            hit_logits = logits.gather(1, hit_place)  # (n, 1)
+            hit_logits.masked_fill_(is_hit[rows].unsqueeze(1), -math.inf)
+            logits.scatter_(1, hit_place, hit_logits)
             highest = torch.maximum(logits.amax(1), target_logits[rows])  # (n,)
             target_logit = target_logits[rows] - highest  # (n,)
             exponentials = logits.sub_(highest.unsqueeze(1)).exp_()  # (n, n_samples)
@@ -152,11 +142,10 @@ class _SampledLoss(torch.autograd.Function):
             grad_hidden.addcmul_(grad_column, target_weight)
             del sample_weight, target_weight
             ids = torch.cat([sample_ids, targets])
+            index = torch.arange(len(ids), device=ids.device)
             on_cpu = ids.device.type == "cpu"
             if on_cpu:  # the number of distinct ids would have to be copied from a GPU
                 ids, index = ids.unique(return_inverse=True)
-            else:
-                index = torch.arange(len(ids), device=ids.device)
             sample_rows, target_rows = index.split([n_samples, n_tokens])
             # (len(ids), dim)
             grad_weight = hidden.new_zeros(len(ids), hidden.size(1))
@@ -169,9 +158,7 @@ class _SampledLoss(torch.autograd.Function):
             ctx.save_for_backward(grad_hidden, ids, grad_weight, grad_bias)
         return loss / n_tokens
 
-    @staticmethod
-    @once_differentiable
-    @without_autocast()
+    @backward_once
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         grad_hidden, ids, grad_weight, grad_bias = ctx.saved_tensors
         grad_hidden, *values = _scaled([grad_hidden, grad_weight, grad_bias], grad)
@@ -179,7 +166,7 @@ class _SampledLoss(torch.autograd.Function):
             torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(ctx.is_coalesced)
             for rows, shape in zip(values, ctx.shapes)
         )
-        return (grad_hidden, *sparse, *[None] * 6)
+        return (grad_hidden, *sparse, *[None] * 5)
 
 
 class Softmax(torch.nn.Module):
@@ -223,7 +210,6 @@ class Softmax(torch.nn.Module):
         hidden: torch.Tensor,
         targets: torch.Tensor,
         samples: Optional[Samples] = None,
-        remove_accidental_hits: bool = True,
     ) -> torch.Tensor:
         """
         Return the loss to train on, the mean negative log likelihood, over samples if there is a
@@ -234,9 +220,8 @@ class Softmax(torch.nn.Module):
         hidden, targets : `torch.Tensor`
             Vectors `(n_tokens, dim)` and vocabulary ids `(n_tokens,)`.
         samples : `Samples`, optional (default = newly drawn ones)
-            The negatives, shared by all tokens.
-        remove_accidental_hits : `bool`, optional (default = `True`)
-            Whether a sample that is a token's target does not count for this token, as in bilm-tf.
+            The negatives, shared by all tokens. As in bilm-tf, one that is a token's target does
+            not count for this token.
         """
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
@@ -254,7 +239,6 @@ class Softmax(torch.nn.Module):
             target_offsets,
             ids,
             sample_offsets,
-            remove_accidental_hits,
             product_type(hidden, self.precision),
         )
 

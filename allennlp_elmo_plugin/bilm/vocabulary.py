@@ -1,6 +1,4 @@
-"""
-The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0.
-"""
+"""The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0."""
 
 import os
 import re
@@ -30,14 +28,10 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
 
     # Raises
 
-    `FileNotFoundError`, or `ValueError`
+    `ValueError`
         A line is empty, a word is there twice, or `<S>`, `</S>` or `<UNK>` is missing.
     """
     source = source or os.fspath(path)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{source}: there is no such vocabulary file")
-    if not os.path.isfile(path):
-        raise ValueError(f"{source}: not a file; give a vocabulary file, one word a line")
     lines: List[str] = []
     with open(path, "rb") as file:
         text = TextLines(file, source)

@@ -2,6 +2,7 @@
 Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`.
 """
 
+import copy
 import itertools
 import logging
 from functools import partial
@@ -338,19 +339,18 @@ class ElmoEmbedder:
     @model_call
     def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:
         select = OUTPUT_FORMATS[output_format]
-        # Carried states change at the end, and so not at all if the memory is too small. No other
-        # thread changes them between two segments.
-        with self.elmo_bilm.start().update() as states:
-            if max(map(len, batch)) + 2 > self._segment_steps:
-                selected = embed_in_segments(
-                    self.elmo_bilm, batch, states, self._segment_steps, select
-                )
-            else:
-                output = self.elmo_bilm.run_sentences(batch, states)
-                # For each layer the two directions, (n_tokens, projection size) each
-                layers = zip(*(select(layers) for layers in output.layers.values()))
-                unpacked = [output.packing.unpack(each, strip=1) for each in layers]
-                # (batch_size, layers, timesteps, 2 * projection size)
-                rows = torch.stack(unpacked, dim=1).cpu().numpy()
-                selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
+        # Carried states change at the end, and so not at all if the memory is too small.
+        start = self.elmo_bilm.start()
+        states = copy.copy(start)
+        if max(map(len, batch)) + 2 > self._segment_steps:
+            selected = embed_in_segments(self.elmo_bilm, batch, states, self._segment_steps, select)
+        else:
+            output = self.elmo_bilm.run_sentences(batch, states)
+            # For each layer the two directions, (n_tokens, projection size) each
+            layers = zip(*(select(layers) for layers in output.layers.values()))
+            unpacked = [output.packing.unpack(each, strip=1) for each in layers]
+            # (batch_size, layers, timesteps, 2 * projection size)
+            rows = torch.stack(unpacked, dim=1).cpu().numpy()
+            selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
+        start.write(states.states)
         return [row if output_format == "all" else row[0] for row in selected]

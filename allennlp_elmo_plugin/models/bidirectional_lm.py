@@ -207,7 +207,7 @@ class BidirectionalLanguageModel(Model):
         if window is not None:
             self._follow(facts["window"])
         if self.training and self._state_reset:
-            carried.reset_batch(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
+            carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
         output = self.bilm(
             tokens,
             facts["forward"],

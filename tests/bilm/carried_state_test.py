@@ -2,7 +2,6 @@ import contextlib
 import copy
 import math
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -43,9 +42,8 @@ def test_rows_are_read_in_memory_of_their_own():
 
 def test_a_fixed_state_is_the_first_row_of_another():
     fixed = FixedState(CarriedState(states_of(1.0, 2.0)))
-    with fixed.update() as states:
-        assert rows_of(states, 3) == [1.0] * 3
-        states.write(states_of(7.0))
+    assert rows_of(fixed, 3) == [1.0] * 3
+    fixed.write(states_of(7.0))
     assert rows_of(fixed, 1) == [1.0]
     assert rows_of(FixedState(), 2) == [0.0] * 2
     segments = fixed.for_segments(2)
@@ -54,29 +52,16 @@ def test_a_fixed_state_is_the_first_row_of_another():
     assert rows_of(FixedState().for_segments(2), 2) == [0.0] * 2
 
 
-def test_an_update_that_fails_changes_nothing():
-    carried = CarriedState(states_of(1.0))
-    with pytest.raises(ZeroDivisionError), carried.update() as states:
-        states.write(states_of(2.0))
-        raise ZeroDivisionError
-    assert rows_of(carried, 1) == [1.0]
-    with carried.update() as states:
-        states.write(states_of(2.0))
-    assert rows_of(carried, 1) == [2.0]
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, 3.0])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
 def test_reset_rows_are_zero_whatever_was_in_them(value, dtype):
     carried = CarriedState(states_of(1.0, value, 2.0))
-    with pytest.raises(ValueError, match="a mask of 2 rows for the states of 3"):
-        carried.reset(torch.tensor([1, 0], dtype=dtype))
     carried.reset(torch.tensor([0, 1, 0], dtype=dtype))
     assert rows_of(carried, 3) == [1.0, 0.0, 2.0]
     # A batch of fewer or more rows
     carried = CarriedState(states_of(value, value, 2.0))
-    carried.reset_batch(torch.tensor([1], dtype=dtype))
-    carried.reset_batch(torch.tensor([0, 1, 0, 1], dtype=dtype))
+    carried.reset(torch.tensor([1], dtype=dtype))
+    carried.reset(torch.tensor([0, 1, 0, 1], dtype=dtype))
     assert rows_of(carried, 3) == [0.0, 0.0, 2.0]
     carried.reset()
     carried.reset(torch.tensor([True]))
@@ -103,31 +88,10 @@ def test_states_of_inference_mode_can_be_used_outside_of_it(written, reset):
 @pytest.mark.parametrize(
     "duplicate", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
 )
-def test_copies_have_locks_of_their_own(duplicate):
+def test_copies_and_state_dicts_keep_the_states(duplicate):
     original = CarriedState(states_of(1.0))
-    copied = duplicate(original)
-    with ThreadPoolExecutor(1) as pool, original.lock:
-        assert pool.submit(copied.lock.acquire, blocking=False).result()
+    copied, other = duplicate(original), CarriedState()
+    other.load_state_dict(original.state_dict())
     original.reset()
-    assert rows_of(copied, 1) == [1.0]
-    other = CarriedState()
-    other.load_state_dict(copied.state_dict())
-    assert rows_of(other, 1) == [1.0] and original.state_dict() is None
-    assert other.row(0).tolist() == [1.0] * 6
-
-
-def test_states_of_an_earlier_version():
-    outputs, cells = torch.randn(3, 2, 8), torch.randn(3, 2, 10)
-    earlier = {
-        (direction, layer): (
-            outputs[layer, :, i * 4 : i * 4 + 4],
-            cells[layer, :, i * 5 : i * 5 + 5],
-        )
-        for layer in range(3)
-        for i, direction in enumerate(("forward", "backward"))
-    }
-    carried = CarriedState()
-    carried.load_state_dict(earlier)
-    assert all(torch.equal(one, other) for one, other in zip(carried.states, (outputs, cells)))
-    carried.load_state_dict({})
-    assert carried.states is None
+    assert rows_of(copied, 1) == rows_of(other, 1) == [1.0]
+    assert other.row(0).tolist() == [1.0] * 6 and original.state_dict() is None

@@ -3,11 +3,12 @@ import torch
 
 from allennlp_elmo_plugin.bilm import character_encoder as module
 from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
-from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
+from allennlp_elmo_plugin.bilm.characters import CharacterTable
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
 WORDS = ["the", "the", "a", "x" * 60, "naïve", "<S>", "</S>", "東京", "bb", "b" * 47, "ab" * 23]
+IDS = torch.from_numpy(CharacterTable().lookup(WORDS)).long()  # (n_words, 50)
 
 
 def encode_directly(encoder, ids):
@@ -23,19 +24,20 @@ def encode_directly(encoder, ids):
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("filters", [((1, 4), (3, 5)), ((2, 3), (9, 4)), ((50, 3),)])
+@pytest.mark.parametrize("filters", [((1, 4), (3, 5)), ((2, 3), (9, 4)), ((50, 3),), ((2, 5),)])
 @pytest.mark.parametrize("n_highway", [0, 2])
 @pytest.mark.parametrize("random_ids", [False, True])
 def test_values_and_gradient(activation, filters, n_highway, random_ids, monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 500)  # several chunks
+    monkeypatch.setattr(module, "_FEW_WORDS", 4)  # several lengths
     torch.manual_seed(0)
-    options = CharCnnOptions(filters, activation, 3, n_highway)
-    encoder = CharacterEncoder(options, 5).double()
+    encoder = CharacterEncoder(CharCnnOptions(filters, activation, 3, n_highway), 5).double()
+    assert (encoder._projection is None) == (filters == ((2, 5),))
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, 0, 0.5)
-    ids = torch.as_tensor(sentences_to_character_ids([WORDS])[0]).long()
+    ids = IDS
     if random_ids:
-        ids = torch.randint(0, 262, ids.shape)
+        ids = torch.randint(0, 262, IDS.shape)
         ids[3] = ids[7]
         ids[4] = 0
         ids[5] = 261
@@ -58,18 +60,15 @@ def test_values_and_gradient(activation, filters, n_highway, random_ids, monkeyp
 def test_ids_of_any_type_and_layout(dtype, max_cached_words):
     encoder = CharacterEncoder(CharCnnOptions(((2, 200),), "relu", 3), 4).double()
     encoder.max_cached_words = max_cached_words
-    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
-    expected = encode_directly(encoder, ids)
+    expected = encode_directly(encoder, IDS)
     (expected_grad,) = torch.autograd.grad(expected.sum(), encoder._char_embedding_weights)
-    ids = ids.to(dtype)
+    ids = IDS.to(dtype)
     layouts = [ids, ids.t().contiguous().t(), torch.cat([ids, ids], 1)[:, :50]]
-    for each in (*layouts, ids[:1].expand(5, 50)):
-        actual = encoder(each)
-        torch.testing.assert_close(
-            actual, expected[:1].expand(5, 4) if len(each) == 5 else expected
-        )
+    for each in (*layouts, ids[:1].expand(5, 50), ids[:0]):
+        vectors = expected[:1].expand(5, 4) if len(each) == 5 else expected[: len(each)]
+        torch.testing.assert_close(encoder(each), vectors)
         with torch.no_grad():
-            torch.testing.assert_close(encoder(each), actual)
+            torch.testing.assert_close(encoder(each), vectors.detach())
     (grad,) = torch.autograd.grad(encoder(layouts[1]).sum(), encoder._char_embedding_weights)
     torch.testing.assert_close(grad, expected_grad)
 
@@ -83,8 +82,7 @@ def test_gradient_of_one_parameter(trained):
         parameter.requires_grad_(index == trained)
     (parameter,) = (each for each in encoder.parameters() if each.requires_grad)
     expected = 0
-    for words, times in ((WORDS, 1), (["the", "x"], 2)):
-        ids = torch.from_numpy(CharacterTable().lookup(words)).long()
+    for ids, times in ((IDS, 1), (IDS[:3], 2)):
         with torch.autocast("cpu", torch.bfloat16):
             vectors = encoder(ids)
             assert vectors.dtype == torch.double
@@ -105,29 +103,27 @@ class Counted(CharacterEncoder):
         self.max_cached_words = max_cached_words
         self.counts = []
 
-    def encode(self, character_ids):
+    def encode(self, character_ids, prepared=None):
         self.counts.append(len(character_ids))
-        return super().encode(character_ids)
+        return super().encode(character_ids, prepared)
 
 
 def test_equal_words_are_computed_once():
     encoder = Counted()
-    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
-    expected = encode_directly(encoder, ids)
-    for vectors in (encoder(ids), encoder.embed_words(WORDS)):
+    expected = encode_directly(encoder, IDS)
+    for vectors in (encoder(IDS), encoder.embed_words(WORDS)):
         torch.testing.assert_close(vectors, expected)
     with torch.no_grad():
-        encoder(ids)
+        encoder(IDS)
     assert encoder.counts == [len(set(WORDS))] * 3
 
 
 def test_cached_words_are_one_for_ids_and_spellings():
     encoder = Counted(max_cached_words=10)
-    ids = torch.from_numpy(CharacterTable().lookup(WORDS)).long()
     with torch.no_grad():
-        expected = encoder(ids)
+        expected = encoder(IDS)
         assert torch.equal(encoder.embed_words(WORDS), expected)
-        assert torch.equal(encoder(ids.flip(0)), expected.flip(0))
+        assert torch.equal(encoder(IDS.flip(0)), expected.flip(0))
         assert encoder.counts == [len(set(WORDS))]
         encoder.embed_words(["new"])  # one too many for it
         assert torch.equal(encoder.embed_words(["a", "new"])[0], expected[2])
@@ -151,15 +147,6 @@ def test_some_words_are_kept(monkeypatch):
     assert encoder.counts == [3, 1, 1, 1]
 
 
-# Of those that go to oneDNN: torch.mm doesn't promise that a row doesn't depend on the others.
-ONEDNN_PRECISIONS = [each for each in ("float32", "bfloat16") if has_onednn(getattr(torch, each))]
-
-
-def test_no_words():
-    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3), 5)
-    assert encoder(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 5)
-
-
 def test_start_is_bilm_tfs():
     encoder = CharacterEncoder(CharCnnOptions(((1, 400), (2, 600)), "tanh", 16, 1), 10)
     assert (encoder._char_embedding_weights[0] == 0).all()
@@ -171,38 +158,22 @@ def test_start_is_bilm_tfs():
     assert layer.bias.tolist() == [0.0] * 1000 + [2.0] * 1000
     assert encoder._projection.weight.std().item() == pytest.approx(1000**-0.5, rel=0.05)
     assert not encoder._projection.bias.any()
-
-
-def test_start_of_a_relu_encoder():
-    encoder = CharacterEncoder(CharCnnOptions(((3, 600),), "relu", 16), 10)
-    weight = encoder.convolutions[0].weight
+    weight = CharacterEncoder(CharCnnOptions(((3, 600),), "relu", 16), 10).convolutions[0].weight
     assert weight.abs().max() <= 0.05
     assert weight.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.05)
 
 
-@pytest.mark.parametrize("precision", ONEDNN_PRECISIONS)
+# torch.mm doesn't promise that a row doesn't depend on the others; oneDNN's products don't.
+@pytest.mark.parametrize(
+    "precision", [each for each in ("float32", "bfloat16") if has_onednn(getattr(torch, each))]
+)
 def test_a_words_vector_is_the_same_in_any_company(precision):
     torch.manual_seed(1)
-    options = CharCnnOptions(((1, 32), (3, 256)), "relu", 16, n_highway=2)
-    encoder = CharacterEncoder(options, 128)
-    for part in encoder.modules():
-        if hasattr(part, "precision"):
-            part.precision = precision
+    encoder = CharacterEncoder(CharCnnOptions(((1, 32), (3, 256)), "relu", 16, n_highway=2), 128)
+    encoder.precision = precision
     words = [f"word{i}" * (1 + i % 7) for i in range(150)]
     ids = torch.from_numpy(CharacterTable().lookup(words)).long()  # (n_words, 50)
     with torch.no_grad():
-        expected = encoder.encode(ids)
+        expected = encoder(ids)
         for some in ([3], [149, 3], list(range(40, 75)), list(range(150))[::-1]):
-            assert torch.equal(encoder.encode(ids[some]), expected[some])
-
-
-def test_few_different_numbers_of_words_are_computed(monkeypatch):
-    encoder = CharacterEncoder(CharCnnOptions(((1, 4),), "relu", 3, 1), 5)
-    sizes = set()
-    linear = module.Linear.forward
-    monkeypatch.setattr(
-        module.Linear, "forward", lambda layer, rows: sizes.add(len(rows)) or linear(layer, rows)
-    )
-    for n_words in range(100, 140):
-        assert encoder.encode(torch.randint(1, 262, (n_words, 50))).shape == (n_words, 5)
-    assert len(sizes) <= 6
+            assert torch.equal(encoder(ids[some]), expected[some])

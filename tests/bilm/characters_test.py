@@ -10,6 +10,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 
 from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
+    check_sentences,
     sentences_to_character_ids,
     words_to_character_ids,
 )
@@ -77,54 +78,29 @@ def test_many_words_equal_each_alone():
 def test_other_length():
     assert word_to_character_ids("abcd", 5).tolist() == [259, 98, 99, 100, 260]
     assert word_to_character_ids("</S>", 4).tolist() == [259, 258, 260, 261]
-    with pytest.raises(ValueError, match="max_characters is 2"):
-        word_to_character_ids("a", 2)
 
 
-class TestCharacterTable:
-    def test_lookup_equals_spelling(self):
-        table = CharacterTable()
-        words = AWKWARD + random_words(600)
-        for _ in range(2):  # unknown, then known
-            rows = table.lookup(words)
-            assert rows.dtype == np.int16
-            assert np.array_equal(rows, [word_to_character_ids(word) for word in words])
-
-    def test_nothing_to_look_up(self):
-        assert CharacterTable().lookup([]).shape == (0, 50)
-
-    def test_rows_belong_to_the_caller(self):
-        table = CharacterTable()
-        table.lookup(["a"])[:] = 0
-        assert np.array_equal(table.lookup(["a"])[0], word_to_character_ids("a"))
-
-    def test_stays_bounded_and_right(self):
-        table = CharacterTable(max_words=100, tokens_to_add={"[X]": 3})
-        words = random_words(1000, seed=1)
-        for start in range(0, 1000, 30):
-            part = words[start : start + 30] + ["[X]"]
+@pytest.mark.parametrize("max_words", [10, 100, 10_000])
+def test_a_table_looks_up_what_it_spelled(max_words):
+    table = CharacterTable(max_words=max_words, tokens_to_add={"[X]": 3})
+    assert table.lookup([]).shape == (0, 50)
+    words = AWKWARD + random_words(300)
+    for _ in range(2):  # unknown, then known
+        for start in range(0, len(words), 30):
+            part = [*words[start : start + 30], "[X]"]
             rows = table.lookup(part)
-            assert len(table._rows) <= 100
+            assert rows.dtype == np.int16 and len(table._rows) <= max(max_words, 31)
             assert rows[-1].tolist()[:3] == [259, 4, 260]
             assert np.array_equal(rows[:-1], [word_to_character_ids(word) for word in part[:-1]])
+            rows[:] = 0  # They belong to the caller.
 
-    def test_more_words_at_once_than_the_bound(self):
-        words = [str(i) for i in range(300)]
-        table = CharacterTable(max_words=10)
-        for _ in range(2):
-            rows = table.lookup(words)
-            assert np.array_equal(rows, [word_to_character_ids(word) for word in words])
 
-    def test_impossible_character(self):
-        with pytest.raises(ValueError, match=r"'\[X\]' the character 261"):
-            CharacterTable(tokens_to_add={"[X]": 261})
-
-    def test_copies_start_empty(self):
-        table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
-        table.lookup(["a", "b"])
-        for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
-            assert len(other._rows) == 0
-            assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
+def test_copies_of_a_table_start_empty():
+    table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
+    table.lookup(["a", "b"])
+    for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
+        assert len(other._rows) == 0
+        assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
 
 
 def test_sentences_are_padded_with_zeros():
@@ -140,3 +116,18 @@ def test_sentences_are_padded_with_zeros():
 def test_no_sentences():
     assert sentences_to_character_ids([]).shape == (0, 0, 50)
     assert sentences_to_character_ids([[]]).shape == (1, 0, 50)
+
+
+@pytest.mark.parametrize(
+    "batch, message",
+    [
+        ("a text", r"got the text 'a text', .* \[\['a', 'text'\]\]"),
+        ([["a"], "b c"], r"sentence 1 is the string 'b c'.*\['b', 'c'\]"),
+        ([["a", 3]], "sentence 0 has the word 3, a int"),
+        ([[b"a"]], "sentence 0 has the word b'a', a bytes"),
+    ],
+)
+def test_what_is_no_batch_of_sentences_is_refused(batch, message):
+    with pytest.raises(ValueError, match=message):
+        check_sentences(batch)
+    assert check_sentences(iter([("a", "b"), iter("cd")])) == [["a", "b"], ["c", "d"]]

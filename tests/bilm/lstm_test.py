@@ -1,169 +1,168 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
 from allennlp_elmo_plugin.bilm import recurrence
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
 LENGTHS, TIMESTEPS = [4, 7, 1, 7, 2], 7
+PACKING = PackedBatch(LENGTHS, TIMESTEPS)
+LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 1, "cell_clip": 0.5, "proj_clip": 0.3}
+OPTIONS = BiLmOptions.from_dict({"n_tokens_vocab": 9, "lstm": LSTM})
 
 
-def make_lstm(dtype=torch.double, **kwargs):
+def make_lstm(dtype=torch.double, forget_bias=1.0, **options):
     torch.manual_seed(1)
-    arguments = {"cell_clip": 0.5, "proj_clip": 0.3, **kwargs}
-    lstm = ProjectedLstm(3, 6, arguments.pop("projection_dim", 4), **arguments).to(dtype)
+    lstm = ProjectedLstm(replace(OPTIONS, **options), forget_bias).to(dtype)
     for parameter in lstm.parameters():
         torch.nn.init.normal_(parameter, 0, 0.7)
     return lstm
 
 
-def make_state(lstm, dtype=torch.double):
-    return tuple(torch.randn(5, n, dtype=dtype) / 4 for n in (lstm.projection_dim, lstm.dim))
+def make_inputs(lstm):
+    """Vectors, outputs and cells from before."""
+    dtype = lstm.state_linearity.weight.dtype
+    sizes = (PACKING.n_tokens, lstm.input_size), (5, lstm.hidden_size), (5, lstm.cell_size)
+    inputs, *state = (torch.randn(*size, dtype=dtype) / 4 for size in sizes)
+    return (4 * inputs).requires_grad_(), tuple(state)
 
 
-def test_is_allennlps_cell():
+def run(lstm, inputs, state, dropout=0.0, packing=PACKING):
+    return run_layers([lstm], [inputs], packing, [state], dropout)[0]
+
+
+def test_it_is_allennlps_cell():
     lstm = make_lstm(torch.float, forget_bias=0.0)
-    original = LstmCellWithProjection(3, 4, 6, True, 0.0, 0.5, 0.3)
+    original = LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3)
     original.load_state_dict(lstm.state_dict())
-    lstm.load_state_dict(original.state_dict())
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    tokens = torch.randn(5, TIMESTEPS, 3)
-    state = make_state(lstm, torch.float)
+    tokens = torch.randn(5, TIMESTEPS, 4)
+    _, state = make_inputs(lstm)
     with torch.no_grad():
-        outputs, final = lstm(packing.pack(tokens), packing, state)
+        outputs, final = run(lstm, PACKING.pack(tokens), state)
         expected, expected_final = original(
-            tokens[packing.order],
-            [LENGTHS[row] for row in packing.order.tolist()],
+            tokens[PACKING.order],
+            [LENGTHS[row] for row in PACKING.order.tolist()],
             tuple(part.unsqueeze(0) for part in state),
         )
-    unpacked = packing.unpack([outputs])
-    torch.testing.assert_close(unpacked[packing.order], expected, atol=1e-6, rtol=1e-6)
+    unpacked = PACKING.unpack([outputs])
+    torch.testing.assert_close(unpacked[PACKING.order], expected, atol=1e-6, rtol=1e-6)
     # Some of both are at their clips, or the test is blind to these.
     assert (outputs.abs() == 0.3).any() and (final[1].abs() == 0.5).any()
     for part, expected_part in zip(final, expected_final):
         torch.testing.assert_close(part, expected_part[0], atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"projection_dim": 6}, {"cell_clip": None}])
-def test_gradient(kwargs):
-    lstm = make_lstm(**kwargs)
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    state = make_state(lstm)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double, requires_grad=True)
-    parameters = [inputs, *lstm.parameters()]
+@pytest.mark.parametrize(
+    "options", [{}, {"lstm_dim": 4}, {"lstm_dim": 4, "project_lstm": True}, {"cell_clip": None}]
+)
+def test_gradient(options):
+    lstm = make_lstm(**{"project_lstm": "lstm_dim" not in options, **options})
+    inputs, state = make_inputs(lstm)
     assert torch.autograd.gradcheck(
-        lambda *_: lstm(inputs, packing, state)[0], parameters, nondet_tol=0.0
+        lambda *_: run(lstm, inputs, state)[0], [inputs, *lstm.parameters()], nondet_tol=0.0
     )
 
 
 def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
-    lstm, packing = make_lstm(), PackedBatch(LENGTHS, TIMESTEPS)
-    state = make_state(lstm)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
+    lstm = make_lstm()
+    inputs, state = make_inputs(lstm)
     weight = lstm.state_linearity.weight
     torch.manual_seed(2)
-    outputs, _ = lstm(inputs, packing, state, recurrent_dropout=0.5)
+    outputs, _ = run(lstm, inputs, state, 0.5)
     (gradient,) = torch.autograd.grad(outputs.sum(), weight)
     torch.manual_seed(2)
     mask = torch.nn.functional.dropout(torch.ones_like(weight), 0.5)
     plain = make_lstm()
     plain.load_state_dict({**lstm.state_dict(), "state_linearity.weight": weight * mask})
-    expected, _ = plain(inputs, packing, state)
+    expected, _ = run(plain, inputs, state)
     (expected_gradient,) = torch.autograd.grad(expected.sum(), plain.state_linearity.weight)
     assert torch.equal(outputs, expected)
     torch.testing.assert_close(gradient, expected_gradient * mask)
     # None in evaluation, and no random number is drawn without it.
-    undropped, _ = lstm.eval()(inputs, packing, state, recurrent_dropout=0.5)
+    undropped, _ = run(lstm.eval(), inputs, state, 0.5)
     random_state = torch.get_rng_state()
-    assert torch.equal(undropped, lstm.train()(inputs, packing, state)[0])
+    assert torch.equal(undropped, run(lstm.train(), inputs, state)[0])
     assert torch.equal(random_state, torch.get_rng_state())
 
 
 def test_with_and_without_gradient_are_the_same(monkeypatch):
     lstm = make_lstm()
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
-    state = make_state(lstm)
-    expected, expected_state = lstm(inputs, packing, state)
+    inputs, state = make_inputs(lstm)
+    expected, expected_state = run(lstm, inputs, state)
     assert expected.requires_grad
     # Gates of one step at a time, of all, and of some.
     for workspace in (1, 2**20, 8 * 24 * 9):
         monkeypatch.setattr(recurrence, "_CHUNK_BYTES", workspace)
         kept = copy.deepcopy(state)
         with torch.no_grad():
-            outputs, final = lstm(inputs, packing, state)
+            outputs, final = run(lstm, inputs, state)
         torch.testing.assert_close(outputs, expected.detach())
         for part, expected_part in zip(final, expected_state):
             torch.testing.assert_close(part, expected_part)
         assert all(torch.equal(*parts) for parts in zip(kept, state))
 
 
+def test_one_sequence_is_like_the_same_among_others():
+    lstm = make_lstm()
+    inputs, state = make_inputs(lstm)
+    with torch.no_grad():
+        outputs, (_, cells) = run(lstm, inputs, state)
+        for index, row in enumerate(PACKING.order.tolist()):
+            tokens = PACKING.row == row
+            alone, (_, last) = run(
+                lstm,
+                inputs[tokens],
+                tuple(part[index : index + 1] for part in state),
+                packing=PackedBatch([LENGTHS[row]], TIMESTEPS),
+            )
+            torch.testing.assert_close(alone, outputs[tokens])
+            torch.testing.assert_close(last[0], cells[index])
+
+
 def test_forget_bias_is_added_at_use():
     added, held = make_lstm(forget_bias=1.0), make_lstm(forget_bias=0.0)
     with torch.no_grad():
         held.state_linearity.bias[6:12] += 1.0
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
-    state = make_state(added)
-    torch.testing.assert_close(*(each(inputs, packing, state)[0] for each in (added, held)))
-
-
-def test_weights_and_gradients_are_contiguous():
-    """As `safetensors`, `parameters_to_vector` and L-BFGS want them."""
-    lstm = make_lstm()
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
-    lstm(inputs, packing, make_state(lstm))[0].sum().backward()
-    for parameter in lstm.parameters():
-        assert parameter.is_contiguous()
-        assert parameter.grad.is_contiguous()
-
-
-def test_a_retained_graph_gives_the_same_gradient_again():
-    lstm = make_lstm()
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    inputs = torch.randn(packing.n_tokens, 3, dtype=torch.double)
-    loss = lstm(inputs, packing, make_state(lstm))[0].sum()
-    first, second = (
-        torch.autograd.grad(loss, lstm.parameters(), retain_graph=True) for _ in range(2)
-    )
-    for grad, grad_again in zip(first, second):
-        assert torch.equal(grad, grad_again)
+    inputs, state = make_inputs(added)
+    torch.testing.assert_close(*(run(each, inputs, state)[0] for each in (added, held)))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("projection_dim", [4, 6])
-def test_gradients_in_the_memory_of_the_gates_are_the_same(precision, projection_dim):
+@pytest.mark.parametrize("lstm_dim", [4, 6])
+def test_a_retained_graph_gives_the_same_gradients(precision, lstm_dim):
     """The last backward pass of a graph overwrites what it saved; others must not."""
-    lstm = make_lstm(torch.float, projection_dim=projection_dim)
+    lstm = make_lstm(torch.float, lstm_dim=lstm_dim, project_lstm=lstm_dim == 6)
     lstm.precision = precision
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    inputs = torch.randn(packing.n_tokens, 3, requires_grad=True)
+    inputs, state = make_inputs(lstm)
     parameters = [inputs, *lstm.parameters()]
-    loss = lstm(inputs, packing, make_state(lstm, torch.float))[0].square().sum()
-    kept = torch.autograd.grad(loss, parameters, retain_graph=True)
-    for grad, grad_again in zip(kept, torch.autograd.grad(loss, parameters)):
-        assert torch.equal(grad, grad_again)
+    loss = run(lstm, inputs, state)[0].square().sum()
+    first, second = (torch.autograd.grad(loss, parameters, retain_graph=True) for _ in range(2))
+    last = torch.autograd.grad(loss, parameters)
+    for grads in zip(first, second, last):
+        # As `safetensors`, `parameters_to_vector` and L-BFGS want them
+        assert all(grad.is_contiguous() and torch.equal(grad, grads[0]) for grad in grads)
 
 
 def test_gradient_in_bfloat16_is_near():
     """With a state from before, and recurrent dropout."""
     torch.manual_seed(1)
-    lstm = ProjectedLstm(24, 40, 16)
-    packing = PackedBatch(LENGTHS, TIMESTEPS)
-    state = tuple(2 * part for part in make_state(lstm, torch.float))
-    inputs = torch.randn(packing.n_tokens, 24, requires_grad=True)
+    clips = {"cell_clip": None, "proj_clip": None}
+    lstm = ProjectedLstm(replace(OPTIONS, lstm_dim=40, projection_dim=16, **clips))
+    inputs, state = make_inputs(lstm)
+    state = tuple(2 * part for part in state)
     results = []
     for lstm.precision in ("float32", "bfloat16"):
         torch.manual_seed(2)
-        outputs, (_, memory) = lstm(inputs, packing, state, recurrent_dropout=0.5)
+        outputs, (_, cells) = run(lstm, inputs, state, 0.5)
         grads = torch.autograd.grad(outputs.square().sum(), [inputs, *lstm.parameters()])
-        # Each gate by itself.
+        # Each gate by itself
         parts = [part for grad in grads[1:] for part in grad.chunk(4)]
-        results.append([outputs.detach(), memory, *grads[0].split(packing.batch_sizes), *parts])
+        results.append([outputs.detach(), cells, *grads[0].split(PACKING.batch_sizes), *parts])
     for exact, near in zip(*results):
         assert 0 < (near - exact).norm() < 0.02 * exact.norm()
 
@@ -175,12 +174,12 @@ def test_what_is_clipped_in_bfloat16_has_no_gradient(clip):
     lstm.precision = "bfloat16"
     for parameter in lstm.parameters():
         torch.nn.init.constant_(parameter, 0.5)
-    packing = PackedBatch([1], 1)
-    inputs = torch.ones(1, 3, requires_grad=True)
-    outputs, (_, memory) = lstm(inputs, packing, (torch.zeros(1, 4), torch.zeros(1, 6)))
+    inputs = torch.ones(1, 4, requires_grad=True)
+    zeros = torch.zeros(1, 4), torch.zeros(1, 6)
+    outputs, (_, cells) = run(lstm, inputs, zeros, packing=PackedBatch([1], 1))
     outputs.sum().backward()
-    clipped = memory if clip == "cell_clip" else outputs
+    clipped = cells if clip == "cell_clip" else outputs
     torch.testing.assert_close(clipped, torch.full_like(clipped, 0.7), atol=1e-3, rtol=0)
     grad = lstm.state_linearity.bias.grad
-    # The gate of the output comes after the memory's clip.
+    # The gate of the output comes after the cell's clip.
     assert not grad[:18].any() and grad[18:].all() == (clip == "cell_clip")

@@ -1,11 +1,9 @@
 import gzip
-import os
 
 import pytest
 
 from allennlp_elmo_plugin.bilm import vocabulary
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
-from allennlp_elmo_plugin.files import text_lines
 
 
 def test_round_trip_of_awkward_words(tmp_path):
@@ -81,21 +79,3 @@ def test_gzip(tmp_path, monkeypatch):
         read_vocabulary_file(path)
     path.write_bytes(words)
     assert len(read_vocabulary_file(path)) == 303
-
-
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_long_lines_are_refused(tmp_path, monkeypatch, compress):
-    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", 65536)
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(compress(b"<S>\n</S>\n<UNK>\n" + b"x" * 10**7))
-    with pytest.raises(ValueError, match="vocab.txt, line 4: is longer than 65,536 bytes"):
-        read_vocabulary_file(path)
-
-
-def test_no_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", tmp_path, "/dev/zero"):
-        with pytest.raises(ValueError, match=f"{path}: not a file"):
-            read_vocabulary_file(path)
-    with pytest.raises(FileNotFoundError, match="missing.txt: there is no such vocabulary file"):
-        read_vocabulary_file(tmp_path / "missing.txt")

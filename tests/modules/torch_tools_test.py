@@ -445,12 +445,6 @@ class TestThreads:
                 for mine, other in zip(self.run(function, batches), expected):
                     assert_same(mine, other, 1e-6)
 
-    def test_calls_from_a_settled_state_do_not_wait_for_each_other(self, files):
-        shared = Elmo(*files, 1, dropout=0.0, initial_state="settled")
-        expected = embed(shared)
-        with ThreadPoolExecutor(1) as pool, shared._elmo_lstm.settled_state().lock:
-            assert_same(pool.submit(embed, shared).result(timeout=30), expected)
-
     def test_carried_states_are_those_of_some_order(self, files):
         """Calls with one sentence, the same each time, have the same sequence of vectors in any
         order."""
@@ -464,25 +458,6 @@ class TestThreads:
         # The first few differ from each other, all later ones are near the fixed point.
         distances = (left.unsqueeze(1) - right).abs().amax(2)  # (60, 60)
         assert (distances.amin(0) <= 1e-6).all() and (distances.amin(1) <= 1e-6).all()
-
-    def test_a_reset_waits_for_a_running_call(self, files, monkeypatch):
-        """Else the call would put its states in place after the reset."""
-        elmo, fresh = Elmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0)
-        expected = embed(fresh)
-        embed(elmo)
-        thread = threading.Thread(target=elmo._elmo_lstm._elmo_lstm.reset_states)
-
-        def reset():
-            if thread.ident is None:
-                thread.start()
-                thread.join(0.2)
-
-        write = CarriedState.write
-        with monkeypatch.context() as patch:
-            patch.setattr(CarriedState, "write", lambda *args: reset() or write(*args))
-            elmo(batch_to_ids(SENTENCES))
-        thread.join()
-        assert_same(elmo(batch_to_ids(SENTENCES))["elmo_representations"][0], expected)
 
 
 def test_a_call_that_fails_leaves_the_carried_states(files, monkeypatch):

@@ -1,5 +1,5 @@
 """
-What makes the language model fast without changing its numbers: `matrix_product.py`, `linear.py`
-and `gradients.py`; values kept from call to call, in `cached_value.py` and `word_cache.py`.
-`model_call.py` surrounds each call of the model.
+What makes the language model fast without changing its numbers: matrix products
+(`matrix_product.py`), gradients (`gradients.py`), values kept from call to call
+(`cached_value.py`), and a thread for each direction (`parallel.py`).
 """

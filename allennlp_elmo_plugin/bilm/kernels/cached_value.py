@@ -1,12 +1,10 @@
 """
-Values made from parameters for inference, such as packed weights.
-
-Rule: a cached value belongs to the storage, the version and a sample of the values of each
-parameter, and `train()` and `eval()` drop it. This notices optimizers, `load_state_dict`, other
-edits in place, and new values through `.data`; after an edit of a few numbers through `.data`, call
-`train()` or `eval()`. Any thread may use it.
+Values that are computed from parameters once and kept for inference: packed weights, vectors of
+words.
 """
 
+import itertools
+import threading
 from typing import (
     Any,
     Callable,
@@ -29,23 +27,24 @@ T = TypeVar("T")
 
 # Numbers of a parameter that are compared in each call.
 _SAMPLE_SIZE = 16
+# Rows that a word cache has space for at first.
+_FEW_ROWS = 1024
 
 
 class _Kept(NamedTuple):
-    """
-    A value with what identifies its parameters: addresses and versions, and some of their numbers.
-    """
-
     value: Any
     key: Hashable
-    # They keep the storages, so that no other parameter can be at an address.
+    # Views keep the storages, so that no other parameter can be at an address.
     views: List[torch.Tensor]
     sample: torch.Tensor  # (n_sampled,)
 
 
 class CachedValue(Generic[T]):
     """
-    A value that is made again when its parameters change. Copies and pickles are empty.
+    A value that is computed again when its parameters change: their storage, their version or a
+    sample of their numbers. After an edit of a few numbers through `.data`, call `train()` or
+    `eval()`, which drop the cached values of a `CachingModule`. Threads may share it. Copies and
+    pickles are empty.
     """
 
     def __init__(self) -> None:
@@ -67,9 +66,6 @@ class CachedValue(Generic[T]):
         return kept.value
 
     def drop(self) -> None:
-        """
-        Make the value again at its next use.
-        """
         self._kept = None
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -77,22 +73,13 @@ class CachedValue(Generic[T]):
 
 
 class CachingModule(torch.nn.Module):
-    """
-    A module whose `train()` and `eval()` drop its cached values.
-    """
+    """A module whose `train()` and `eval()` drop its cached values."""
 
     def train(self, mode: bool = True) -> Self:
         for each in vars(self).values():
             if isinstance(each, CachedValue):
                 each.drop()
         return super().train(mode)
-
-    def _replicate_for_data_parallel(self) -> Self:
-        replica = super()._replicate_for_data_parallel()
-        for name, value in vars(replica).copy().items():
-            if isinstance(value, CachedValue):
-                setattr(replica, name, CachedValue())
-        return replica
 
 
 def _version(parameter: torch.Tensor) -> Hashable:
@@ -101,9 +88,62 @@ def _version(parameter: torch.Tensor) -> Hashable:
 
 
 def _some_numbers(parameter: torch.Tensor) -> torch.Tensor:
-    """
-    Return a view of some numbers of a parameter, the last among them.
-    """
+    """Return a view of some numbers of a parameter, the last among them."""
     values = parameter.detach().flatten()
     stride = max(1, values.numel() // _SAMPLE_SIZE)
     return values[(values.numel() - 1) % stride :: stride]
+
+
+class WordCache:
+    """
+    The vectors of at most `max_words` words, besides those of the last call. A full cache forgets
+    all words that were not told to `stay`; frequent ones are soon back. Threads may share it.
+    """
+
+    def __init__(self, max_words: int) -> None:
+        self.max_words = max_words
+        self._lock = threading.RLock()
+        self._places: Dict[bytes, int] = {}
+        self._n_staying = 0
+        # In the order of the words, with space for more: (at least n_words, dim)
+        self._vectors: Optional[torch.Tensor] = None
+
+    def stay(self) -> None:
+        """Never forget the words that are here now."""
+        self._n_staying = len(self._places)
+
+    def forget(self) -> None:
+        """Forget all words but those that stay."""
+        with self._lock:
+            self._places = dict(itertools.islice(self._places.items(), self._n_staying))
+
+    def look_up(
+        self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
+    ) -> torch.Tensor:
+        """
+        Return the vectors of words in any order, shape `(len(words), dim)`. `encode` computes those
+        of new words, shape `(n_new, dim)`.
+        """
+        with self._lock, lasting_tensors():
+            new = self._missing(words)
+            if len(self._places) + len(new) > self.max_words:
+                self.forget()
+                new = self._missing(words)
+            if new or self._vectors is None:
+                self._add(new, encode(new))
+            assert self._vectors is not None
+            places = torch.tensor([self._places[word] for word in words], dtype=torch.long)
+            return self._vectors.index_select(0, places.to(self._vectors.device))
+
+    def _missing(self, words: Sequence[bytes]) -> List[bytes]:
+        return [word for word in dict.fromkeys(words) if word not in self._places]
+
+    def _add(self, words: List[bytes], vectors: torch.Tensor) -> None:
+        start, end = len(self._places), len(self._places) + len(words)
+        if self._vectors is None or end > self._vectors.size(0):
+            larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
+            if self._vectors is not None:
+                larger[:start] = self._vectors[:start]
+            self._vectors = larger
+        self._vectors[start:end] = vectors
+        self._places.update(zip(words, range(start, end)))

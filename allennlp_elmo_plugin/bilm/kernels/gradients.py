@@ -1,6 +1,6 @@
 """
-A fast tanh, gradients of elementwise functions, each one operator of torch, and a decorator for
-functions that have no second derivative.
+A fast tanh, gradients of elementwise functions, each one operator of torch, and what a backward
+pass may do.
 """
 
 import functools
@@ -9,57 +9,57 @@ from typing import Any, Callable, Optional
 import torch
 from torch.autograd import function as autograd_function
 
+from allennlp_elmo_plugin.bilm.kernels.model_call import without_autocast
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+
+def backward_once(backward: Callable[..., Any]) -> Any:
     """
-    Do what torch's decorator of this name does, also where the gradient of the output is a
-    constant, such as that of a loss: torch would leave out the second derivative without an error.
+    Mark the backward pass of a `torch.autograd.Function`, which has no second derivative: asking
+    for one is an error. It computes in the types that tensors have.
     """
-    torchs = autograd_function.once_differentiable(backward)
+    differentiable_once = autograd_function.once_differentiable(backward)
 
     @functools.wraps(backward)
     def call(ctx: Any, *grads: Optional[torch.Tensor]) -> Any:
-        if torch.is_grad_enabled():  # with `create_graph`
+        if torch.is_grad_enabled():  # With `create_graph`, torch's error needs a gradient.
             grads = tuple(
                 None if each is None else each.detach().requires_grad_() for each in grads
             )
-        return torchs(ctx, *grads)
+        with without_autocast():
+            return differentiable_once(ctx, *grads)
 
-    return call
+    return staticmethod(call)
+
+
+def may_overwrite_saved() -> bool:
+    """
+    Return whether the running backward pass frees what the forward pass saved, so that its memory
+    may be used for gradients.
+    """
+    return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """
-    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster: torch calls
-    Intel's MKL for a tanh, which is slow on processors of others. On a GPU the number of operators
-    counts.
+    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster, as torch
+    calls Intel's MKL for a tanh, which is slow on processors of others.
     """
     if values.device.type == "cpu":
         return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
     return torch.tanh(values, out=out)
 
 
-def tanh_backward(
-    grad: torch.Tensor, output: torch.Tensor, out: Optional[torch.Tensor] = None
-) -> torch.Tensor:
-    """
-    Return the gradient of the argument of `tanh` from those of its output, and the output.
-    """
-    if out is None:
-        return torch.ops.aten.tanh_backward(grad, output)
+def tanh_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of the argument of `tanh` from those of its output, and the output."""
     return torch.ops.aten.tanh_backward(grad, output, grad_input=out)
 
 
 def sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """
-    Return the gradient of the argument of `sigmoid` from those of its output, and the output.
-    """
+    """Return the gradient of the argument of `sigmoid` from those of its output, and the output."""
     return torch.ops.aten.sigmoid_backward(grad, output, grad_input=out)
 
 
 def clamp_backward_(grad: torch.Tensor, values: torch.Tensor, clip: float) -> torch.Tensor:
-    """
-    Set the gradient to zero where values are at or beyond `-clip` and `clip`, in place.
-    """
+    """Set the gradient to zero where values are at or beyond `-clip` and `clip`, in place."""
     # Ten times as fast as a multiplication by a mask.
     return torch.ops.aten.hardtanh_backward(grad, values, -clip, clip, grad_input=grad)

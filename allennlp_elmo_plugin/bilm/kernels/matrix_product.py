@@ -12,6 +12,8 @@ from typing import Any, Optional
 
 import torch
 
+from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
+
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 # oneDNN takes longer to start than products with fewer multiplications take.
@@ -21,28 +23,21 @@ _FEW_MULTIPLICATIONS = 2**19
 MANY_ROWS = 8
 
 
-def even_rows(n_rows: int) -> int:
-    """
-    Round `n_rows` up, to at least `MANY_ROWS` and by at most a sixteenth of more rows. oneDNN keeps
-    code for the last thousand shapes, a megabyte or more for each, so that any number of rows would
-    take gigabytes.
-    """
-    step = max(MANY_ROWS, 2 ** (n_rows.bit_length() - 5))
-    return max(-(-n_rows // step), 1) * step
-
-
 def padded_rows(rows: torch.Tensor) -> torch.Tensor:
     """
-    Return rows with zeros below them, shape `(even_rows(n), dim)` from `(n, dim)`.
+    Return rows with zeros below them, at least `MANY_ROWS` and at most a sixteenth of more rows:
+    shape `(n_padded, dim)` from `(n, dim)`. oneDNN keeps code for the last thousand shapes, a
+    megabyte or more for each, so that any number of rows would take gigabytes.
     """
-    return torch.nn.functional.pad(rows, (0, 0, 0, even_rows(rows.size(0)) - rows.size(0)))
+    n = rows.size(0)
+    step = max(MANY_ROWS, 2 ** (n.bit_length() - 5))
+    n_padded = max(-(-n // step), 1) * step
+    return rows if n == n_padded else torch.nn.functional.pad(rows, (0, 0, 0, n_padded - n))
 
 
 @functools.cache
 def has_onednn(dtype: torch.dtype) -> bool:
-    """
-    Return whether products of this type go to oneDNN.
-    """
+    """Return whether products of this type go to oneDNN."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     left = torch.arange(6, device="cpu", dtype=dtype).view(2, 3)
@@ -50,7 +45,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
     expected = left @ right.t()
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(right, None)
-        product, sum_ = _linear(left, packed), _linear(left, right, None, expected)
+        product, sum_ = (_onednn_product(left, packed, add) for add in (None, expected))
     except (AttributeError, RuntimeError, TypeError):
         return False
     return torch.equal(product, expected) and torch.equal(sum_, 2 * expected)
@@ -66,39 +61,33 @@ def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
     return torch.float32 if precision == "int8" else parameter.dtype
 
 
-def _linear(
-    rows: torch.Tensor,
-    weight: torch.Tensor,
-    bias: Optional[torch.Tensor] = None,
-    add: Optional[torch.Tensor] = None,
+def _onednn_product(
+    rows: torch.Tensor, weight: torch.Tensor, add: Optional[torch.Tensor]
 ) -> torch.Tensor:
-    """
-    Return `rows @ weight.t() + bias + add`. oneDNN may have packed the weight.
-    """
+    """Return `rows @ weight.t() + add`. oneDNN may have packed the weight."""
     operator = torch.ops.mkldnn._linear_pointwise
-    if add is None:
-        return operator(rows, weight, bias, "none", [], "")
-    return operator.binary(rows, add, weight, bias, "add")
+    if add is None or add.dim() == 1:
+        return operator(rows, weight, add, "none", [], "")
+    return operator.binary(rows, add, weight, None, "add")
+
+
+def _torch_product(
+    left: torch.Tensor, right: torch.Tensor, add: Optional[torch.Tensor]
+) -> torch.Tensor:
+    return torch.mm(left, right) if add is None else torch.addmm(add, left, right)
 
 
 def matrix_product(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    bias: Optional[torch.Tensor] = None,
-    add: Optional[torch.Tensor] = None,
+    left: torch.Tensor, right: torch.Tensor, add: Optional[torch.Tensor] = None
 ) -> torch.Tensor:
     """
-    Return `left @ right + bias + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)`,
-    `(k, m)`, `(m,)` and `(n, m)`.
+    Return `left @ right + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)`, `(k, m)`
+    and `(m,)` or `(n, m)`.
     """
-    n_multiplications = left.size(0) * right.numel()
-    if (
-        n_multiplications >= _FEW_MULTIPLICATIONS
-        and left.device.type == "cpu"
-        and has_onednn(left.dtype)
-    ):
-        return _linear(left, right.t(), bias, add)
-    return _torch_product(left, right, bias, add)
+    is_large = left.size(0) * right.numel() >= _FEW_MULTIPLICATIONS
+    if is_large and left.device.type == "cpu" and has_onednn(left.dtype):
+        return _onednn_product(left, right.t(), add)
+    return _torch_product(left, right, add)
 
 
 def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -115,16 +104,30 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return matrix_product(grad.t(), rows)
 
 
-def _torch_product(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    bias: Optional[torch.Tensor],
-    add: Optional[torch.Tensor],
-) -> torch.Tensor:
-    if add is not None:
-        result = torch.addmm(add, left, right)  # (n, m)
-        return result if bias is None else result.add_(bias)
-    return left @ right if bias is None else torch.addmm(bias, left, right)
+class Linear(torch.autograd.Function):
+    """
+    `rows @ weight.t() + bias` with its gradient, shape `(n, m)` from shapes `(n, k)`, `(m, k)` and
+    `(m,)`, the products in the type `dtype`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
+        rows_, weight_ = rows.to(dtype), weight.to(dtype)
+        ctx.save_for_backward(rows_, weight_)
+        return matrix_product(rows_, weight_.t(), bias.to(dtype)).to(rows.dtype)
+
+    @backward_once
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        rows, weight = ctx.saved_tensors
+        grad_ = grad.to(rows.dtype)
+        return (
+            matrix_product(grad_, weight).to(grad.dtype) if ctx.needs_input_grad[0] else None,
+            weight_gradient(grad_, rows).to(grad.dtype) if ctx.needs_input_grad[1] else None,
+            grad.sum(0) if ctx.needs_input_grad[2] else None,
+            None,
+        )
 
 
 class PreparedMatrix:
@@ -152,38 +155,25 @@ class PreparedMatrix:
         self._scales = scales
         on_cpu = matrix.device.type == "cpu"
         self._is_quantized = on_cpu and precision == "int8"
+        self._is_large = matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
         self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
 
     def product(
-        self,
-        rows: torch.Tensor,
-        bias: Optional[torch.Tensor] = None,
-        add: Optional[torch.Tensor] = None,
+        self, rows: torch.Tensor, add: Optional[torch.Tensor] = None, is_single: bool = False
     ) -> torch.Tensor:
         """
-        Return `rows @ matrix + bias + add`, shape `(n, m)`, without a gradient, from shapes
-        `(n, k)`, `(m,)` and `(n, m)`, all of the type `dtype`.
+        Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)` and
+        `(m,)` or `(n, m)`, all of the type `dtype`. `is_single` says that a program multiplies one
+        row at a time, for which the matrix as it is is fastest in float32. With products of more
+        rows, too, it is held in both layouts.
         """
-        if self._is_packed and (
-            rows.size(0) >= MANY_ROWS or self._matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
-        ):
-            return _linear(rows, self._packed, bias, add)
-        if not self._is_quantized:
-            return _torch_product(rows, self._plain, bias, add)
-        result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
-        for summand in (bias, add):
-            if summand is not None:
-                result += summand
-        return result
-
-    def product_of_one(self, row: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """
-        Return `product` of one row, in float32 by the matrix as it is, which is faster. A program
-        with products of more rows, too, holds the matrix in both layouts.
-        """
-        if self.dtype != torch.float32 or self._is_quantized:
-            return self.product(row, add=add)
-        return _torch_product(row, self._of_one, None, add)
+        if self._is_quantized:
+            result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
+            return result if add is None else result.add_(add)
+        is_plain = is_single and self.dtype == torch.float32
+        if self._is_packed and not is_plain and (self._is_large or rows.size(0) >= MANY_ROWS):
+            return _onednn_product(rows, self._packed, add)
+        return _torch_product(rows, self._plain, add)
 
     def _scaled(self) -> torch.Tensor:
         matrix = self._matrix if self._scales is None else self._matrix * self._scales
@@ -191,13 +181,9 @@ class PreparedMatrix:
 
     @functools.cached_property
     def _plain(self) -> torch.Tensor:
-        return self._scaled()
-
-    @functools.cached_property
-    def _of_one(self) -> torch.Tensor:
-        # The longer side of a matrix is read in order.
-        k, m = self._matrix.shape
-        return self._scaled() if m < k else self._scaled().contiguous()
+        matrix = self._scaled()
+        # On the CPU, the longer side of a matrix is read in order.
+        return matrix if matrix.size(1) < matrix.size(0) or matrix.is_cuda else matrix.contiguous()
 
     @functools.cached_property
     def _packed(self) -> torch.Tensor:
@@ -205,18 +191,12 @@ class PreparedMatrix:
 
     @functools.cached_property
     def _quantized(self) -> Any:
-        return _quantize(self._scaled())
-
-
-def _quantize(matrix: torch.Tensor) -> Any:
-    """
-    Pack `matrix`, shape `(k, m)`, in integers of 8 bits with a scale for each column.
-    """
-    weight = matrix.t().contiguous()  # (m, k)
-    scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
-    zeros = torch.zeros_like(scales, dtype=torch.long)
-    with warnings.catch_warnings():
-        # Deprecated in torch 2.14, without a replacement in torch itself.
-        warnings.simplefilter("ignore")
-        integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        return torch.ops.quantized.linear_prepack(integers, None)
+        """The matrix in integers of 8 bits with a scale for each column."""
+        weight = self._scaled().t().contiguous()  # (m, k)
+        scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
+        zeros = torch.zeros_like(scales, dtype=torch.long)
+        with warnings.catch_warnings():
+            # Deprecated in torch 2.14, without a replacement in torch itself.
+            warnings.simplefilter("ignore")
+            integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+            return torch.ops.quantized.linear_prepack(integers, None)

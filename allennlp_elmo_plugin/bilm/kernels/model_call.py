@@ -11,15 +11,19 @@ import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
 # torch 2.6 doesn't tell; `is_compiling` is true for both.
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# AllenNLP's trainer hooks every module for a run's first batch, to look for layers of
+# normalization, which are not here.
+_IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def model_call(function: Function) -> Function:
     """
-    Mark a function as one that computes with a model's parameters: it computes in the model's own
-    precision under `torch.autocast`, and runs uncompiled under `torch.compile`.
+    Mark a function that computes with a model's parameters: it runs in the model's own precision
+    under `torch.autocast`, and uncompiled under `torch.compile`.
     """
 
     @functools.wraps(function)
@@ -29,8 +33,8 @@ def model_call(function: Function) -> Function:
         if torch.jit.is_tracing() or _is_exporting():
             raise RuntimeError(
                 "the language model of ELMo can't be traced or exported (torch.jit.trace, "
-                "torch.onnx, torch.export): its steps depend on the words of each batch, and a "
-                "trace would keep those of one. Use the module itself, or torch.compile"
+                "torch.onnx, torch.export): its steps depend on the words of each batch. Use the "
+                "module itself, or torch.compile"
             )
         with without_autocast():
             return function(*args, **kwargs)
@@ -40,11 +44,9 @@ def model_call(function: Function) -> Function:
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """
-    Compute in the types that tensors have, even under `torch.autocast`.
-    """
+    """Compute in the types that tensors have, even under `torch.autocast`."""
     with ExitStack() as stack:
-        for device_type in _autocast_devices():
+        for device_type in filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu")):
             stack.enter_context(torch.autocast(device_type, enabled=False))
         yield
 
@@ -60,62 +62,30 @@ def lasting_tensors() -> Iterator[None]:
 
 
 def needs_grad(*tensors: torch.Tensor) -> bool:
-    """
-    Return whether a function of these inputs and parameters needs a gradient.
-    """
+    """Return whether a function of these inputs and parameters needs a gradient."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def may_overwrite_saved() -> bool:
-    """
-    Return whether the backward pass that is running frees what the forward pass saved, so that its
-    memory may be used for gradients.
-    """
-    return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     """
     Return whether a module is of this class and has no hooks, so that a call of it may be bypassed.
     """
-    return type(module) is kind and not _has_hooks(module)
+    return type(module) is kind and not any(
+        _IGNORED_HOOKS not in str(getattr(hook, "__module__", ""))
+        for name in _HOOKS
+        for hook in getattr(module, name).values()
+    )
 
 
 def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None:
     """
-    Check that the layers in a module are of these kinds and have no hooks, since their weights are
-    used without a call of them.
-
-    # Raises
-
-    ValueError
+    Raise a `ValueError` if a layer in a module, whose weights are used without a call of it, is not
+    of these kinds or has hooks.
     """
     for name, layer in module._modules.items():
-        if layer is not None and (type(layer) not in kinds or _has_hooks(layer)):
+        if layer is not None and not any(is_plain(layer, kind) for kind in kinds):
             raise ValueError(
                 f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
                 "the language model would ignore. Put hooks on Elmo, its language model or the "
                 "token embedder, and remove this one"
             )
-
-
-def _has_hooks(module: torch.nn.Module) -> bool:
-    if not (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-    ):
-        return False
-    hooks = (hook for name in _HOOKS for hook in getattr(module, name).values())
-    return any(_IGNORED_HOOKS not in str(getattr(hook, "__module__", "")) for hook in hooks)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# AllenNLP's trainer adds a check to every module for a run's first batch. It looks for layers of
-# normalization, which are not here; the batch must be computed like all others.
-_IGNORED_HOOKS = "allennlp.confidence_checks"
-
-
-def _autocast_devices() -> Iterator[str]:
-    return filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu"))

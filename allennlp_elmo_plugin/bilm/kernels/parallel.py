@@ -1,11 +1,10 @@
 """
 Two independent computations at once on the CPU, in a thread each.
 
-Rule: inside its thread, a computation uses one thread of torch. An operation that two threads share
-ends when both have done their part, so another process on one of the two cores makes both wait at
-each of the thousands of operations of a recurrence. Apart, two computations wait for each other
-once. They run so where torch has two or three threads; more threads use more cores together. A
-result is that of one thread, to the bit. Any thread may use it.
+Inside its thread, a computation uses one thread of torch: an operation that two threads share ends
+when both have done their part, so that another process on one of the two cores makes both wait at
+each of the thousands of operations of a recurrence. Apart, they wait for each other once. A result
+is that of one thread, to the bit.
 """
 
 import functools
@@ -23,7 +22,8 @@ T = TypeVar("T")
 
 def may_run_in_parallel(device: torch.device) -> bool:
     """
-    Return whether the rule allows it for computations on this device.
+    Return whether two threads are worth it on this device: where torch has two or three. More
+    threads use more cores together.
     """
     return device.type == "cpu" and torch.get_num_threads() in (2, 3)
 
@@ -31,7 +31,7 @@ def may_run_in_parallel(device: torch.device) -> bool:
 def run_in_parallel(functions: Sequence[Callable[[], T]]) -> List[T]:
     """
     Return what these functions return, each called in a thread of its own without a gradient, in
-    the caller's inference mode.
+    the caller's inference mode. Any thread may call this.
     """
     is_inference = torch.is_inference_mode_enabled()
 

@@ -4,14 +4,17 @@ import torch
 from allennlp_elmo_plugin.bilm.kernels import matrix_product as module
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     MANY_ROWS,
+    Linear,
     PreparedMatrix,
-    even_rows,
     has_onednn,
     matrix_product,
+    padded_rows,
+    product_type,
+    weight_gradient,
 )
 
 # Rows, columns: too small for oneDNN, and large enough.
-SHAPES = [(3, 5, 4), (20, 300, 200)]
+SHAPES = [(3, 5, 4), (20, 300, 200), (20, 200, 300)]
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
@@ -35,10 +38,11 @@ def test_matrix_product(shape, dtype):
     for left, right in [(rows, matrix), (rows.t().contiguous().t(), matrix.t().contiguous().t())]:
         assert matrix_product(left, right).dtype == dtype
         assert_product(matrix_product(left, right), rows, matrix, rtol=rtol)
-        assert_product(matrix_product(left, right, bias), rows, matrix, bias, rtol=rtol)
-        assert_product(matrix_product(left, right, add=add), rows, matrix, add, rtol=rtol)
-        product = matrix_product(left, right, bias, add)
-        assert_product(product, rows, matrix, bias, add, rtol=rtol)
+        for summand in (bias, add):
+            assert_product(matrix_product(left, right, summand), rows, matrix, summand, rtol=rtol)
+        gradient = weight_gradient(matrix_product(left, right), left)
+        assert gradient.is_contiguous()
+        assert_product(gradient, matrix.t(), rows.t() @ rows, rtol=4 * rtol)
 
 
 @pytest.mark.parametrize("with_onednn", [False, True])
@@ -48,25 +52,31 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     if not with_onednn:
         monkeypatch.setattr(module, "has_onednn", lambda _: False)
     rows, matrix, bias, add = tensors(*shape)
-    prepared = PreparedMatrix(matrix, precision)
-    rows, bias, add = (each.to(prepared.dtype) for each in (rows, bias, add))
-    assert_product(prepared.product(rows), rows, matrix, rtol=rtol)
-    assert_product(prepared.product(rows, bias), rows, matrix, bias, rtol=rtol)
-    kept = add.clone()
-    assert_product(prepared.product(rows, add=add), rows, matrix, add, rtol=rtol)
-    assert_product(prepared.product(rows, bias, add), rows, matrix, bias, add, rtol=rtol)
-    assert torch.equal(add, kept)
     scales = torch.arange(1.0, shape[2] + 1)
-    scaled = PreparedMatrix(matrix, precision, scales)
-    assert_product(scaled.product(rows, bias), rows, matrix * scales, bias, rtol=rtol)
-    for each, expected in ((prepared, matrix), (scaled, matrix * scales)):
-        assert_product(each.product_of_one(rows[:1]), rows[:1], expected, rtol=2 * rtol)
-        product = each.product_of_one(rows[:1], add[:1])
-        assert_product(product, rows[:1], expected, add[:1], rtol=2 * rtol)
+    for prepared, expected in (
+        (PreparedMatrix(matrix, precision), matrix),
+        (PreparedMatrix(matrix, precision, scales), matrix * scales),
+    ):
+        rows, bias, add = (each.to(prepared.dtype) for each in (rows, bias, add))
+        assert_product(prepared.product(rows), rows, expected, rtol=rtol)
+        kept = add.clone()
+        for summand in (bias, add):
+            product = prepared.product(rows, summand)
+            assert_product(product, rows, expected, summand, rtol=rtol)
+            one = prepared.product(rows[:1], summand[:1] if summand is add else bias, True)
+            assert_product(
+                one, rows[:1], expected, summand if summand is bias else add[:1], rtol=2 * rtol
+            )
+        assert torch.equal(add, kept)
+    before = set(vars(prepared))
+    for n_rows in (1, 3, 20):
+        prepared.product(rows[:n_rows])
+    if shape[1] > 5:  # A large matrix is held once.
+        assert set(vars(prepared)) == before
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
-def test_ones_are_added_up(n_rows):
+def test_ones_are_added_up_in_bfloat16(n_rows):
     ones = torch.ones(n_rows, 1000, dtype=torch.bfloat16)
     expected = torch.full((n_rows, n_rows), 1000.0, dtype=torch.bfloat16)
     for left in (ones, ones.t().contiguous().t()):
@@ -92,24 +102,34 @@ def test_bfloat16_is_computed_in_float32_where_it_is_slow(monkeypatch):
 
 
 def test_an_operator_with_other_results_is_not_used(monkeypatch):
-    original = module._linear
+    original = module._onednn_product
     has_onednn.cache_clear()
-    monkeypatch.setattr(module, "_linear", lambda *args, **kwargs: 1.1 * original(*args, **kwargs))
+    monkeypatch.setattr(module, "_onednn_product", lambda *args: 1.1 * original(*args))
     assert not has_onednn(torch.float32)
     has_onednn.cache_clear()
 
 
 def test_few_different_numbers_of_rows():
     """oneDNN keeps a megabyte or more for each."""
-    for n in range(1, 20_000):
-        assert max(n, MANY_ROWS) <= even_rows(n) <= max(n + MANY_ROWS - 1, n * 17 / 16)
-    assert len({even_rows(n) for n in range(1, 20_000)}) < 150
+    padded = {n: len(padded_rows(torch.ones(n, 1))) for n in range(1, 3_000)}
+    assert all(max(n, MANY_ROWS) <= m <= max(n + 7, n * 17 / 16) for n, m in padded.items())
+    assert len(set(padded.values())) < 110
+    assert padded_rows(torch.ones(3, 2))[:, 1].tolist() == [1.0] * 3 + [0.0] * 5
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_a_large_matrix_is_held_once(precision):
-    prepared = PreparedMatrix(torch.randn(300, 400), precision)
-    before = set(vars(prepared))
-    for n_rows in (1, 3, 20):
-        prepared.product(torch.randn(n_rows, 300).to(prepared.dtype))
-    assert len(set(vars(prepared)) - before) == 1
+@pytest.mark.parametrize("precision, rtol", [("float32", 1e-5), ("bfloat16", 0.02)])
+@pytest.mark.parametrize("n_rows", [3, 40])
+def test_linear_is_torchs(n_rows, precision, rtol):
+    torch.manual_seed(1)
+    linear = torch.nn.Linear(300, 200)
+    rows = torch.randn(n_rows, 300, requires_grad=True)
+    parameters = [rows, *linear.parameters()]
+    results = []
+    for outputs in (
+        Linear.apply(*parameters, product_type(rows, precision)),
+        linear(rows),
+    ):
+        results.append([outputs, *torch.autograd.grad(outputs.tanh().sum(), parameters)])
+    for actual, expected in zip(*results):
+        assert actual.dtype == torch.float32
+        assert (actual - expected).norm() < rtol * expected.norm()

@@ -36,23 +36,17 @@ def count(megabytes: int, first: str = "", function: str = "count()", **variable
     return int(ran.stdout) * os.sysconf("SC_PAGE_SIZE") / (megabytes * 2**20)
 
 
-def test_of_a_batch() -> None:
+def test_memory_of_a_batch_is_kept() -> None:
     assert count(8) < 2  # the first of which may be new
 
 
-def test_of_training() -> None:
+@pytest.mark.parametrize("function", ["count()", "run_in_parallel([lambda: 0, count])[1]"])
+def test_memory_of_training_is_kept_for_all_threads(function: str) -> None:
     if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
         pytest.skip("this glibc keeps 32 MiB at most")
-    assert count(64, first="keep_memory_of_training()") < 2
+    assert count(64, first="keep_memory_of_training()", function=function) < 2
 
 
-def test_of_threads_parallel() -> None:
-    if tuple(map(int, platform.libc_ver()[1].split("."))) < (2, 35):
-        pytest.skip("this glibc keeps 32 MiB at most")
-    in_thread = "run_in_parallel([lambda: 0, count])[1]"
-    assert count(64, first="keep_memory_of_training()", function=in_thread) < 2
-
-
-def test_settings_of_the_user() -> None:
+def test_a_setting_of_the_user_counts() -> None:
     called = "import ctypes; ctypes.CDLL = None; keep_memory_of_training()"
     assert count(8, first=called, MALLOC_ARENA_MAX="1") < 2

@@ -2,6 +2,7 @@ import functools
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,9 +10,6 @@ import torch
 from allennlp_elmo_plugin.bilm.kernels import parallel
 from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_in_parallel
 from tests.support.testing import fork
-
-CPU = torch.device("cpu")
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
 
 @pytest.fixture
@@ -22,21 +20,14 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def in_new_thread(function):
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join(60)
-    return results[0]
-
-
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_only_the_workers_have_one_thread_of_torch(two_threads, n_threads):
     torch.set_num_threads(n_threads)
     parallel._workers.cache_clear()
     assert run_in_parallel([torch.get_num_threads] * 8) == [1] * 8
     assert torch.get_num_threads() == n_threads
-    assert in_new_thread(torch.get_num_threads) == n_threads
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result(60) == n_threads
 
 
 def test_both_run_at_the_same_time():
@@ -66,7 +57,7 @@ def test_it_follows_the_number_of_threads_and_the_device(two_threads):
     allowed = {}
     for n_threads in (1, 2, 3, 4):
         torch.set_num_threads(n_threads)
-        allowed[n_threads] = may_run_in_parallel(CPU)
+        allowed[n_threads] = may_run_in_parallel(torch.device("cpu"))
     assert allowed == {1: False, 2: True, 3: True, 4: False}
     torch.set_num_threads(2)
     assert not may_run_in_parallel(torch.device("cuda"))
@@ -76,33 +67,19 @@ def test_many_callers_share_the_workers(two_threads):
     def call(caller):
         for turn in range(20):
             items = (caller, turn, 0), (caller, turn, 1)
-            made = run_in_parallel([functools.partial(tuple, item) for item in items])
-            assert made == list(items)
-        done.append(caller)
+            assert run_in_parallel([functools.partial(tuple, item) for item in items]) == [*items]
 
-    done = []
-    callers = [threading.Thread(target=call, args=(i,), daemon=True) for i in range(16)]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join(60)
-    assert sorted(done) == list(range(16))
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(call, range(16), timeout=60))
 
 
-def in_child(function):
-    def child():
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)  # kills a child that waits for ever
-        function()
-
-    return fork(child) == 0
-
-
-@needs_fork
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_process_has_workers_of_its_own():
     run_in_parallel([threading.get_ident] * 2)
 
-    def call():
+    def child():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # kills a child that waits for ever
         assert threading.get_ident() not in run_in_parallel([threading.get_ident] * 2)
 
-    assert in_child(call)
+    assert fork(child) == 0
