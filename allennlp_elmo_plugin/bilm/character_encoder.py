@@ -292,7 +292,13 @@ class CharacterEncoder(CachingModule):
         shape `(width, n_characters, n_filters)`.
         """
         embeddings = self._char_embedding_weights  # (n_characters, dim)
-        return [embeddings @ each.weight.permute(2, 1, 0) for each in self.convolutions]
+        tables = []
+        for (width, _), convolution in zip(self.options.filters, self.convolutions):
+            weight = convolution.weight.permute(2, 0, 1).flatten(0, 1)  # (width * n_filters, dim)
+            zeros = weight.new_zeros(weight.size(0))
+            table = Linear.apply(embeddings, weight, zeros, weight.dtype)
+            tables.append(table.unflatten(1, (width, -1)).transpose(0, 1).contiguous())
+        return tables
 
     def encode(
         self, character_ids: torch.Tensor, prepared: Optional[_Prepared] = None
@@ -344,7 +350,7 @@ class CharacterEncoder(CachingModule):
         words in all groups together, shape `(n_words,)`.
         """
         # Place of the last id that is not padding, plus 1: (n_words,)
-        places = torch.arange(1, character_ids.size(1) + 1)
+        places = torch.arange(1, character_ids.size(1) + 1, device="cpu")
         lengths = ((character_ids != PADDING + 1) * places).amax(1)
         order = lengths.argsort()
         sorted_ids = character_ids[order]

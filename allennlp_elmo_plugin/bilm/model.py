@@ -46,6 +46,23 @@ class BiLmOutput(NamedTuple):
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
+class TokenEmbedding(torch.nn.Module):
+    """
+    A token's vector by its vocabulary id: bilm-tf's token layer for options without `char_cnn`. Its
+    gradient is sparse, which `torch.nn.Embedding` would tell `DistributedDataParallel`, also where
+    a shared softmax makes it dense.
+    """
+
+    def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
+        glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """From shape `(n_tokens,)` to `(n_tokens, output_dim)`."""
+        return torch.nn.functional.embedding(token_ids, self.weight, sparse=True)
+
+
 class BiLm(torch.nn.Module):
     """
     The bidirectional language model of ELMo (Peters et al. 2018), as bilm-tf trains it: a character
@@ -88,18 +105,14 @@ class BiLm(torch.nn.Module):
         dim = options.projection_dim
         self.options = options
         self.forget_bias = forget_bias
-        self._token_embedder: Union[CharacterEncoder, torch.nn.Embedding]
+        self._token_embedder: Union[CharacterEncoder, TokenEmbedding]
         if token_layer is not None:
             self._token_embedder = token_layer
         elif options.char_cnn is not None:
             project = options.project_characters
             self._token_embedder = CharacterEncoder(options.char_cnn, dim, project, device)
         elif options.n_tokens_vocab is not None:
-            # Its gradient is sparse: only rows of the batch's tokens have one.
-            weight = torch.empty(options.n_tokens_vocab, dim, device=device)
-            glorot_uniform_(weight, options.n_tokens_vocab, dim)
-            embedding = torch.nn.Embedding.from_pretrained(weight, freeze=False, sparse=True)
-            self._token_embedder = embedding
+            self._token_embedder = TokenEmbedding(options.n_tokens_vocab, dim, device)
         else:
             raise ValueError(
                 'a biLM needs "char_cnn", or for a token embedding "n_tokens_vocab", in its options'
@@ -110,7 +123,7 @@ class BiLm(torch.nn.Module):
         self.num_layers = options.n_layers + 1
 
     @property
-    def token_layer(self) -> Union[CharacterEncoder, torch.nn.Embedding]:
+    def token_layer(self) -> Union[CharacterEncoder, TokenEmbedding]:
         return self._token_embedder
 
     @property

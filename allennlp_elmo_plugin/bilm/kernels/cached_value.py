@@ -132,8 +132,9 @@ class WordCache:
             if new or self._vectors is None:
                 self._add(new, encode(new))
             assert self._vectors is not None
-            places = torch.tensor([self._places[word] for word in words], dtype=torch.long)
-            return self._vectors.index_select(0, places.to(self._vectors.device))
+            places = [self._places[word] for word in words]
+            index = torch.tensor(places, dtype=torch.long, device="cpu")
+            return self._vectors.index_select(0, index.to(self._vectors.device))
 
     def _missing(self, words: Sequence[bytes]) -> List[bytes]:
         return [word for word in dict.fromkeys(words) if word not in self._places]

@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc"),
+]
 
 # Page faults of a batch's largest block, again and again.
 COUNT = """
