@@ -1,6 +1,4 @@
-"""
-AllenNLP's indexer `elmo_characters`, with less work for each word.
-"""
+"""AllenNLP's indexer `elmo_characters`, with less work for each word."""
 
 import functools
 from collections.abc import Sequence
@@ -18,9 +16,7 @@ from allennlp_elmo_plugin.registration import override_registered
 
 
 class CharacterIds(Sequence):
-    """
-    An array of character ids, shape `(words, 50)`, for which AllenNLP expects a list of lists.
-    """
+    """An array of character ids, shape `(words, 50)`, where AllenNLP expects a list of lists."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -52,8 +48,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     namespace : `str`, optional (default = `"elmo_characters"`)
         Not used: characters need no vocabulary.
     tokens_to_add : `Dict[str, int]`, optional (default = `None`)
-        Words that are one special character, with the id of that character, below 261. If the model
-        was not trained with it, choose one that does not occur in the text, such as 1 to 32.
+        Words that are one special character, with its id, below 261. If the model was not trained
+        with it, choose one that does not occur in the text, such as 1 to 32.
     token_min_padding_length : `int`, optional (default = `0`)
         The least number of tokens in the tensor of a field.
     namespace_to_cache : `str`, optional (default = `None`)

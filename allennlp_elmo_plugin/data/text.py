@@ -1,6 +1,4 @@
-"""
-Corpora to train on: one tokenised sentence a line, in one file or many, read in order or shuffled.
-"""
+"""Corpora to train on: one tokenised sentence a line, read in order or shuffled."""
 
 import glob
 import hashlib

@@ -1,6 +1,4 @@
-"""
-The data loader of the language model's training, which can continue in the middle of an epoch.
-"""
+"""The data loader of the language model's training, which can continue within an epoch."""
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor

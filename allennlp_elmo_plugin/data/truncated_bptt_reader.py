@@ -1,6 +1,4 @@
-"""
-The dataset reader of the language model's training: windows of text as batches.
-"""
+"""The dataset reader of the language model's training: windows of text as batches."""
 
 import itertools
 import random

@@ -1,7 +1,4 @@
-"""
-The vocabulary of a language model in AllenNLP's form: the namespace `lm_tokens`, not padded, with
-the ids of bilm-tf's vocabulary file.
-"""
+"""A language model's vocabulary in AllenNLP: the namespace `lm_tokens`, with bilm-tf's ids."""
 
 import os
 from pathlib import Path

@@ -7,7 +7,7 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.files.hdf5_file import is_float, open_weight_file
-from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile
 
 _STEP = "step"
 _ROWS_AT_ONCE = 2**14
@@ -18,17 +18,10 @@ def write_adagrad_state(
     accumulators: Iterable[Tuple[str, torch.Tensor]],
     step: int,
 ) -> None:
-    """
-    Write the name and the sum of each parameter, and the number of updates so far (`step`), whole
-    or not at all.
-    """
+    """Write the name and the sum of each parameter, and the number of updates so far (`step`)."""
     import h5py
 
-    with (
-        whole_file(path) as staged,
-        LateErrorFile(staged) as file,
-        h5py.File(file, "w") as state_file,
-    ):
+    with LateErrorFile(path) as file, h5py.File(file, "w") as state_file:
         state_file.attrs[_STEP] = step
         for name, values in accumulators:
             state_file.create_dataset(name, data=values.detach().cpu().numpy())

@@ -19,14 +19,9 @@ from allennlp_elmo_plugin.registration import override_registered
 @override_registered(Checkpointer, "default")
 class WholeCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer, which writes both files of a checkpoint under other names, renames them
-    when they are whole, and recovers only from a checkpoint that has both. It replaces the
-    checkpointer "default".
-
-    # Parameters
-
-    Those of `Checkpointer`. In training a language model, `save_every_num_seconds` is 600 by
-    default, and also works in several processes.
+    AllenNLP's checkpointer "default", which writes both files of a checkpoint under other names,
+    renames them when they are whole, and recovers only from a checkpoint that has both. In training
+    a language model, `save_every_num_seconds` is 600 by default, and works in several processes.
     """
 
     def __init__(
@@ -38,8 +33,7 @@ class WholeCheckpointer(Checkpointer):
     ) -> None:
         super().__init__(serialization_dir, **kwargs)
         self.seconds = save_every_num_seconds
-        self.signals: List[int] = []
-        """Those that ask for the end of training, after a checkpoint."""
+        self.signals: List[int] = []  # They ask for the end of training, after a checkpoint.
 
     def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
         is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds

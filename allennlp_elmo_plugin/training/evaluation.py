@@ -1,6 +1,4 @@
-"""
-The evaluation of a language model, whose metrics are printed as a table.
-"""
+"""The evaluation of a language model, whose metrics are printed as a table."""
 
 from pathlib import Path
 from typing import Any, Dict, Mapping
@@ -36,10 +34,6 @@ class LanguageModelEvaluator(SimpleEvaluator):
     """
     AllenNLP's evaluator, `allennlp evaluate`'s default. For a language model, the metrics and the
     number of predicted words are printed.
-
-    # Parameters
-
-    Those of `SimpleEvaluator`.
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:

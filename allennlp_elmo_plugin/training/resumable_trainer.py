@@ -50,10 +50,6 @@ class ResumableTrainer(GradientDescentTrainer):
     When a run is recovered that had ended, or was stopped early, it is not trained any further. It
     gets the metrics and the archive that a kill may have prevented. The first SIGINT or SIGTERM
     ends training after a batch, with a checkpoint.
-
-    # Parameters
-
-    Those of `GradientDescentTrainer`.
     """
 
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:

@@ -110,16 +110,9 @@ def _end(workers: Any) -> None:
 @override_registered(TrainModel, "default", constructor="from_partial_objects")
 class TrainingLoop(TrainModel):
     """
-    AllenNLP's training loop, which recovers the run of a language model with the run's own
-    vocabulary: the rows of its tables belong to these words, whatever the configuration's
-    vocabulary has become. In distributed training, all processes evaluate on the test set: each
-    reads its rows of the text, and waits for the others.
-
-    It replaces the loop "default".
-
-    # Parameters
-
-    Those of `TrainModel`.
+    AllenNLP's training loop "default", which recovers the run of a language model with the run's
+    own vocabulary: the rows of its tables belong to these words. In distributed training, all
+    processes evaluate on the test set: each reads its rows of the text, and waits for the others.
     """
 
     @classmethod

@@ -1,7 +1,4 @@
-"""
-Distributed training of tables of which a batch uses few rows, such as the softmax over negative
-samples and the token embedding.
-"""
+"""Distributed training of tables of which a batch uses few rows, such as a sampled softmax."""
 
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -82,8 +79,6 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
     which torch's `DistributedDataParallel` does not average: it gets the other parameters only.
 
     # Parameters
-
-    Those of `TorchDdpAccelerator`, and:
 
     sparse_gradient_dtype : `str`, optional (default = `"float32"`)
         "bfloat16" to send and add sparse gradients with half of the bytes.

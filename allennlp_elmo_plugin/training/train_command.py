@@ -1,7 +1,4 @@
-"""
-What `allennlp train` of a language model tells its user: results as a table, and one line when it
-is stopped or can't start.
-"""
+"""The end of `allennlp train` of a language model: a table, or one line if it was stopped."""
 
 import argparse
 import json
@@ -24,8 +21,8 @@ from allennlp_elmo_plugin.training.run_folder import is_language_model, is_train
 _train_model_from_args = train.train_model_from_args
 
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
+# Their errors about a value of a config say what is wrong.
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
-"""Whose errors about a value of a config say what is wrong."""
 
 
 def train_model_from_args(args: argparse.Namespace) -> None:
