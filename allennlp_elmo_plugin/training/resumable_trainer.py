@@ -87,26 +87,24 @@ class ResumableTrainer(GradientDescentTrainer):
 
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
-    def from_partial_objects(cls, *args: Any, **kwargs: Any) -> Trainer:  # type: ignore[override]
-        create = super().from_partial_objects
-        arguments = inspect.signature(create).bind(*args, **kwargs).arguments
-        model = arguments["model"]
-        if not hasattr(model, "training_state"):
-            return create(*args, **kwargs)
-        # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
-        # gradients.
-        for name, parameter in model.named_parameters():
-            if any(re.search(regex, name) for regex in arguments.get("no_grad") or []):
-                parameter.requires_grad_(False)
-        keep_memory_of_training()
-        if arguments.get("distributed"):
-            loaders = arguments["data_loader"], arguments.get("validation_data_loader")
-            check_same(_data_of(model, loaders), "the vocabulary or the text")
-            if arguments.get("ddp_accelerator") is None:
-                device = arguments["cuda_device"]
-                arguments["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
-        arguments.setdefault("checkpointer", Lazy(WholeCheckpointer))
-        return create(**arguments.pop("kwargs", {}), **arguments)
+    def from_partial_objects(  # type: ignore[override]
+        cls, model: Any, serialization_dir: str, data_loader: Any, **kwargs: Any
+    ) -> Trainer:
+        if hasattr(model, "training_state"):
+            # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
+            # gradients.
+            for name, parameter in model.named_parameters():
+                if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
+                    parameter.requires_grad_(False)
+            keep_memory_of_training()
+            if kwargs.get("distributed"):
+                loaders = data_loader, kwargs.get("validation_data_loader")
+                check_same(_data_of(model, loaders), "the vocabulary or the text")
+                if kwargs.get("ddp_accelerator") is None:
+                    device = kwargs["cuda_device"]
+                    kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
+            kwargs.setdefault("checkpointer", Lazy(WholeCheckpointer))
+        return super().from_partial_objects(model, serialization_dir, data_loader, **kwargs)
 
     def rescale_gradients(self) -> Optional[float]:
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):

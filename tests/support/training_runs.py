@@ -82,9 +82,9 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
 
 
-def start(config: Path, folder: Path, kill_at: int = 0, node_rank: int = 0) -> Any:
+def start(config: Path, folder: Path, kill_at: int = 0) -> Any:
     """Start `allennlp train`, with `--recover` if there is something to recover."""
-    arguments = [str(config), "-s", str(folder), "--node-rank", str(node_rank)]
+    arguments = [str(config), "-s", str(folder)]
     if folder.exists():
         arguments.append("--recover")
     output = str(folder.with_name(f"{folder.name}.output"))
@@ -127,14 +127,8 @@ def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
 
 def train_in_group(rank: int, configs: List[Path], folders: List[Path], n_local: int) -> Any:
     """
-    What a process of `run_processes` trains: the metrics, or the error in a configuration.
-
-    # Parameters
-
-    configs, folders : `List[Path]`
-        Of each machine.
-    n_local : `int`
-        The number of processes on a machine.
+    What a process of `run_processes` trains: the metrics, or the error in a configuration. Each
+    machine has a config and a folder, and `n_local` processes.
     """
     world_size = n_local * len(folders)
     os.environ["ALLENNLP_PROCS_PER_NODE"] = str(n_local)

@@ -173,7 +173,7 @@ def test_two_processes_stopped(
         os.kill(each, number)
     printed = finish(process, tmp_path / "run", -number)
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-    command = f"allennlp train {config} -s {tmp_path}/run --node-rank 0 --recover"
+    command = f"allennlp train {config} -s {tmp_path}/run --recover"
     assert printed.splitlines()[-1] == f"{word}; continue with: {command}"
     assert "Traceback" not in printed
     assert (tmp_path / "run" / "model.tar.gz").exists()

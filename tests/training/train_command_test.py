@@ -31,15 +31,6 @@ class SendSignal(TrainerCallback):
             signal.raise_signal(number)
 
 
-@TrainerCallback.register("with_a_fault")
-class WithAFault(TrainerCallback):
-    """A user's own, which can't be made."""
-
-    def __init__(self, serialization_dir: str) -> None:
-        super().__init__(serialization_dir)
-        int("fault")
-
-
 @pytest.fixture
 def config(data: Path, tmp_path: Path) -> Path:
     return short_config(tmp_path, data)
@@ -231,6 +222,14 @@ def test_wrong_settings(
 ) -> None:
     overrides = json.dumps({setting: value, "data_loader.type": "truncated_bptt"})
     assert message in refused(capsys, config, "-s", tmp_path / "run", "-o", overrides)
+
+
+@TrainerCallback.register("with_a_fault")
+class WithAFault(TrainerCallback):
+    """A user's own, which can't be made."""
+
+    def __init__(self, serialization_dir: str) -> None:
+        int("fault")
 
 
 def test_faults_of_users_code_keep_their_traceback(config: Path, tmp_path: Path) -> None:
