@@ -25,6 +25,8 @@ from tests.support.task_data import write_task_data
 from tests.support.testing import read_arrays, write_random_elmo
 from tests.support.training_runs import metrics, write_config
 
+pytestmark = pytest.mark.nightly
+
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 
 # A process that has imported everything, and has children that begin at once.

@@ -74,9 +74,7 @@ class TruncatedBpttLmReader(DatasetReader):
         contiguous: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(**kwargs)
         for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
             if value is None or value < 1:  # AllenNLP lets a config's null pass for a number.
                 raise ConfigurationError(f"{name} is {value}, but must be at least 1")

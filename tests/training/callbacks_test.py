@@ -20,6 +20,7 @@ from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReade
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training.callbacks import AdagradStateCallback
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables
+from tests.support.training_runs import Killed, metrics, train_here, write_config
 
 ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
 N_BEFORE, N_AFTER = 30, 10
@@ -178,3 +179,26 @@ def test_bad_files(imported, tmp_path):
     fails(message, make_optimizer(model))
     model.extra = torch.nn.Parameter(torch.zeros(1))
     fails("has nothing for the parameter 'extra'", make_optimizer(model))
+
+
+def test_initial_validation(data, tmp_path, caplog):
+    """Once: a recovered run keeps its metrics."""
+    changes = {
+        "train_data_path": str(data / "heldout.txt"),
+        "trainer.callbacks": ["write_losses", "initial_validation"],
+        "trainer.num_epochs": 1,
+    }
+    config = write_config(tmp_path, data, changes)
+    with pytest.raises(Killed):
+        train_here(config, tmp_path / "run", kill_at=8)
+    first = metrics(tmp_path / "run", "metrics_initial")
+    perplexity = first["initial_validation_perplexity"]
+    assert perplexity == pytest.approx(63, rel=0.1)  # as if all words were as likely
+    assert f"Before training: initial_validation_perplexity {perplexity:.4f}" in caplog.text
+    (tmp_path / "run" / "metrics_initial.json").unlink()
+    found = train_here(config, tmp_path / "run")
+    assert {key: found[key] for key in first} == first
+    assert not (tmp_path / "run" / "metrics_initial.json").exists()
+    config = write_config(tmp_path, data, {**changes, "validation_data_path": None})
+    with pytest.raises(ConfigurationError, match="initial_validation needs validation_data_path"):
+        train_here(config, tmp_path / "other")

@@ -229,20 +229,6 @@ def test_a_run_that_has_ended(run: str, tmp_path: Path, request: pytest.FixtureR
     assert read_files(tmp_path / "moved", *written) == before
 
 
-def test_copied_in_the_middle(data: Path, tmp_path: Path) -> None:
-    """A copy goes on by itself: it has nothing of its original."""
-    config = write_short_config(tmp_path, data, {"trainer.validation_metric": "+perplexity"})
-    with pytest.raises(Killed):
-        train_here(config, tmp_path / "run", kill_at=20)
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    train_here(config, tmp_path / "run")
-    (tmp_path / "run" / "best.th").rename(tmp_path / "best.th")
-    train_here(config, tmp_path / "copy")
-    (tmp_path / "best.th").rename(tmp_path / "run" / "best.th")
-    assert_equal_runs(tmp_path / "copy", tmp_path / "run")
-    assert metrics(tmp_path / "copy")["best_epoch"] == 0
-
-
 def test_more_epochs(data: Path, whole: Path, tmp_path: Path) -> None:
     config = write_short_config(tmp_path, data, {"trainer.num_epochs": 1})
     train_here(config, tmp_path / "run")
