@@ -85,6 +85,8 @@ def draw_curves(runs: Sequence[Run], output: str) -> None:
                     label = f"{run.name} {name.replace('validation_', '')} {y[-1]:.4g}"
                     axes.plot(x, y, style, color=f"C{number}", marker=".", label=label)
         axes.set(ylabel="perplexity", yscale="log", xlabel="epochs")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
         axes.legend()
         validation = [(y, x, run.name) for run in runs for x, y in run.curves.get("validation", [])]
         if validation:

@@ -195,7 +195,7 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
 
 def write_map(found: WordMap, output: str, text: str, model: str) -> None:
     """Write the map as a page that needs no network. The arguments are those of `draw_map`."""
-    page = draw_map(found, text, model).to_html(include_plotlyjs=True)
+    page = draw_map(found, text, model).to_html(include_plotlyjs=True, auto_play=False)
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
 

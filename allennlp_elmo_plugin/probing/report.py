@@ -49,15 +49,10 @@ def draw(results: Dict[str, Any], path: Path) -> None:
         # Of the token layer, all directions are the same.
         points = [row for row in rows if row["direction"] == direction or row["layer"] == 0]
         if len(points) > 1:
-            axes.plot(
-                [row["layer"] for row in points],
-                [row["accuracy"][ALL] for row in points],
-                style,
-                label=f"{direction} directions" if direction == "both" else direction,
-            )
-    axes.axhline(
-        results["baseline"][ALL], color="gray", ls="--", label=f"most frequent {task.label}"
-    )
+            accuracies = [row["accuracy"][ALL] for row in points]
+            axes.plot([row["layer"] for row in points], accuracies, style, label=direction)
+    baseline = f"most frequent {task.label}"
+    axes.axhline(results["baseline"][ALL], color="gray", ls="--", label=baseline)
     paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
     axes.plot(*zip(*paper), "s-", color="black", mfc="white", label="Peters et al. (2018)")
     names = {row["layer"]: row["name"] for row in rows if row["direction"] == "both"}

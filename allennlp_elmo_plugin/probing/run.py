@@ -1,6 +1,5 @@
 """The probes of all layers of an ELMo, trained and scored."""
 
-from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy
@@ -14,7 +13,7 @@ from allennlp_elmo_plugin.progress import progress_bar
 _SENTENCES_AT_ONCE = 1024
 """Sentences of the test set whose vectors are in memory."""
 
-ALL, AMBIGUOUS, UNSEEN = GROUPS = ("all", "ambiguous", "unseen")
+ALL, AMBIGUOUS, UNSEEN = ("all", "ambiguous", "unseen")
 
 
 class Representation(NamedTuple):
@@ -75,24 +74,23 @@ def run(
             bar.update()
     del vectors
 
-    totals: Counter = Counter()
-    right: List[Counter] = [Counter() for _ in range(1 + len(probed))]
-    for batches in chunked(_vectors(embedder, test, "test"), _SENTENCES_AT_ONCE):
-        tested = [example for some, _ in batches for example in some]
-        found = numpy.concatenate([some for _, some in batches], axis=1)
-        predictions = [[baseline.predict(example) for example in tested]]
+    right = []  # in each part of the test set, of the baseline and each probe
+    for part in chunked(_vectors(embedder, test, "test"), _SENTENCES_AT_ONCE):
+        tested = [example for some, _ in part for example in some]
+        found = numpy.concatenate([some for _, some in part], axis=1)
+        predicted = [[baseline.predict(example) for example in tested]]
         for each, probe in zip(probed, probes):
-            predictions.append(probe.predict(found[each.layer, :, each.columns], tested))
-        for example, *predicted in zip(tested, *predictions):
-            n_labels = len(baseline.labels.get(example.key, ()))
-            groups = [ALL] + [AMBIGUOUS] * (n_labels > 1) + [UNSEEN] * (n_labels == 0)
-            totals.update(groups)
-            for count, label in zip(right, predicted):
-                if label == example.label:
-                    count.update(groups)
+            predicted.append(probe.predict(found[each.layer, :, each.columns], tested))
+        right.append(numpy.array(predicted) == [example.label for example in tested])
+    keys = [example.key for sentence in test for example in sentence.examples]
+    n_labels = numpy.array([len(baseline.labels.get(key, ())) for key in keys])
+    groups = {ALL: n_labels >= 0, AMBIGUOUS: n_labels > 1, UNSEEN: n_labels == 0}
     accuracies = [
-        {name: 100 * count[name] / totals[name] if totals[name] else None for name in GROUPS}
-        for count in right
+        {
+            name: 100 * float(row[group].mean()) if group.any() else None
+            for name, group in groups.items()
+        }
+        for row in numpy.concatenate(right, axis=1)
     ]
     layers = [
         {"name": each.name, "layer": each.layer, "direction": each.direction, "accuracy": accuracy}
@@ -100,7 +98,7 @@ def run(
     ]
     return {
         "n_train": len(examples),
-        "n_test": {name: totals[name] for name in GROUPS},
+        "n_test": {name: int(group.sum()) for name, group in groups.items()},
         "n_labels": len(labels),
         "baseline": accuracies[0],
         "layers": layers,

@@ -47,6 +47,7 @@ def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(folder: P
             draw_curves([run, run._replace(name="other & <another> $_$")], str(path))
             assert path.read_bytes() == content
     text = (folder / "curves.svg").read_text(encoding="utf-8")
+    assert "<!-- 100 -->" in text and "mathdefault" not in text  # names of ticks
     other = "other &amp; &lt;another&gt; $_$"
     curves = [
         f"{name} {label}"

@@ -146,3 +146,4 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
     write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page
+    assert "Plotly.animate" not in page  # It begins with the top layer.

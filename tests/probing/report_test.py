@@ -57,7 +57,7 @@ def test_the_picture(tmp_path: Path) -> None:
         patch.setattr(Axes, "plot", watching)
         draw(_results("pos"), tmp_path / "layers.png")
     assert drawn == {
-        "both directions": ([0, 1], [80.0, 90.125]),
+        "both": ([0, 1], [80.0, 90.125]),
         "forward": ([0, 1], [80.0, 85.0]),
         "backward": ([0, 1], [80.0, 84.0]),
         "Peters et al. (2018)": ([1, 2], [97.3, 96.8]),
