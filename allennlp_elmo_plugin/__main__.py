@@ -1,7 +1,6 @@
 """
 `python -m allennlp_elmo_plugin COMMAND ...` runs `allennlp COMMAND ...` with this plugin, without a
-file `.allennlp_plugins`. It hides downloads of nltk that fail, and our own commands import other
-plugins only when they need them.
+file `.allennlp_plugins`. Our own commands import other plugins only when they need them.
 """
 
 import functools
@@ -10,7 +9,6 @@ import io
 import allennlp.__main__  # noqa: F401  (It sets up logging.)
 import nltk
 from allennlp import commands
-from allennlp.common.plugins import import_plugins
 from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.version import __version__
@@ -18,16 +16,11 @@ from allennlp_elmo_plugin.version import __version__
 
 def run() -> None:
     """Run AllenNLP's program under our name."""
-    commands.import_plugins = _import_quietly
+    # allennlp-models downloads data for METEOR, which fails without a network.
+    nltk.download = functools.partial(nltk.download, print_error_to=io.StringIO())
     commands.__version__ = f"{__version__} (AllenNLP {commands.__version__})"
     install_sigterm_handler()
     commands.main(prog="python -m allennlp_elmo_plugin")
-
-
-def _import_quietly() -> None:
-    # allennlp-models downloads data for METEOR, which fails without a network.
-    nltk.download = functools.partial(nltk.download, print_error_to=io.StringIO())
-    import_plugins()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
-_LONGEST_MESSAGE = 2000
+_NOTICE = b"\nSaving and ending after this batch. The same signal again ends at once.\n"
 
 
 class Terminated(KeyboardInterrupt):
@@ -25,20 +25,8 @@ def terminable() -> Iterator[None]:
     def terminate(number: int, frame: Any) -> NoReturn:
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set handlers.
-        return
-    handler = signal.signal(signal.SIGTERM, terminate)
-    try:
+    with _handled({signal.SIGTERM: terminate}):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-
-
-_NOTICE = (
-    b"\nSaving and ending after this batch or validation. The same signal again ends at once, and "
-    b"--recover then continues from the last checkpoint.\n"
-)
 
 
 @contextmanager
@@ -55,53 +43,49 @@ def noted_signals(noted: List[int], is_worker: bool = False) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         os.write(2, _NOTICE)  # `print` can't be called again while it is interrupted.
 
-    handlers: Dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # No other may set handlers.
-        handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    with _handled({each: note for each in numbers if signal.getsignal(each) != signal.SIG_IGN}):
+        yield
+
+
+@contextmanager
+def _handled(handlers: Dict[int, Any]) -> Iterator[None]:
+    """Handle signals in the `with` block, if this is the main thread: no other may."""
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        for number, handler in handlers.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, note)
         yield
     finally:
-        for number, handler in handlers.items():
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def signal_of(error: KeyboardInterrupt) -> Tuple[int, str]:
     """Return the number of the signal that raised an error, and the word for what it did."""
-    if isinstance(error, Terminated):
-        return signal.SIGTERM, "terminated"
-    return signal.SIGINT, "interrupted"
+    is_sigterm = isinstance(error, Terminated)
+    return (signal.SIGTERM, "terminated") if is_sigterm else (signal.SIGINT, "interrupted")
 
 
 def describe(error: BaseException) -> str:
     """Return an error's message as one line that a terminal can show."""
+    text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory {error}"
-    else:
-        text = str(error) or type(error).__name__
-    text = " ".join(filter(None, map(str.strip, text.splitlines())))
-    if len(text) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        text = f"{text[:half]} ... {text[-half:]}"
-    return printable(text)
+    return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def printable(text: str) -> str:
     """Return text with escapes in place of what would control a terminal."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def end_with(message: str, status: int = 1, number: int = 0) -> NoReturn:
     """End this program with a line, by an exit status or, if it is given, a signal's number."""
     with suppress(OSError):  # Ctrl-C ended `tee`, too, which read it.
-        print(message, file=sys.stderr)
+        print(message, end="\n" if message else "", file=sys.stderr)
     if number:
         end_by_signal(number)
     sys.exit(status)
@@ -112,11 +96,9 @@ def end_by_signal(number: int) -> NoReturn:
     End this process by a signal, after all that is done at exit. A shell ends its own loop or
     script only if the signal ended the program, not for an exit status.
     """
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_DFL)
+    signal.signal(number, signal.SIG_DFL)
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError, ValueError):  # There is none, or it is closed.
-            stream.flush()
+    with suppress(OSError, ValueError):  # Nobody reads it, or it is closed.
+        print(end="", flush=True)
     signal.raise_signal(number)
     sys.exit(128 + number)  # The signal is blocked.

@@ -10,14 +10,6 @@ T = TypeVar("T")
 def override_registered(
     base: Any, name: str, constructor: Optional[str] = None
 ) -> Callable[[Type[T]], Type[T]]:
-    """
-    Return a decorator that registers a class with `base`, such as `TokenEmbedder`, in place of the
-    one that has the name. `base.register(name, constructor, exist_ok=True)` would log a message in
-    each program that imports the class.
-    """
-
-    def register(subclass: Type[T]) -> Type[T]:
-        Registrable._registry[base].pop(name, None)
-        return base.register(name, constructor=constructor)(subclass)
-
-    return register
+    """Return the decorator `base.register` for a name that AllenNLP has; `exist_ok` would log."""
+    Registrable._registry[base].pop(name, None)
+    return base.register(name, constructor=constructor)

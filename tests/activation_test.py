@@ -1,6 +1,7 @@
 """The program `allennlp-elmo-plugin`."""
 
 import ast
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any, Dict
@@ -14,35 +15,30 @@ from allennlp_elmo_plugin_activation import LOCAL_FILE, PLUGIN, global_file, mai
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the program runs; the user's folder is empty."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs in an empty folder; the user's folder is empty."""
     for name in ("home", "folder"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(plugins, "GLOBAL_PLUGINS_FILENAME", str(global_file()))
     monkeypatch.chdir(tmp_path / "folder")
-    return tmp_path / "folder"
 
 
-def rows(output: str) -> Dict[str, str]:
-    return {line[:16].strip(): line[16:] for line in output.splitlines()}
-
-
-def test_the_files_are_those_of_allennlp() -> None:
-    assert str(LOCAL_FILE) == plugins.LOCAL_PLUGINS_FILENAME
-    assert str(Path(plugins.GLOBAL_PLUGINS_FILENAME)) == str(global_file())
-    assert global_file().parts[-2:] == (".allennlp", "plugins")
+def rows(capsys: Any) -> Dict[str, str]:
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:16].strip(): line[16:] for line in lines}
 
 
 def test_not_active(capsys: Any) -> None:
     assert main([]) == 1
-    printed = rows(capsys.readouterr().out)
+    printed = rows(capsys)
     assert printed["active ELMo"] == "AllenNLP's own, because no file names allennlp_elmo_plugin"
     assert printed["to change that"].startswith("allennlp-elmo-plugin --activate ")
     assert printed["plugins here"] == ".allennlp_plugins: names no plugin"
     assert printed["everywhere"] == f"{global_file()}: names no plugin"
-    assert printed["allennlp"] == "2.10.1" and printed["torch"]
-    assert printed["device"]
+    assert str(LOCAL_FILE) == plugins.LOCAL_PLUGINS_FILENAME
+    assert global_file().parts[-2:] == (".allennlp", "plugins")
+    assert printed["allennlp"] == "2.10.1" and printed["torch"] and printed["device"]
 
 
 @pytest.mark.parametrize("option, file", [("--activate-here", LOCAL_FILE), ("--activate", None)])
@@ -50,7 +46,6 @@ def test_not_active(capsys: Any) -> None:
     "before, after",
     [
         (None, "allennlp_elmo_plugin\n"),
-        ("", "allennlp_elmo_plugin\n"),
         ("mine\nothers", "mine\nothers\nallennlp_elmo_plugin\n"),
         ("mine\r\n\n", "mine\r\n\nallennlp_elmo_plugin\n"),
         ("# allennlp_elmo_plugin\n", "# allennlp_elmo_plugin\nallennlp_elmo_plugin\n"),
@@ -65,22 +60,18 @@ def test_activate(option: str, file: Any, before: Any, after: str, capsys: Any) 
     assert main([option]) == 0
     assert file.read_bytes() == after.encode()
     assert PLUGIN in plugins.discover_plugins()
-    expected = f"allennlp_elmo_plugin {allennlp_elmo_plugin.__version__}"
-    assert rows(capsys.readouterr().out)["active ELMo"] == expected
+    printed = rows(capsys)
+    assert printed["active ELMo"] == f"allennlp_elmo_plugin {allennlp_elmo_plugin.__version__}"
+    assert "to change that" not in printed
     assert main([option]) == main([]) == 0
     assert file.read_bytes() == after.encode()
 
 
 @pytest.mark.parametrize("version", [None, "2.9.0"])
 def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    installed = activation._installed_version
-    monkeypatch.setattr(
-        activation,
-        "_installed_version",
-        lambda name: version if name.startswith("allennlp") else installed(name),
-    )
+    monkeypatch.setattr(activation, "_installed_version", lambda name: version)
     assert main(["--activate-here"]) == (1 if version is None else 0)
-    printed = rows(capsys.readouterr().out)
+    printed = rows(capsys)
     for name in ("allennlp", "allennlp-models"):
         assert printed[name] == f"{version or 'not installed'} (needed: 2.10.1)"
     if version is None:
@@ -90,26 +81,21 @@ def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys:
         )
 
 
-def test_a_file_that_cannot_be_written(folder: Path, capsys: Any) -> None:
-    (folder / LOCAL_FILE).mkdir()
+def test_a_file_that_cannot_be_written(capsys: Any) -> None:
+    LOCAL_FILE.mkdir()
     assert main(["--activate-here"]) == 2
     assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"
 
 
 def test_starts_without_allennlp_and_torch() -> None:
     """Importing them takes seconds."""
-    imported = {
-        alias.name
-        for node in ast.parse(Path(activation.__file__).read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    assert imported <= {*sys.stdlib_module_names, "importlib.metadata"}
+    body = ast.parse(Path(activation.__file__).read_text(encoding="utf-8")).body
+    imports = [node for node in body if isinstance(node, ast.Import)]
+    names = {alias.name.split(".")[0] for node in imports for alias in node.names}
+    assert names <= {*sys.stdlib_module_names}
 
 
 def test_import_without_allennlp(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     source = Path(allennlp_elmo_plugin.__file__).read_text(encoding="utf-8")
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps allennlp") as error:

@@ -2,6 +2,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any, List
 
@@ -11,15 +12,18 @@ from allennlp_elmo_plugin.errors import (
     Terminated,
     describe,
     end_by_signal,
+    end_with,
     noted_signals,
     signal_of,
     terminable,
 )
 from tests.support.testing import fork
 
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_output_and_exit_functions_come_first(number: int, tmp_path: Path) -> None:
+
+@SIGNALS
+def test_output_and_exit_functions_come_before_the_end(number: int, tmp_path: Path) -> None:
     def end() -> None:
         sys.stdout = open(tmp_path / "output", "w", encoding="utf-8")
         atexit.register(print, "the last line")
@@ -29,15 +33,18 @@ def test_output_and_exit_functions_come_first(number: int, tmp_path: Path) -> No
     assert (tmp_path / "output").read_text(encoding="utf-8") == "the last line\n"
 
 
-def test_no_output() -> None:
-    def end() -> None:
+def test_the_end_needs_no_terminal(capfd: Any) -> None:
+    def end(number: int) -> None:
         read, write = os.pipe()
         os.close(read)
         sys.stdout, sys.stderr = open(write, "w"), None  # type: ignore[assignment]
         sys.stdout.write("to nobody")
-        end_by_signal(signal.SIGINT)
+        end_with("a line", 3, number)
 
-    assert fork(end) == signal.SIGINT
+    assert fork(lambda: end(signal.SIGINT)) == signal.SIGINT
+    with pytest.raises(SystemExit) as raised:
+        end_with("a line", 3)
+    assert raised.value.code == 3 and capfd.readouterr().err == "a line\n"
 
 
 def test_sigterm_is_an_interrupt() -> None:
@@ -49,9 +56,9 @@ def test_sigterm_is_an_interrupt() -> None:
     assert signal_of(KeyboardInterrupt()) == (signal.SIGINT, "interrupted")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@SIGNALS
 @pytest.mark.parametrize("is_worker", [False, True])
-def test_signals_are_noted(number: int, is_worker: bool, capfd: Any) -> None:
+def test_the_first_signal_is_noted(number: int, is_worker: bool, capfd: Any) -> None:
     noted: List[int] = []
     before = signal.getsignal(number)
     with noted_signals(noted, is_worker):
@@ -62,7 +69,7 @@ def test_signals_are_noted(number: int, is_worker: bool, capfd: Any) -> None:
     assert "Saving and ending after this batch" in capfd.readouterr().err
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
+def test_where_signals_can_not_be_handled() -> None:
     noted: List[int] = []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as nohup does
     try:
@@ -72,17 +79,28 @@ def test_an_ignored_signal_stays_ignored() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
 
+    def in_a_thread() -> None:
+        with terminable(), noted_signals(noted):
+            noted.append(0)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert noted == [0]
+
 
 @pytest.mark.parametrize(
     "error, text",
     [
-        (ValueError("two\n  lines"), "two lines"),
+        (ValueError("two\n  lines\n"), "two lines"),
+        (ValueError("東京  naïve"), "東京  naïve"),
         (ValueError(), "ValueError"),
-        (ValueError("\x1b[1m"), "\\x1b[1m"),
+        (ValueError("\x1b[2Jred\0\u202e\udce9"), r"\x1b[2Jred\x00\u202e\udce9"),
         (FileNotFoundError(2, "No such file", "a.txt"), "a.txt: No such file"),
+        (PermissionError(13, "Permission denied", b"caf\xe9"), r"caf\udce9: Permission denied"),
+        (OSError("another process"), "another process"),
         (MemoryError("(2 GB)"), "not enough memory (2 GB)"),
-        (ValueError("a" * 3000), "a" * 1000 + " ... " + "a" * 1000),
     ],
 )
-def test_describe(error: Exception, text: str) -> None:
+def test_an_error_is_one_line(error: Exception, text: str) -> None:
     assert describe(error) == text

@@ -5,23 +5,17 @@ from typing import Any
 import pytest
 import tqdm.std
 from allennlp.common import logging as common_logging
-from allennlp.common.tqdm import Tqdm
 
-from allennlp_elmo_plugin.progress import (
-    bars_on_terminals_only,
-    progress_bar,
-    progress_of_command,
-    say,
-    step_bar,
-)
+from allennlp_elmo_plugin.progress import counted, progress_bar, progress_of_command, step_bar
 
 
 def open_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Return a standard error that is a terminal of 60 columns."""
+    """Let standard error be a terminal; return what it shows."""
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     stream.fileno = lambda: 2  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
     return stream
 
 
@@ -33,91 +27,75 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return now
 
 
-def test_stays_when_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
-    with progress_bar(total=2, desc="counting") as bar:
-        bar.update(2)
-    shown = terminal.getvalue()
-    assert shown.endswith("\n") and "counting: 100%" in shown.split("\r")[-1]
+def count(n: int = 2, **settings: Any) -> None:
+    with progress_bar(total=n, desc="counting", **settings) as bar:
+        bar.update(n - bar.n)
 
 
-def test_vanishes_before_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_stays_when_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    with pytest.raises(ValueError):
-        with progress_bar(total=2, desc="counting"):
-            raise ValueError("bad")
+    count()
+    assert terminal.getvalue().endswith("\n")
+    assert "counting: 100%" in terminal.getvalue().split("\r")[-1]
+
+
+def test_a_bar_vanishes_before_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    with pytest.raises(ValueError), progress_bar(total=2, desc="counting"):
+        raise ValueError("bad")
     *_, blank, last = terminal.getvalue().split("\r")
     assert blank.strip(" ") == "" and last == ""
 
 
-def test_lines_in_a_log_file(clock: Any, capsys: Any) -> None:
+def test_a_log_file_has_a_line_each_ten_seconds(clock: Any, capsys: Any) -> None:
     with progress_bar(total=60, desc="counting") as bar:
         for _ in range(60):
             clock[0] += 1.0
             bar.update()
-    lines = capsys.readouterr().err.split("\n")
-    assert lines.pop() == ""
+    *lines, end = capsys.readouterr().err.split("\n")
+    assert end == "" and all(line.startswith("counting: ") for line in lines)
     assert not any("\r" in line or "\x1b" in line for line in lines)
-    assert all(line.startswith("counting: ") for line in lines)
     assert 5 <= len(lines) <= 8 and "100%" in lines[-1]
-
-
-def test_a_failure_leaves_no_line_in_a_log_file(capsys: Any) -> None:
-    with pytest.raises(ValueError):
-        with progress_bar(total=2, desc="counting"):
-            raise ValueError("bad")
+    with pytest.raises(ValueError), progress_bar(total=2, desc="counting"):
+        raise ValueError("bad")
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("in_terminal", [False, True])
-def test_allennlps_setting(in_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allennlps_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", not in_terminal)
-    with progress_bar(total=2, desc="counting") as bar:
-        bar.update(2)
-    assert ("\r" in terminal.getvalue()) == in_terminal
-    assert "counting: 100%" in terminal.getvalue()
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", True)
+    count()
+    assert "\r" not in terminal.getvalue() and "counting: 100%" in terminal.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["ours", "a step", "AllenNLP's", "a line"])
+def test_a_notebook_rewrites_lines(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
+    count()
+    assert "\r" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("quiet", [False, True])
-def test_quiet(
-    kind: str, quiet: bool, clock: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    with progress_of_command(quiet):
-        if kind == "ours":
-            with progress_bar(total=2, desc="x") as bar:
-                bar.update(2)
-        elif kind == "a step":
-            with step_bar("x", 2) as update:
-                clock[0] += 30
-                update(2)
-        elif kind == "AllenNLP's":
-            open_terminal(monkeypatch)
-            with bars_on_terminals_only(Tqdm):
-                assert list(Tqdm.tqdm([1, 2], desc="x")) == [1, 2]
-            shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
-            assert (shown == "") == quiet
-            return
-        else:
-            say("x")
-    shown = capsys.readouterr().err
-    assert shown == "" if quiet else shown.strip().startswith("x")
-
-
-def test_short_steps_and_those_outside_of_commands_are_not_shown(clock: Any, capsys: Any) -> None:
-    with step_bar("outside", 2) as update:
-        clock[0] += 3
-        update(2)
-    with progress_of_command():
-        with step_bar("short", 2) as update:
-            clock[0] += 0.5
+def test_steps_of_a_command(quiet: bool, clock: Any, capsys: Any) -> None:
+    def step(seconds: float) -> str:
+        with step_bar("a step", 2) as update:
+            clock[0] += seconds
             update(2)
-    assert capsys.readouterr().err == ""
+        return capsys.readouterr().err
+
+    with progress_of_command(quiet):
+        count()
+        assert (capsys.readouterr().err == "") == quiet
+        assert (step(30) == "") == quiet
+        assert step(0.5) == ""  # It is short.
+    assert step(30) == ""  # Outside of commands.
+    count()
+    assert "counting: 100%" in capsys.readouterr().err
 
 
 def test_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", None)
-    with progress_bar(total=2, desc="counting") as bar:
-        bar.update(2 - bar.n)
-        bar.set_postfix_str("two")
+    monkeypatch.setattr(sys, "stderr", None)
+    count()
+
+
+def test_counted() -> None:
+    assert [counted(n, "word") for n in (0, 1, 2000)] == ["0 words", "1 word", "2,000 words"]

@@ -16,6 +16,7 @@ import pytest
 
 from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
 
+pytestmark = pytest.mark.nightly
 NAME = f"allennlp_elmo_plugin-{__version__}"
 NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
 

@@ -1,28 +1,34 @@
 """
 What the `elmo*` commands share. A user's mistake prints one line on standard error and ends with
-exit status 2; Ctrl-C and SIGTERM print one line and end the program. Messages and warnings of other
-packages are hidden. `--debug` shows everything.
+exit status 2; Ctrl-C and SIGTERM print one line and end the program by the signal. Messages and
+warnings of other packages are hidden. `--debug` shows everything.
 """
 
 import argparse
 import functools
+import inspect
 import logging
-import os
 import pickle
 import shlex
+import signal
 import sys
 import tarfile
 import warnings
 import zlib
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, Iterator, List, NoReturn, Optional, Tuple
+from unittest.mock import patch
 
+from allennlp.commands import ArgumentParserWithDefaults
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
 from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of, terminable
 from allennlp_elmo_plugin.progress import progress_of_command
+
+register = Subcommand.register
+"""The decorator that gives a command its name."""
 
 _PACKAGE = __name__.split(".")[0]
 
@@ -31,177 +37,119 @@ _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, Imp
 _OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
 
 _LOWEST_LEVELS = {
+    "": logging.ERROR,
     _PACKAGE: logging.WARNING,
     "cached_path": logging.CRITICAL,  # It logs an error before it raises one.
 }
 
-_USAGE, _BROKEN_PIPE = 2, 141
-"""Exit statuses; the last is the one that a shell reports after the signal."""
-
-Resume = Callable[[argparse.Namespace], Optional[str]]
-
 
 class Command(Subcommand):
     """
-    Base class of our subcommands. `add_subparser` ends with `return self.finish(subparser, run)`.
+    Base class of our subcommands: the docstring of a subclass describes the command,
+    `add_arguments` adds the arguments, and `run` does the work.
     """
 
-    # `finish` adds --include-package itself, so that a missing package is an error like others.
+    # `add_subparser` adds --include-package, so that a missing package is an error like others.
     requires_plugins = False
 
-    def finish(
-        self,
-        subparser: argparse.ArgumentParser,
-        function: Callable[[argparse.Namespace], None],
-        resume: Optional[Resume] = None,
-    ) -> argparse.ArgumentParser:
-        """
-        Add the common arguments to a parser and return it.
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments that other commands don't have."""
 
-        # Parameters
+    def run(self, args: argparse.Namespace) -> None:
+        """Do the work of the command."""
 
-        subparser : `argparse.ArgumentParser`
-            The parser, with the command's arguments.
-        function : `Callable[[argparse.Namespace], None]`
-            What the command does.
-        resume : `Callable[[argparse.Namespace], Optional[str]]`, optional (default = `None`)
-            Called when the user stops the command. It returns the option with which the same
-            command resumes, `""` if it needs none, or `None` if there is nothing to resume.
+    def resume(self, args: argparse.Namespace) -> Optional[str]:
         """
-        subparser.add_argument(
-            "--include-package",
-            dest="packages",
-            action="append",
-            default=[],
-            metavar="PACKAGE",
-            help="additional packages to include",
-        )
-        subparser.add_argument(
-            "-q",
-            "--quiet",
-            action="store_true",
-            help="show no progress, only the result, warnings and errors",
-        )
-        subparser.add_argument(
-            "--debug",
-            action="store_true",
-            help="show the traceback of an error, and what other packages log and warn about",
-        )
-        check_in_one_line(subparser)
-        subparser.set_defaults(
-            func=functools.partial(run, function, resume=resume, command=subparser.prog)
-        )
+        Return the option with which the same command continues after Ctrl-C, or `""` if it needs
+        none, or `None` if there is nothing to continue.
+        """
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        subparser = self.add_parser(parser)
+        self.add_arguments(subparser)
+        add = subparser.add_argument
+        package_help = "additional package to include; may be given several times"
+        add("--include-package", dest="packages", action="append", default=[], help=package_help)
+        add("-q", "--quiet", action="store_true", help="show only results, warnings and errors")
+        add("--debug", action="store_true", help="show tracebacks, and what other packages log")
+        subparser.set_defaults(func=functools.partial(self._run, subparser.prog))
         return subparser
 
+    def add_parser(self, parsers: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        """Add a parser that has the description of this command, and no arguments."""
+        description = inspect.getdoc(self) or ""
+        with patch.object(parsers, "_parser_class", _Parser):
+            return parsers.add_parser(
+                self.name,
+                description=description,
+                help=description.split("\n")[0],
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
 
-def run(
-    function: Callable[[argparse.Namespace], None],
-    args: argparse.Namespace,
-    resume: Optional[Resume] = None,
-    command: str = "",
-) -> None:
-    """
-    Run a command, as `Command.finish` describes it; `command` is its name with the program's. After
-    an error that a user can mend, print a line and exit; after a signal, print one and end by it.
-    """
-    if args.debug:
-        _run(function, args)
-        return
-    status, number = _USAGE, 0
-    try:
-        with terminable(), _only_our_messages():
-            _run(function, args)
-        return
-    except BrokenPipeError:  # The reader of our output has closed it.
-        _drop_output()
-        sys.exit(_BROKEN_PIPE)
-    except KeyboardInterrupt as error:
-        number, word = signal_of(error)
-        message = f"{word}{_how_to_resume(args, resume, command)}"
-    except _MISTAKES as error:
-        message = f"error: {describe(error)}"
-    except _OF_LIBRARIES as error:
-        message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
-    # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    end_with(message, status, number)
-
-
-def _run(function: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
-    for package in args.packages:
+    def _run(self, prog: str, args: argparse.Namespace) -> None:
+        if args.debug:
+            self._import_and_run(args)
+            return
+        number = 0
         try:
-            import_module_and_submodules(package)
-        except (ImportError, TypeError, ValueError) as error:  # The last two for a bad name.
-            raise ConfigurationError(f"--include-package {package}: {error}") from error
-    with progress_of_command(args.quiet):
-        function(args)
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        _drop_output()
-        raise OSError(error.errno, f"cannot write: {error.strerror}", "standard output") from error
+            with terminable(), _only_our_messages():
+                self._import_and_run(args)
+            return
+        except BrokenPipeError:  # The reader of our output has closed it.
+            number, message = signal.SIGPIPE, ""
+        except KeyboardInterrupt as error:
+            number, message = signal_of(error)
+            option = self.resume(args)
+            if option is not None:
+                given = sys.argv[2:]
+                # The option comes first, since nothing after `--` is an option.
+                words = [option] if option and option not in given else []
+                message += f"; continue with: {prog} {printable(shlex.join([*words, *given]))}"
+        except _MISTAKES as error:
+            message = f"error: {describe(error)}"
+        except _OF_LIBRARIES as error:
+            message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
+        # Out of the handlers, the error is gone, and with it the progress bars that it kept open.
+        end_with(message, 2, number)
+
+    def _import_and_run(self, args: argparse.Namespace) -> None:
+        for package in args.packages:
+            try:
+                import_module_and_submodules(package)
+            except (ImportError, TypeError, ValueError) as error:  # The last two for a bad name.
+                raise ValueError(f"--include-package {package}: {error}") from error
+        with progress_of_command(args.quiet):
+            self.run(args)
+        print(end="", flush=True)  # Here, a reader that has gone is no error.
 
 
-def _how_to_resume(args: argparse.Namespace, resume: Optional[Resume], command: str) -> str:
-    if resume is None:
-        return ""
-    option = resume(args)
-    if option is None:
-        return " before anything was saved; run the same command again"
-    given = sys.argv[2:]
-    # The option comes first, since nothing after `--` is an option.
-    options = [option] if option and option not in given else []
-    return f"; continue with: {command} {printable(shlex.join([*options, *given]))}"
+class _Parser(ArgumentParserWithDefaults):
+    """A parser that reports wrong arguments, unknown ones too, in one line."""
 
-
-def check_in_one_line(subparser: argparse.ArgumentParser) -> None:
-    """Let a parser report wrong arguments, unknown ones too, in one line."""
-    parse_known_args = subparser.parse_known_args
-    command = subparser.prog
-
-    def error(message: str) -> NoReturn:
-        print(f"error: {describe(ValueError(message))}; see `{command} --help`", file=sys.stderr)
-        sys.exit(_USAGE)
-
-    def parse(args: Any = None, namespace: Any = None) -> Tuple[argparse.Namespace, List[str]]:
-        parsed, unknown = parse_known_args(args, namespace)
+    def parse_known_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> Tuple[argparse.Namespace, List[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
 
-    subparser.error = error  # type: ignore[method-assign]
-    subparser.parse_known_args = parse  # type: ignore[method-assign,assignment]
+    def error(self, message: str) -> NoReturn:
+        end_with(f"error: {describe(ValueError(message))}; see `{self.prog} --help`", 2)
 
 
 @contextmanager
 def _only_our_messages() -> Iterator[None]:
     """Hide what others log below errors, and their warnings unless Python was told to warn."""
-
-    def is_for_users(record: logging.LogRecord) -> bool:
-        package = record.name.split(".")[0]
-        return record.levelno >= _LOWEST_LEVELS.get(package, logging.ERROR)
-
-    handlers = list(logging.getLogger().handlers)
-    for handler in handlers:
-        handler.addFilter(is_for_users)
+    loggers = {logging.getLogger(name): level for name, level in _LOWEST_LEVELS.items()}
+    before = {logger: logger.level for logger in loggers}
     try:
+        for logger, level in loggers.items():
+            logger.setLevel(level)
         with warnings.catch_warnings():
             if not sys.warnoptions:
                 warnings.filterwarnings("ignore", module=rf"(?!{_PACKAGE}\b)")
             yield
     finally:
-        for handler in handlers:
-            handler.removeFilter(is_for_users)
-
-
-def _drop_output() -> None:
-    """Discard further standard output, which would fail at the end of the process."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):
-        return
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, descriptor)
-    os.close(null)
+        for logger, level in before.items():
+            logger.setLevel(level)

@@ -2,13 +2,10 @@
 
 import json
 import logging
-import sys
-import tarfile
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from allennlp.commands import main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -67,71 +64,46 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def run(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
-    """Runs a command in the folder, and returns its standard output."""
+@pytest.fixture(autouse=True)
+def inside(run: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
 
-    def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
-        main()
-        return capsys.readouterr().out
 
-    return run
+def predict(run: Any, text: str, *arguments: str) -> List[Any]:
+    Path("in.txt").write_text(text, encoding="utf-8")
+    run("predict run/model.tar.gz in.txt --output-file out.jsonl", *arguments)
+    return [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
 
 
-class TestPredict:
-    def predict(self, run: Any, text: str, *arguments: str) -> List[Any]:
-        Path("in.txt").write_text(text, encoding="utf-8")
-        run("predict", "run/model.tar.gz", "in.txt", "--output-file", "out.jsonl", *arguments)
-        return [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
-
-    def test_sentences_and_json(self, run: Any) -> None:
-        plain = self.predict(run, 'word0 naïve\n\n  [ word1 ]\n"word2"\n3\n')
-        assert [each["tokens"] for each in plain] == [
-            ["word0", "naïve"],
-            ["[", "word1", "]"],
-            ['"word2"'],
-            ["3"],
-        ]
-        assert plain[0]["unknown"] == ["naïve"]
-        lines = ['{"sentence": "word0 naïve"}', '{"tokens": ["word0", "naïve"]}', "word0 naïve"]
-        assert self.predict(run, "\n".join(lines)) == [plain[0]] * 3
-        assert "naïve" in Path("out.jsonl").read_text("utf-8")
-
-    def test_all_are_sentences(self, run: Any) -> None:
-        (found,) = self.predict(run, '{"a": 1}\n', "--predictor-args", '{"plain_text": true}')
-        assert found["tokens"] == ['{"a":', "1}"]
-
-    @pytest.mark.parametrize("line", ['{"sentence": 3}', "{broken", '["word0", "word1"]'])
-    def test_neither(self, line: str, run: Any) -> None:
-        with pytest.raises(ConfigurationError, match="each line is a sentence, "):
-            self.predict(run, line)
-
-    def test_standard_output(self, run: Any) -> None:
-        Path("in.txt").write_text("naïve\n", encoding="utf-8")
-        assert 'prediction:  {"tokens": ["naïve"]' in run("predict", "run/model.tar.gz", "in.txt")
+def test_predict(run: Any, capsys: Any) -> None:
+    plain = predict(run, 'word0 naïve\n\n  [ word1 ]\n"word2"\n3\n')
+    words = [["word0", "naïve"], ["[", "word1", "]"], ['"word2"'], ["3"]]
+    assert [each["tokens"] for each in plain] == words
+    assert plain[0]["unknown"] == ["naïve"]
+    lines = ['{"sentence": "word0 naïve"}', '{"tokens": ["word0", "naïve"]}', "word0 naïve"]
+    assert predict(run, "\n".join(lines)) == [plain[0]] * 3
+    (found,) = predict(run, '{"a": 1}\n', "--predictor-args", '{"plain_text": true}')
+    assert found["tokens"] == ['{"a":', "1}"]
+    with pytest.raises(ConfigurationError, match="is not a sentence: a line is its words"):
+        predict(run, '{"sentence": 3}')
 
 
 def test_find_lr(run: Any, tmp_path: Path) -> None:
     """More batches than an epoch has, so that the text starts again."""
     changes = {"trainer.optimizer": {"type": "dense_sparse_adam"}, "model.num_samples": 9}
-    arguments = ["find-lr", "config.json", "-s", str(tmp_path), "--num-batches", "11"]
-    run(*arguments, "-o", json.dumps(changes))
+    run("find-lr config.json --num-batches 11 -s", tmp_path, "-o", json.dumps(changes))
     assert (tmp_path / "lr-losses.png").stat().st_size > 1000
 
 
 def test_count_instances(run: Any) -> None:
     with pytest.raises(ConfigurationError, match="makes batches, not instances"):
-        run("count-instances", "config.json")
+        run("count-instances config.json")
 
 
 def test_build_vocab(run: Any, tmp_path: Path) -> None:
-    output = tmp_path / "vocab.tar.gz"
-    assert "Success! Vocab saved" in run("build-vocab", "config.json", str(output))
-    with tarfile.open(output) as archive:
-        assert sorted(archive.getnames()) == ["lm_tokens.txt", "non_padded_namespaces.txt"]
-    built, made = (Vocabulary.from_files(path) for path in (str(output), "vocab/vocabulary"))
+    output = str(tmp_path / "vocab.tar.gz")
+    assert "Success! Vocab saved" in run("build-vocab config.json", output)
+    built, made = map(Vocabulary.from_files, (output, "vocab/vocabulary"))
     assert built.get_index_to_token_vocabulary("lm_tokens") == made.get_index_to_token_vocabulary(
         "lm_tokens"
     )

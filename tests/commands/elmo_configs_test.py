@@ -1,69 +1,37 @@
+"""`allennlp elmo-configs`."""
+
 import os
-import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
-import pytest
-from allennlp.commands import main
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.commands.elmo_configs import CONFIGS, copy_configs
+from allennlp_elmo_plugin.modules.configs import CONFIGS
+from tests.support.testing import read_files
 
-
-def contents(folder: Path) -> Dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+CONTENTS = "benchmark, chunking, constituency, coref, data.libsonnet, elmo.libsonnet, imdb, ner, "
+CONTENTS += "pretrain, snli, squad, srl, sst"
 
 
-def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-configs", "my/configs"])
-    main()
-    assert contents(tmp_path / "my/configs") == contents(CONFIGS)
-    assert capsys.readouterr().out == (
-        f"{len(contents(CONFIGS))} files copied to my/configs, which now has benchmark, chunking, "
-        "constituency, coref, data.libsonnet, elmo.libsonnet, imdb, ner, pretrain, snli, squad, "
-        "srl, sst\n"
-    )
-
-
-def test_copies_import_each_other(tmp_path: Path) -> None:
-    copy_configs(tmp_path)
+def test_copies(run: Any, monkeypatch: Any) -> None:
+    configs = read_files(CONFIGS)
+    monkeypatch.setenv("HOME", os.getcwd())
+    shown = f"files copied to ~/my/configs, which now has {CONTENTS}\n"
+    assert run("elmo-configs '~/my/configs'") == f"{len(configs)} {shown}"
+    assert read_files("my/configs") == configs
+    # They can be changed, and import each other.
+    Path("my/configs/elmo.libsonnet").touch()
     data = {f"{part}_DATA_PATH": "text" for part in ("TRAIN", "VALIDATION", "TEST")}
-    variables = {
-        "ELMO": "tiny",
-        "VOCABULARY_PATH": "vocabulary",
-        **data,
-        **{f"NER_{name}": value for name, value in data.items()},
-    }
-    for name in ("pretrain/small", "ner/ner_elmo", "benchmark/ner_elmo"):
-        assert Params.from_file(tmp_path / f"{name}.jsonnet", ext_vars=variables)["model"]
-
-
-def test_only_what_is_missing_is_copied(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonnet").write_text("{}", encoding="utf-8")
-    copy_configs(tmp_path)
-    os.utime(tmp_path / "elmo.libsonnet", (0, 0))
-    (tmp_path / "pretrain" / "small.jsonnet").unlink()
-    assert copy_configs(tmp_path) == [Path("pretrain/small.jsonnet")]
-    assert (tmp_path / "elmo.libsonnet").stat().st_mtime == 0
-    assert contents(tmp_path) == {**contents(CONFIGS), "mine.jsonnet": b"{}"}
-
-
-def test_changed_files_are_kept_and_nothing_is_copied(tmp_path: Path) -> None:
-    (tmp_path / "ner").mkdir()
-    (tmp_path / "ner" / "ner.jsonnet").write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"nothing was copied: ner/ner.jsonnet\. Rename"):
-        copy_configs(tmp_path)
-    assert contents(tmp_path) == {"ner/ner.jsonnet": b"{}"}
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    for folder in (tmp_path / "file", tmp_path / "file" / "in" / "it"):
-        with pytest.raises(ConfigurationError, match="file is a file, not a folder; choose"):
-            copy_configs(folder)
+    variables = {"ELMO": "tiny", "VOCABULARY_PATH": "vocabulary", **data}
+    variables.update({f"NER_{name}": value for name, value in data.items()})
+    for name in ("pretrain/small", "benchmark/ner_elmo"):
+        assert Params.from_file(f"my/configs/{name}.jsonnet", ext_vars=variables)["model"]
+    # Only what is missing is copied.
+    Path("my/configs/mine.jsonnet").write_text("{}", encoding="utf-8")
+    os.utime("my/configs/elmo.libsonnet", (0, 0))
+    Path("my/configs/pretrain/small.jsonnet").unlink()
+    assert run("elmo-configs '~/my/configs'") == f"1 {shown}".replace(
+        "ner, ", "mine.jsonnet, ner, ", 0
+    )
+    assert os.path.getmtime("my/configs/elmo.libsonnet") == 0
+    assert read_files("my/configs") == {**configs, "mine.jsonnet": b"{}"}

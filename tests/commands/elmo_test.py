@@ -1,244 +1,199 @@
+"""`allennlp elmo`; tests/embedding has what it computes."""
+
+import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, List, Tuple
 
 import h5py
 import numpy as np
 import pytest
-from allennlp.commands import main
 from allennlp.common import logging as common_logging
 
+from allennlp_elmo_plugin.commands import elmo as command
 from allennlp_elmo_plugin.embedding import corpus_embedder
-from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
-from tests.support.testing import refused, write_random_elmo
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from tests.support.testing import read_arrays, refused, write_random_elmo
 
 SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=5)
-
-
 @pytest.fixture
-def elmo(files, tmp_path, monkeypatch):
-    """Runs the command through AllenNLP's main program; returns the open output."""
-    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+def elmo(run: Any) -> Any:
+    """Embed a text with a random model; return the datasets of the output."""
+    Path("elmo").mkdir()
+    write_random_elmo("elmo", seed=5)
+    Path("text").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
 
-    def run(*arguments: str, text: str = "\n".join(SENTENCES) + "\n") -> h5py.File:
-        (tmp_path / "input.txt").write_text(text, encoding="utf-8")
-        output = str(tmp_path / "output.hdf5")
-        run_main(
-            str(tmp_path / "input.txt"),
-            output,
-            "--options-file",
-            files[0],
-            "--weight-file",
-            files[1],
-            *arguments,
-        )
-        return h5py.File(output, "r")
+    def elmo(line: str, text: str = "text") -> Any:
+        elmo.printed = run(f"elmo {text} out --options-file elmo {line}")  # type: ignore
+        return read_arrays("out")
 
-    def run_main(*arguments: str) -> None:
-        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
-        main()
-
-    run.main = run_main
-    return run
+    return elmo
 
 
-def expected(files, batch_size=64, initial_state=DEFAULT_INITIAL_STATE):
-    sentences = [sentence.split() for sentence in SENTENCES]
-    embedder = ElmoEmbedder(*files, initial_state=initial_state)
-    return list(embedder.embed_sentences(sentences, batch_size))
+def expected(initial_state: str = "settled", batch_size: int = 64) -> List[Any]:
+    embedder = ElmoEmbedder("elmo", initial_state=initial_state)
+    return list(embedder.embed_sentences([each.split() for each in SENTENCES], batch_size))
 
 
-@pytest.mark.parametrize(
-    "flag, select",
-    [
+@pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
+def test_layers(elmo: Any, initial_state: str) -> None:
+    vectors = expected(initial_state, 3)
+    for flag, select in (
         ("--all", lambda layers: layers),
         ("--top", lambda layers: layers[-1]),
         ("--average", lambda layers: layers.mean(axis=0)),
-    ],
-)
-@pytest.mark.parametrize("initial_state", ["carried", "settled"])
-def test_layers(elmo, files, flag, select, initial_state):
-    with elmo(flag, "--batch-size", "3", "--initial-state", initial_state) as file:
-        assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
-        for i, layers in enumerate(expected(files, 3, initial_state)):
-            assert file[str(i)].dtype == np.float32
-            np.testing.assert_allclose(file[str(i)][...], select(layers), atol=1e-6)
+    ):
+        arrays = elmo(f"{flag} --batch-size 3 --initial-state {initial_state} --force")
+        assert set(arrays) == {"0", "1", "2", "3", "sentence_to_index"}
+        for i, layers in enumerate(vectors):
+            assert arrays[str(i)].dtype == np.float32
+            np.testing.assert_allclose(arrays[str(i)], select(layers), atol=1e-6)
         mapping = {sentence: str(i) for i, sentence in enumerate(SENTENCES)}
-        assert json.loads(file["sentence_to_index"][0]) == mapping
+        assert json.loads(arrays["sentence_to_index"][0]) == mapping
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ([], "one of the arguments --all --top --average is required"),
-        (["--all", "--top"], "argument --top: not allowed with argument --all"),
-        (["--top", "--average"], "argument --average: not allowed with argument --top"),
-    ],
-)
-def test_exactly_one_kind_of_layers(flags, message, capsys):
-    assert message in refused(capsys, "elmo", "in", "out", *flags)
+def test_what_it_prints(elmo: Any) -> None:
+    elmo("--top")
+    size = os.path.getsize("out") / 1e6
+    shown = (
+        rf"4 sentences, 14 words in 0:00:0\d \([\d,]+ words/s\), {size:,.1f} MB. Written to out\n"
+    )
+    assert re.fullmatch(shown, elmo.printed)
+    seconds = 14 / float(re.findall(r"\(([\d,]+) words", elmo.printed)[0].replace(",", ""))
+    assert 0 < seconds < 10
 
 
-def test_forget_sentences(elmo):
-    with elmo("--top", "--forget-sentences") as file:
-        assert set(file) == {"0", "1", "2", "3"}
-
-
-def test_include_sentence_indices(elmo):
-    with elmo("--top", "--include-sentence-indices") as file:
+def test_what_is_written(elmo: Any) -> None:
+    assert set(elmo("--top --forget-sentences")) == {"0", "1", "2", "3"}
+    arrays = elmo("--top --force --include-sentence-indices --dtype float16 --compression gzip")
+    assert arrays["0"].dtype == np.float16 and arrays["0"].shape == (6, 16)
+    with h5py.File("out", "r") as file:
+        assert file["0"].compression == "gzip"
         assert file["sentence_indices"][0] == file["sentence_to_index"][0]
+    Path("two").write_text("a b\nc\n", encoding="utf-8")
+    assert set(elmo("--top --force --use-sentence-keys", "two")) == {"a b", "c"}
 
 
-def test_use_sentence_keys(elmo):
-    with elmo("--top", "--use-sentence-keys", text="a b\nc\n") as file:
-        assert set(file) == {"a b", "c"}
+def test_words_that_are_encoded_in_advance_change_nothing(elmo: Any) -> None:
+    Path("words").write_text("\n".join(sorted({*" ".join(SENTENCES).split()})), encoding="utf-8")
+    plain = elmo("--all --precision float32")
+    cached = elmo("--all --force --vocab-path words")
+    for name in "0123":
+        np.testing.assert_allclose(cached[name], plain[name], atol=1e-5)
 
 
-def test_vocabulary_changes_nothing_but_speed(elmo, files, tmp_path, monkeypatch):
-    words = sorted({word for sentence in SENTENCES for word in sentence.split()})
-    (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    with elmo("--all", "--vocab-path", str(tmp_path / "words.txt")) as file:
-        for i, layers in enumerate(expected(files)):
-            np.testing.assert_allclose(file[str(i)][...], layers, atol=1e-5)
+def test_bfloat16_is_near(elmo: Any) -> None:
+    exact, near = elmo("--all"), elmo("--all --force --precision bfloat16")
+    difference = np.abs(exact["0"] - near["0"]).max()
+    assert 0 < difference < 0.05
 
 
-def test_vocabulary_of_more_than_words(tmp_path, capsys):
-    (tmp_path / "words.txt").write_text("the\nof 17\n", encoding="utf-8")
-    paths = [tmp_path / "in", tmp_path / "out"]
-    message = refused(capsys, "elmo", *paths, "--all", "--vocab-path", tmp_path / "words.txt")
-    assert "words.txt, line 2: 'of 17'" in message
-
-
-def test_shards_share_an_output(elmo, files, tmp_path, capsys, monkeypatch):
+def test_shards_share_an_output(elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
-    (tmp_path / "i").write_text("\n".join(SENTENCES), encoding="utf-8")
-    command = [str(tmp_path / "i"), str(tmp_path / "o"), "--all", "--options-file", files[0]]
-    elmo.main(*command, "--num-shards", "2", "--shard-index", "1")
-    assert "o.parts lacks 2 parts of other shards" in capsys.readouterr().out
-    elmo.main(*command, "--num-shards", "2", "--shard-index", "0")
-    assert "Written to" in capsys.readouterr().out
-    with h5py.File(tmp_path / "o", "r") as file:
-        for i, layers in enumerate(expected(files)):
-            np.testing.assert_allclose(file[str(i)][...], layers, atol=1e-6)
+    line = "elmo text out --all --options-file elmo --num-shards 2 --shard-index"
+    assert run(line, 1) == (
+        "4 sentences, 14 words. This shard is complete; out.parts lacks 2 parts of other shards\n"
+    )
+    assert "Written to out" in run(line, 0)
+    for i, layers in enumerate(expected()):
+        np.testing.assert_allclose(read_arrays("out")[str(i)], layers, atol=1e-6)
+    assert "Written to out" in run(line, 0)  # It is complete already.
 
 
-def test_existing_output_needs_force(elmo, tmp_path, capsys):
-    elmo("--top").close()
-    capsys.readouterr()
-    output = tmp_path / "output.hdf5"
-    assert "--force" in refused(capsys, "elmo", tmp_path / "input.txt", output, "--all")
-    with elmo("--all", "--force") as file:
-        assert file["0"].ndim == 3
+def test_ctrl_c_and_resume(
+    elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
+    line = "elmo text out --all --options-file elmo"
+
+    def stop_after(n_parts: int) -> str:
+        write, calls = corpus_embedder.PartsFolder.write, []
+
+        def killed(self: Any, number: int, part: Any) -> None:
+            if len(calls) == n_parts:
+                raise KeyboardInterrupt
+            calls.append(number)
+            write(self, number, part)
+
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as raised:
+            patch.setattr(corpus_embedder.PartsFolder, "write", killed)
+            run(line)
+        assert raised.value.code == 130
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert stop_after(0) == "interrupted"
+    shown = stop_after(1)
+    assert shown == f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
+    assert "--resume" in refused(capsys, *line.split())
+    run(shown.split("allennlp ")[1])
+    resumed = read_arrays("out")
+    run(f"{line} --force")
+    for name, array in read_arrays("out").items():
+        assert np.array_equal(resumed[name], array)
 
 
-def test_file_friendly_logging(elmo):
-    elmo("--top", "--file-friendly-logging").close()
-    assert common_logging.FILE_FRIENDLY_LOGGING
+def test_a_pipe(elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
+    assert run("elmo - out --top --options-file elmo").startswith("2 sentences, 6 words in ")
 
 
-def test_progress_of_a_pipe(elmo, files, tmp_path, monkeypatch, capsys):
-    text = b"a b c d e f\n"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    elmo.main("-", str(tmp_path / "o"), "--top", "--options-file", files[0])
-    printed = capsys.readouterr()
-    assert "embedding: 12.0B [" in printed.err and printed.out.startswith("1 sentence, 6 words in ")
+def test_file_friendly_logging_and_packages(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("user_package.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(".")
+    elmo("--top --file-friendly-logging --include-package user_package")
+    assert common_logging.FILE_FRIENDLY_LOGGING and "user_package" in sys.modules
 
 
-def test_include_package(elmo, tmp_path, monkeypatch):
-    (tmp_path / "user_package.py").write_text("", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    elmo("--top", "--include-package", "user_package").close()
-    assert "user_package" in sys.modules
+def test_ray_gets_the_work(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/embedding/ray_workers_test.py has what it does."""
+    calls: List[Tuple[Any, Any]] = []
+    monkeypatch.setattr(command, "import_ray", lambda: None)
+    monkeypatch.setattr(
+        command, "embed_parts", lambda *paths, **given: calls.append((paths, given))
+    )
+    ray = "--all --ray-workers 2 --num-shards 4 --gpus-per-worker 0.5 --vocab-path words"
+    Path("words").write_text("a\nb", encoding="utf-8")
+    monkeypatch.setattr(
+        corpus_embedder.CorpusEmbedder,
+        "embed",
+        lambda *_: {**dict.fromkeys(("sentences", "tokens"), 1), "missing_parts": 1},
+    )
+    elmo_arguments = ray
+    Path("out").touch()
+    with pytest.raises(OSError):
+        elmo(elmo_arguments)
+    assert not calls  # `embed` checks whether it is complete.
+    with pytest.raises(OSError):
+        elmo(f"{elmo_arguments} --force")
+    ((paths, given),) = calls
+    assert paths == ("text", "out")
+    assert given.pop("model") == {
+        "options_file": "elmo",
+        "weight_file": None,
+        "initial_state": "settled",
+        "precision": "float32",
+        "vocab_to_cache": ["a", "b"],
+    }
+    assert given.pop("options")["num_shards"] == 4
+    assert given == {"workers": 2, "gpus": 0.5, "packages": [], "debug": False}
 
 
-class TestBadInput:
-    """Each is found before anything is written."""
-
-    def check(self, capsys, tmp_path, message, *arguments):
-        before = sorted(path.name for path in tmp_path.iterdir())
-        assert message in refused(capsys, "elmo", *arguments)
-        assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-    def test_missing_input(self, files, tmp_path, capsys):
-        output = str(tmp_path / "o")
-        self.check(capsys, tmp_path, "missing.txt", str(tmp_path / "missing.txt"), output, "--top")
-
-    def test_input_is_output(self, tmp_path, capsys):
-        path = tmp_path / "i"
-        path.write_text("a\n", encoding="utf-8")
-        self.check(capsys, tmp_path, "same file", str(path), str(path), "--top", "--force")
-        assert path.read_text(encoding="utf-8") == "a\n"
-
-    def test_output_is_a_file_of_the_model(self, files, tmp_path, capsys):
-        (tmp_path / "i").write_text("a\n", encoding="utf-8")
-        (tmp_path / "link").symlink_to(files[1])
-        folder = os.path.dirname(files[0])
-        for options, output in [
-            (files[0], files[1]),
-            (files[0], files[0]),
-            (files[0], tmp_path / "link"),
-            (folder, os.path.join(folder, "weights.hdf5")),
-        ]:
-            with open(output, "rb") as file:
-                before = file.read()
-            model = ["--options-file", options, "--weight-file", files[1]]
-            paths = [tmp_path / "i", output, "--top", "--force"]
-            self.check(capsys, tmp_path, "same file", *paths, *model)
-            with open(output, "rb") as file:
-                assert file.read() == before
-
-    def test_missing_model(self, files, tmp_path, capsys):
-        (tmp_path / "i").write_text("a\n", encoding="utf-8")
-        paths = [str(tmp_path / "i"), str(tmp_path / "o"), "--top"]
-        wrong = str(tmp_path / "missing.json")
-        self.check(capsys, tmp_path, "missing.json", *paths, "--options-file", wrong)
-        wrong = str(tmp_path / "missing.hdf5")
-        self.check(
-            capsys,
-            tmp_path,
-            "missing.hdf5",
-            *paths,
-            "--options-file",
-            files[0],
-            "--weight-file",
-            wrong,
-        )
-
-    def test_weights_that_are_not_hdf5(self, files, tmp_path, capsys):
-        (tmp_path / "i").write_text("a\n", encoding="utf-8")
-        (tmp_path / "not.hdf5").write_text("text", encoding="utf-8")
-        paths = [str(tmp_path / "i"), str(tmp_path / "o"), "--top", "--options-file", files[0]]
-        self.check(
-            capsys, tmp_path, "not.hdf5", *paths, "--weight-file", str(tmp_path / "not.hdf5")
-        )
-
-
-def test_in_a_process_of_its_own_whatever_the_locale(files, tmp_path):
-    (tmp_path / "input.txt").write_text("naïve ﬁsh\n", encoding="utf-8")
-    command = [sys.executable, "-m", "allennlp", "elmo", "input.txt", "output.hdf5", "--top"]
-    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    (tmp_path / ".allennlp_plugins").write_text("allennlp_elmo_plugin\n", encoding="utf-8")
-    arguments = ["--options-file", files[0], "--weight-file", files[1]]
-
-    def run():
-        return subprocess.run(
-            command + arguments, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-
-    result = run()
-    assert result.returncode == 0, result.stderr
-    with h5py.File(tmp_path / "output.hdf5", "r") as file:
-        assert json.loads(file["sentence_to_index"][0]) == {"naïve ﬁsh": "0"}
-    # The second time the output is in the way.
-    result = run()
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[-1].startswith("error: output.hdf5 exists already")
+@pytest.mark.nightly
+def test_in_a_process_of_its_own_whatever_the_locale(
+    elmo: Any, subprocess_environment: Any
+) -> None:
+    environment = {**subprocess_environment, "LC_ALL": "C"}
+    environment.update(PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    Path(".allennlp_plugins").write_text("allennlp_elmo_plugin\n", encoding="utf-8")
+    line = "-m allennlp elmo text out --top --options-file elmo"
+    subprocess.run([sys.executable, *line.split()], env=environment, check=True)
+    with h5py.File("out", "r") as file:
+        assert json.loads(file["sentence_to_index"][0])["naïve ﬁsh , 1 / 2"] == "3"

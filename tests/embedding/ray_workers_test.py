@@ -150,13 +150,6 @@ def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--ray-workers", "0"], "--ray-workers is 0; it must be at least 1"),
-        (["--ray-workers", "2"], "--ray-workers is 2, but --num-shards is 1; give more shards"),
-        (["--ray-workers", "1", "--shard-index", "1"], "leave out --shard-index"),
-        (["--ray-workers", "1", "--cuda-device", "0"], "use --gpus-per-worker instead of"),
-        (["--ray-workers", "1", "--gpus-per-worker", "2"], "is 2; it must be from 0 to 1"),
-        (["--ray-workers", "1", "--gpus-per-worker", "nan"], "is nan; it must be from 0 to 1"),
-        (["--gpus-per-worker", "1"], "--gpus-per-worker is for --ray-workers"),
         (["--ray-workers", "1", "--initial-state", "carried", "--num-shards", "2"], "carried"),
         (["--ray-workers", "1", "--options-file", "missing.json"], "missing.json"),
     ],

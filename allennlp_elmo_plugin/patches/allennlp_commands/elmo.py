@@ -11,12 +11,14 @@ import numpy
 import torch
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 
-from allennlp_elmo_plugin.commands.elmo import Elmo, elmo_command  # noqa: F401
+from allennlp_elmo_plugin.commands.elmo import Elmo
 from allennlp_elmo_plugin.embedding import embedder
 from allennlp_elmo_plugin.modules import elmo
 from allennlp_elmo_plugin.modules.elmo_files import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
 DEFAULT_BATCH_SIZE = 64
+
+elmo_command = Elmo().run
 
 
 class ElmoEmbedder(embedder.ElmoEmbedder):

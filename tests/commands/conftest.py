@@ -1,0 +1,27 @@
+"""Commands in the process of the tests."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from allennlp.commands import main
+from allennlp.common import logging as common_logging
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
+    """Run `allennlp` with a line of arguments, in an empty folder; return what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+
+    def run(line: str, *arguments: Any) -> str:
+        argv = ["allennlp", *shlex.split(line), *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", argv)
+        main()
+        return capsys.readouterr().out
+
+    return run
