@@ -25,7 +25,7 @@ COMMANDS = {
         ["unpacking model.tar.gz"] + ["reading weights.th"] * 2 + ["writing model.hdf5"]
     ),
     "elmo text 0.hdf5 --top --options-file exported.zip": (
-        ["reading model.hdf5", "embedding", "joining"]
+        ["unpacking exported.zip", "reading model.hdf5", "embedding", "joining"]
     ),
     "elmo-nearest see text --layers 0.hdf5": ["reading"],
 }
@@ -39,6 +39,6 @@ def test_commands(quiet: bool, run: Any, monkeypatch: pytest.MonkeyPatch, capsys
         monkeypatch.setattr("sys.argv", ["allennlp", *line.split(), *(["-q"] if quiet else [])])
         main()
         shown = capsys.readouterr().err
-        found = re.findall(r"^(.+): 100%\|#+\| (\S+)/\2 .+\n", shown, re.MULTILINE)
-        assert [name for name, _ in found] == ([] if quiet else expected), line
+        found = re.findall(r"^(.+): 100%\|[#\d]+\| .+\n", shown, re.MULTILINE)
+        assert found == ([] if quiet else expected), line
         assert shown.count("\n") == len(found)
