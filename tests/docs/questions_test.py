@@ -81,7 +81,6 @@ CAUSES: Dict[str, Callable[[], Any]] = {
     "Serialization directory": train,
     "error: layers.hdf5": embed_twice,
     "my_elmo/weights.hdf5": lambda: options_with("o32.json", "lstm", "dim", 32),
-    "there is no my_elm": lambda: Elmo("my_elm"),
     "cannot draw 8192": lambda: LogUniformSampler(8, 8192),
     "my_text.txt is smaller": read_text,
     "Experiment specified": lambda: check_for_gpu(0),
