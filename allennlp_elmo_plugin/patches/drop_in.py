@@ -43,7 +43,7 @@ def apply() -> None:
     why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
     why = "language models: results as a table; one line, with the command to continue, at the end"
-    replace(train.train_model_from_args, train_command.train_model_from_args, why)
+    replace(train.train_model_from_file, train_command.train_model_from_file, why)
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:

@@ -1,6 +1,6 @@
 """The end of `allennlp train` of a language model: a table, or one line if it was stopped."""
 
-import argparse
+import functools
 import json
 import shlex
 import sys
@@ -17,30 +17,38 @@ from allennlp_elmo_plugin.files.model_file_names import ARCHIVE_FILE, METRICS_FI
 from allennlp_elmo_plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.training.run_folder import is_language_model, is_trained
 
-# AllenNLP's own, which the plugin replaces under its name.
-_train_model_from_args = train.train_model_from_args
+# AllenNLP's own, which the plugin replaces under its name. (`train_model_from_args` can't be
+# replaced: the program `allennlp` takes it before it imports plugins.)
+_train_model_from_file = train.train_model_from_file
 
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
 # Their errors about a value of a config say what is wrong.
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
 
 
-def train_model_from_args(args: argparse.Namespace) -> None:
+@functools.wraps(_train_model_from_file)
+def train_model_from_file(
+    parameter_filename: Any, serialization_dir: Any, overrides: Any = "", *args: Any, **kwargs: Any
+) -> Any:
     """
-    AllenNLP's function of this name, the command `allennlp train`. For a language model, it prints
-    the metrics in the end. Ctrl-C and SIGTERM end it with a line that names the command to continue
+    AllenNLP's function of this name. Called by `allennlp train` for a language model, it prints the
+    metrics in the end. Ctrl-C and SIGTERM end it with a line that names the command to continue
     with, a user's mistake with a line that says what to do.
     """
-    folder = Path(args.serialization_dir)
+    given = (parameter_filename, serialization_dir, overrides, *args)
+    program = Path(sys.argv[0]).name
+    if sys.argv[1:2] != ["train"] or program not in ("allennlp", "__main__.py"):
+        return _train_model_from_file(*given, **kwargs)  # A user's own program gets exceptions.
+    folder = Path(serialization_dir)
     is_ours = True  # until the config is read
     number = 0
     try:
         with terminable():
-            is_ours = is_language_model(Params.from_file(args.param_path, args.overrides).params)
-            _train_model_from_args(args)
-        if is_ours and not args.dry_run:
+            is_ours = is_language_model(Params.from_file(parameter_filename, overrides).params)
+            model = _train_model_from_file(*given, **kwargs)
+        if is_ours and not kwargs.get("dry_run"):
             _print_results(folder)
-        return
+        return model
     except KeyboardInterrupt as error:
         if not is_ours:
             raise

@@ -14,6 +14,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.errors import Terminated
+from allennlp_elmo_plugin.training import train_command
 from tests.support.training_runs import assert_equal_runs, losses, metrics, write_config
 
 
@@ -144,6 +145,7 @@ def test_before_anything_is_saved(
         f"{word} before anything was saved; start again with: python -m allennlp_elmo_plugin train "
         f"{config} -s run"
     )
+    monkeypatch.setattr(sys, "argv", ["mine.py", "train"])
     with pytest.raises(error):  # the function, in a user's own programs
         train.train_model_from_file(str(config), str(tmp_path / "run"))
 
@@ -248,3 +250,9 @@ def test_other_models_are_allennlps(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for error in errors:
         with pytest.raises(type(error)):
             run(tmp_path / "config.json", "-s", tmp_path / "run")
+
+
+def test_the_program_allennlp_runs_our_function() -> None:
+    """It takes `train_model_from_args` before it imports plugins: replacing that has no effect."""
+    assert train.train_model_from_args.__module__ == train.__name__
+    assert train.train_model_from_file is train_command.train_model_from_file
