@@ -119,7 +119,6 @@ PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("lstm", None, '"lstm.dim" is missing'),
         ("lstm", 3, '"lstm" must be a JSON object'),
         ("lstm.dim", None, '"lstm.dim" is missing'),
         *(
@@ -127,7 +126,6 @@ PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
             for value in ("16", True, 0, -16, 16.5, float("inf"), float("nan"), 10**400, 2**31)
         ),
         ("lstm.dim", [1] * 10**6, rf'"lstm.dim" {WHOLE} \[1.*\.\.\.\]$'),
-        ("lstm.n_layers", "x" * 10**6, f'"lstm.n_layers" {WHOLE} .{{,60}}$'),
         *(
             ("lstm.cell_clip", value, f'"lstm.cell_clip" {CLIP}')
             for value in (0, -1, float("inf"), 10**400, True)
@@ -139,18 +137,16 @@ PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
             ("char_cnn.filters", value, f'"char_cnn.filters" {PAIRS}')
             for value in ([], [[1, 2**31]], [[1, True]], [[0, 4]], "[[1, 4]]", [[1, 2, 3]], [1])
         ),
-        ("char_cnn.filters", None, '"char_cnn.filters" is missing'),
         ("char_cnn.filters", [[51, 2], [1, 2]], "has width 51, more than 50 characters"),
         ("char_cnn.embedding", [4], '"char_cnn.embedding" must be a JSON object'),
         ("char_cnn.embedding", {}, '"char_cnn.embedding.dim" is missing'),
-        ("char_cnn.n_characters", 300, '"char_cnn.n_characters" must be 261 .* or 262'),
+        ("char_cnn.n_characters", 300, '"char_cnn.n_characters" must be 261 .in training. or 262'),
         ("char_cnn.n_highway", -1, "must be a whole number from 0 to"),
         ("char_cnn.activation", "gelu", '"char_cnn.activation" must be "relu" or "tanh"'),
         *(
             ("dropout", value, '"dropout" must be a number, at least 0 and below 1')
             for value in (float("nan"), True, 1.0, -0.1)
         ),
-        ("n_tokens_vocab", "50", f'"n_tokens_vocab" {WHOLE}'),
         ("n_negative_samples_batch", -1, f'"n_negative_samples_batch" {WHOLE}'),
         ("lstm.\x1b[31m", 3, r'"lstm.\\u001b\[31m" is not known'),
         ("lstm.cell_clp", 3, '"lstm.cell_clp" is not known; did you mean lstm.cell_clip'),
@@ -166,18 +162,6 @@ def test_errors_name_source_and_key(path, value, message):
         BiLmOptions.from_dict(changed(path, value), source="my.json")
 
 
-def test_a_file_that_is_not_json(tmp_path):
-    path = tmp_path / "options.json"
-    path.write_bytes(b"\xff{")
-    with pytest.raises(ValueError, match="options.json: not a JSON file"):
-        BiLmOptions.from_file(path)
-    path.write_text("[1]")
-    with pytest.raises(ValueError, match="must be a JSON object"):
-        BiLmOptions.from_file(path)
-    with pytest.raises(FileNotFoundError):
-        BiLmOptions.from_file(tmp_path / "other.json")
-
-
 def test_an_unknown_key_at_the_top_is_warned_about(caplog):
     BiLmOptions.from_dict(changed("n_negative_samples", 3))
     assert "n_negative_samples" in caplog.text
@@ -186,6 +170,8 @@ def test_an_unknown_key_at_the_top_is_warned_about(caplog):
 @pytest.mark.parametrize(
     "text, message",
     [
+        ("\xff{", "not a JSON file"),
+        ("[1]", "must be a JSON object"),
         ('{"lstm": {"dim": 1e999}}', "is not a finite number"),
         ('{"lstm": {"dim": NaN}}', "is not a finite number"),
         ("[" * 100_000, "not a JSON file"),
@@ -194,6 +180,6 @@ def test_an_unknown_key_at_the_top_is_warned_about(caplog):
 )
 def test_a_file_that_is_no_options(text, message, tmp_path):
     path = tmp_path / "options.json"
-    path.write_text(text)
+    path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=f"options.json: .*{message}"):
         BiLmOptions.from_file(path)

@@ -5,9 +5,8 @@
 import copy
 import json
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -54,20 +53,6 @@ class TestBiLm:
         assert_same_layers(pair.ours(TEXT), pair.original(TEXT))
         assert_same_state_dict(pair)
 
-    def test_clips_bind(self, files_of, tmp_path):
-        """Without the clips the numbers are others: the tests above see that they are applied."""
-        options = json.loads(Path(files_of("clips")[0]).read_text(encoding="utf-8"))
-        layers = []
-        for clip in (None, "cell_clip", "proj_clip"):
-            changed = copy.deepcopy(options)
-            if clip is not None:
-                changed["lstm"][clip] = 10.0
-            path = tmp_path / f"{clip}.json"
-            path.write_text(json.dumps(changed), encoding="utf-8")
-            layers.append(ElmoBiLm(str(path), files_of("clips")[1])(TEXT)["activations"][-1])
-        assert (layers[0] - layers[1]).abs().max() > 1e-2
-        assert (layers[0] - layers[2]).abs().max() > 1e-2
-
     def test_equals_bilm_tf(self):
         """Numbers of the original trainer's `BidirectionalLanguageModel`."""
         expected = np.load(REFERENCE / "inference.npz")
@@ -99,49 +84,6 @@ class TestBiLm:
         assert_same_state_dict(pair)
 
 
-def _naive_layers(weight_file: str, vectors: np.ndarray, n_layers: int) -> np.ndarray:
-    """The LSTM layers of a sentence, as the published layout has them, without skip connections."""
-
-    def sigmoid(x):
-        return 1 / (1 + np.exp(-x))
-
-    layers: List[List[np.ndarray]] = [[] for _ in range(n_layers)]
-    with h5py.File(weight_file, "r") as file:
-        for direction in range(2):
-            inputs = vectors if direction == 0 else vectors[::-1]
-            for layer in range(n_layers):
-                group = file[f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"]
-                state = np.zeros(group["W_P_0"].shape[1])
-                cell = np.zeros(group["W_P_0"].shape[0])
-                outputs = []
-                for vector in inputs:
-                    gates = np.concatenate([vector, state]) @ group["W_0"][...] + group["B"][...]
-                    i, j, f, o = np.split(gates, 4)
-                    cell = np.clip(sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(j), -3, 3)
-                    state = np.clip((sigmoid(o) * np.tanh(cell)) @ group["W_P_0"][...], -3, 3)
-                    outputs.append(state)
-                inputs = np.stack(outputs)
-                layers[layer].append(inputs if direction == 0 else inputs[::-1])
-    return np.stack([np.concatenate(each, 1) for each in layers])
-
-
-def test_without_skip_connections(files_of, tmp_path):
-    """AllenNLP's classes refuse such models; bilm-tf's default is to have none."""
-    options_file, weight_file = files_of("three layers")
-    options = json.loads(Path(options_file).read_text(encoding="utf-8"))
-    del options["lstm"]["use_skip_connections"]
-    path = tmp_path / "options.json"
-    path.write_text(json.dumps(options), encoding="utf-8")
-    model = ElmoBiLm(str(path), weight_file)
-    with torch.no_grad():
-        found = model(batch_to_ids([["Three", "naïve", "tokens"]]))["activations"]
-    vectors = found[0][0, :, : found[0].size(-1) // 2].double().numpy()
-    expected = _naive_layers(weight_file, vectors, 3)
-    assert len(found) == 4
-    for layer, values in zip(found[1:], expected):
-        np.testing.assert_allclose(layer[0], values, atol=1e-5)
-
-
 class TestCachedWords:
     def pair(self, elmo_pair, size="plain", **arguments) -> Pair:
         return elmo_pair(size, vocab_to_cache=CACHED_WORDS, **arguments)
@@ -152,15 +94,6 @@ class TestCachedWords:
         pair = self.pair(elmo_pair, size, **arguments)
         for _ in range(2):
             assert_same(pair, cached_ids(), POSITIONS)
-
-    def test_3d_word_inputs(self, elmo_pair):
-        pair = self.pair(elmo_pair)
-        positions = torch.stack([POSITIONS, POSITIONS.flip(0)])
-        ids = torch.stack([cached_ids(), cached_ids().flip(0)])
-        assert_same(pair, ids, positions)
-
-    def test_characters_without_word_inputs(self, elmo_pair):
-        assert_same(self.pair(elmo_pair), cached_ids())
 
     @pytest.mark.parametrize("position", [len(CACHED_WORDS), -1])
     def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair, position):
@@ -218,14 +151,6 @@ class TestCarriedState:
         for batch in self.BATCHES:
             assert_same(pair, batch)
 
-    def test_reset(self, elmo_pair):
-        pair = elmo_pair()
-        for batch in self.BATCHES[:2]:
-            assert_same(pair, batch)
-        for elmo in pair:
-            elmo._elmo_lstm._elmo_lstm.reset_states()
-        assert_same(pair, self.BATCHES[0])
-
     def test_states_by_allennlps_name(self, elmo_pair):
         """Some programs take them for vectors of sentences."""
         pair, others = elmo_pair("three layers"), elmo_pair("three layers")
@@ -251,29 +176,6 @@ class TestCarriedState:
             elmo._elmo_lstm._elmo_lstm.reset_states(torch.tensor([True, False, True, False]))
         assert_same(pair, self.BATCHES[1])
 
-    def test_stateless(self, elmo_pair):
-        pair = elmo_pair()
-        for elmo in pair:
-            elmo._elmo_lstm._elmo_lstm.stateful = False
-        for batch in self.BATCHES:
-            # AllenNLP's fails when a batch grows, though the states are not used.
-            pair.original._elmo_lstm._elmo_lstm.reset_states()
-            assert_same(pair, batch)
-        first, second = (pair.ours(TEXT)["elmo_representations"][0] for _ in range(2))
-        assert torch.equal(first, second)
-
-    def test_no_gradient_crosses_batches(self, elmo_pair):
-        elmo = elmo_pair(requires_grad=True).ours
-        for batch in self.BATCHES[:2]:  # a second backward over the first batch would raise
-            elmo(batch)["elmo_representations"][0].sum().backward()
-
-    def test_copies_have_their_own_state(self, elmo_pair):
-        pair = elmo_pair()
-        assert_same(pair, self.BATCHES[0])
-        copied = copy.deepcopy(pair.ours)
-        copied(self.BATCHES[1])
-        assert_same(pair, self.BATCHES[2])
-
 
 class TestInitialState:
     BATCHES = TestCarriedState.BATCHES
@@ -298,12 +200,6 @@ class TestInitialState:
         for row in range(len(TEXT)):
             alone = self.vectors(elmo, TEXT[row : row + 1])
             assert (alone - first[row]).abs().max() <= 1e-6
-
-    def test_zero_is_the_first_batch_of_the_original(self, elmo_pair, files_of):
-        pair = elmo_pair("clips")
-        elmo = self.elmo(files_of, "zero")
-        elmo.load_state_dict(pair.original.state_dict())
-        assert_same(Pair(elmo, pair.original), TEXT)
 
     def test_settled_is_the_original_after_empty_sentences(self, elmo_pair, files_of):
         pair = elmo_pair("clips", keep_sentence_boundaries=True)
@@ -336,12 +232,6 @@ class TestInitialState:
         self.vectors(elmo, TEXT).sum().backward()
         assert all(p.grad is not None for p in elmo._elmo_lstm.parameters())
         assert set(elmo.state_dict()) == set(elmo_pair("clips").original.state_dict())
-
-    def test_cached_words(self, files_of):
-        elmo = self.elmo(files_of, "settled", vocab_to_cache=CACHED_WORDS)
-        ids, positions = cached_ids(), POSITIONS
-        cached = elmo(ids, positions)["elmo_representations"][0]
-        assert_close(cached, self.vectors(elmo, ids))
 
     def test_wrong_value(self, files_of):
         with pytest.raises(ConfigurationError, match="'warm'.*carried"):

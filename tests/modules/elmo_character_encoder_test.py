@@ -125,10 +125,3 @@ def test_bad_characters(files_of, make, ids, message):
     module = make(*files_of())
     with pytest.raises(ValueError, match=message):
         module(ids)
-
-
-def test_one_bad_character(files_of):
-    ids = TEXT.clone()
-    ids[2, 1, 30] = 262
-    with pytest.raises(ValueError, match="from 0 to 262"):
-        Elmo(*files_of(), 1)(ids)

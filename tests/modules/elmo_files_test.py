@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-import h5py
 import numpy as np
 import pytest
 import requests
@@ -109,14 +108,6 @@ def tarred(folder: Path, target: Path, within: str) -> Path:
     return target
 
 
-def float64(source: Path, target: Path) -> Path:
-    copied(source, target)
-    with h5py.File(target / "weights.hdf5", "w") as file:
-        for name, values in read_arrays(source / "weights.hdf5").items():
-            file.create_dataset(name, data=values.astype("float64"))
-    return target
-
-
 def checkpoint(source: Path, target: Path) -> Path:
     """A folder of bilm-tf before its weights are dumped."""
     target.mkdir()
@@ -168,7 +159,6 @@ LAYOUTS: Dict[str, Layout] = {
     "tar.gz of a folder": lambda source, archive, here: tarred(
         copied(source, here / "m", weights="slovenian-elmo-weights.hdf5"), here / "elmo.tgz", "sl"
     ),
-    "float64": lambda source, archive, here: float64(source, here / "m"),
     "checkpoint": lambda source, archive, here: with_files(
         checkpoint(source, here / "m"), "corpus.index"
     ),
@@ -413,14 +403,6 @@ def test_errors_name_the_archive(published: Path, tmp_path: Path, downloads: Lis
         ElmoEmbedder(str(zipped(folder, path)))
     with pytest.raises(ConfigurationError, match="^small: has no vocabulary"):
         import_model("small", tmp_path / "imported")
-
-
-def test_an_elmo_in_the_folder_of_a_run(published: Path, archive: Path, tmp_path: Path) -> None:
-    """The run may be that of a task model which uses the ELMo."""
-    folder = run_of(archive, tmp_path / "run")
-    for name in ("options.json", "weights.hdf5"):
-        shutil.copy(published / name, folder)
-    assert resolve(str(folder)) == (f"{folder}/options.json", f"{folder}/weights.hdf5")
 
 
 class TestBundledModel:

@@ -1,3 +1,5 @@
+"""`ElmoTokenEmbedder` against AllenNLP's, and what it has more."""
+
 import importlib
 
 import pytest
@@ -73,33 +75,40 @@ def test_cached_words(files):
     words = torch.tensor([[1, 2], [2, 0]])
     ids = core_elmo.batch_to_ids([["Alice", "saw"], ["saw"]])
     for shape in ((2,), (1, 2)):
-        actual = ours(ids.view(*shape, 2, 50), words.view(*shape, 2))
-        expected = original(ids.view(*shape, 2, 50), words.view(*shape, 2))
-        assert actual.shape == expected.shape
-        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+        inputs = ids.view(*shape, 2, 50), words.view(*shape, 2)
+        torch.testing.assert_close(ours(*inputs), original(*inputs), atol=1e-5, rtol=1e-5)
+
+
+def embedder(files, vocab=None, **arguments):
+    params = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
+    return TokenEmbedder.from_params(Params({**params, **arguments}), vocab=vocab)
 
 
 def test_registered_in_the_place_of_allennlps_class(files):
-    assert TokenEmbedder.by_name("elmo_token_embedder") is ElmoTokenEmbedder
     # A later import of AllenNLP's module does nothing and raises nothing.
     importlib.import_module("allennlp.modules.token_embedders.elmo_token_embedder")
     assert TokenEmbedder.by_name("elmo_token_embedder") is ElmoTokenEmbedder
-    options_file, weight_file = files
-    embedder = TokenEmbedder.from_params(
-        Params(
-            {
-                "type": "elmo_token_embedder",
-                "options_file": options_file,
-                "weight_file": weight_file,
-                "projection_dim": 7,
-                "vocab_to_cache": ["a", "b"],
-                "scalar_mix_parameters": [1, 2, 3],
-            }
-        ),
-        vocab=Vocabulary(),
-    )
-    assert isinstance(embedder, ElmoTokenEmbedder)
-    assert embedder(IDS).shape == (3, 3, 7)
+    made = embedder(files, projection_dim=7, vocab_to_cache=["a"], scalar_mix_parameters=[1, 2, 3])
+    assert isinstance(made, ElmoTokenEmbedder) and made(IDS).shape == (3, 3, 7)
+
+
+def test_several_representations_side_by_side(files):
+    settings = {"dropout": 0.0, "initial_state": "zero", "max_cached_words": 1}
+    one, two = (embedder(files, num_output_representations=n, **settings) for n in (1, 2))
+    dim = one.get_output_dim()
+    assert two.get_output_dim() == 2 * dim
+    assert two._elmo._elmo_lstm._token_embedder.max_cached_words == 1
+    both, expected = two(IDS), one(IDS)
+    assert torch.equal(both[..., :dim], expected) and torch.equal(both[..., dim:], expected)
+    both[..., dim:].sum().backward()
+    first, second = two._elmo._scalar_mixes
+    assert first.gamma.grad.item() == 0 != second.gamma.grad.item()
+    projected = embedder(files, num_output_representations=2, projection_dim=5, **settings)
+    assert projected.get_output_dim() == 5
+    linear = torch.nn.functional.linear(both, *projected._projection.parameters())
+    assert torch.equal(projected(IDS), linear)
+    rounded = embedder(files, precision="int8", **settings)(IDS)
+    assert not torch.equal(rounded, expected)
 
 
 class TestNamespaceToCache:
@@ -108,33 +117,19 @@ class TestNamespaceToCache:
     @staticmethod
     def batch(vocab, namespace, *sentences):
         indexer = ELMoTokenCharactersIndexer(namespace_to_cache=namespace)
-        batch = Batch(
-            [
-                Instance({"text": TextField([Token(w) for w in s.split()], {"elmo": indexer})})
-                for s in sentences
-            ]
-        )
-        if vocab is None:
-            vocab = Vocabulary.from_instances(batch)
+        fields = [TextField([Token(w) for w in s.split()], {"elmo": indexer}) for s in sentences]
+        batch = Batch([Instance({"text": field}) for field in fields])
+        vocab = vocab or Vocabulary.from_instances(batch)
         batch.index_instances(vocab)
         return vocab, batch.as_tensor_dict()["text"]
 
     @staticmethod
     def embedder(files, vocab, **arguments):
-        params = {
-            "token_embedders": {
-                "elmo": {
-                    "type": "elmo_token_embedder",
-                    "options_file": files[0],
-                    "weight_file": files[1],
-                    "initial_state": "zero",
-                    **arguments,
-                }
-            }
-        }
+        elmo = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
+        params = {"token_embedders": {"elmo": {**elmo, "initial_state": "zero", **arguments}}}
         return TextFieldEmbedder.from_params(Params(params), vocab=vocab).eval()
 
-    def test_equals_characters(self, files, monkeypatch):
+    def test_equals_characters(self, files):
         vocab, tensors = self.batch(None, "elmo_words", "Alice saw ﬁsh", "saw")
         assert tensors["elmo"]["word_inputs"].tolist() == [
             [vocab.get_token_index(word, "elmo_words") for word in ("Alice", "saw", "ﬁsh")],
@@ -156,13 +151,6 @@ class TestNamespaceToCache:
         for each in (other, other_characters):
             torch.testing.assert_close(cached(each), plain(other_characters), atol=1e-6, rtol=1e-6)
 
-    def test_words_are_in_the_order_of_their_ids(self, files):
-        vocab, _ = self.batch(None, "elmo_words", "b a b")
-        embedder = ElmoTokenEmbedder(*files, namespace_to_cache="elmo_words", vocab=vocab)
-        listed = ElmoTokenEmbedder(*files, vocab_to_cache=["@@PADDING@@", "@@UNKNOWN@@", "b", "a"])
-        weights = (each._elmo._elmo_lstm._word_embedding.weight for each in (embedder, listed))
-        torch.testing.assert_close(*weights)
-
     @pytest.mark.parametrize("namespace", ["nothing", "some_tags"])
     def test_no_such_words(self, files, namespace):
         vocab = Vocabulary()
@@ -171,50 +159,5 @@ class TestNamespaceToCache:
             self.embedder(files, vocab, namespace_to_cache=namespace)
         with pytest.raises(ConfigurationError, match="no vocabulary"):
             ElmoTokenEmbedder(*files, namespace_to_cache=namespace)
-
-    def test_with_vocab_to_cache(self, files):
         with pytest.raises(ConfigurationError, match="not both"):
-            self.embedder(
-                files, Vocabulary(), namespace_to_cache="tokens", vocab_to_cache=["", "a"]
-            )
-
-    def test_empty_fields(self, files):
-        vocab, tensors = self.batch(None, "elmo_words", "", "a")
-        assert tensors["elmo"]["word_inputs"].shape == (2, 1)
-        output = self.embedder(files, vocab, namespace_to_cache="elmo_words")(tensors)
-        assert output.shape == (2, 1, 16)
-
-
-class TestSeveralRepresentations:
-    @staticmethod
-    def embedder(files, name="elmo_token_embedder", **arguments):
-        params = {"type": name, "options_file": files[0], "weight_file": files[1], "dropout": 0.0}
-        return TokenEmbedder.from_params(Params({**params, **arguments}))
-
-    def test_side_by_side(self, files):
-        one, two = (self.embedder(files, num_output_representations=n) for n in (1, 2))
-        dim = one.get_output_dim()
-        assert two.get_output_dim() == 2 * dim
-        both, expected = two(IDS), one(IDS)
-        assert torch.equal(both[..., :dim], expected) and torch.equal(both[..., dim:], expected)
-        both[..., dim:].sum().backward()
-        first, second = two._elmo._scalar_mixes
-        assert first.gamma.grad.item() == 0 != second.gamma.grad.item()
-
-    def test_projected_together(self, files):
-        embedder = self.embedder(files, num_output_representations=3, projection_dim=5)
-        plain = self.embedder(files, num_output_representations=3)
-        assert embedder.get_output_dim() == 5
-        projected = torch.nn.functional.linear(plain(IDS), *embedder._projection.parameters())
-        assert torch.equal(embedder(IDS), projected)
-
-    def test_settings_of_the_language_model(self, files):
-        settings = {"initial_state": "zero", "precision": "int8", "max_cached_words": 1}
-        one = self.embedder(files, **settings)
-        two = self.embedder(files, **settings, num_output_representations=2)
-        assert torch.equal(two(IDS)[..., : one.get_output_dim()], one(IDS))
-        exact = self.embedder(
-            files, **{**settings, "precision": "float32"}, num_output_representations=2
-        )
-        assert not torch.equal(two(IDS), exact(IDS))
-        assert two._elmo._elmo_lstm._token_embedder.max_cached_words == 1
+            self.embedder(files, vocab, namespace_to_cache="tokens", vocab_to_cache=["", "a"])
