@@ -27,7 +27,7 @@ from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variable
 from tests.support.naive_bilm import NaiveBiLm, Stream
 from tests.support.process_group import run_processes
 
-N_WORDS = 50
+N_WORDS, N_STEPS = 50, 10
 ADAGRAD = Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0})
 LOSS, VALUE, GRADIENT = 2e-6, 3e-6, 2e-5
 """
@@ -115,11 +115,6 @@ CASES = {
     "characters, forward only": changed(CHARACTERS, bidirectional=False),
     "dropout": changed(CHARACTERS, dropout=0.25),
     "dropout, tokens, sampled": changed(TOKENS, dropout=0.25, sample_softmax=True),
-    "two replicas": CHARACTERS,
-    "two replicas, sampled": changed(CHARACTERS, sample_softmax=True),
-    "two replicas, tied, sampled": changed(
-        TOKENS, share_embedding_softmax=True, sample_softmax=True
-    ),
 }
 
 
@@ -187,76 +182,58 @@ def gradients_of(model: BidirectionalLanguageModel) -> Iterator[Tuple[str, np.nd
     return variables(probe)
 
 
-def read_batches(options: Dict[str, Any], vocab: Any, n_replicas: int, path: str) -> List[Any]:
+def read_batches(options: Dict[str, Any], vocab: Any) -> List[Any]:
+    """The first batches of a process, which reads rows of its own."""
     reader = TruncatedBpttLmReader(
-        batch_size=options["batch_size"] * n_replicas,
+        batch_size=options["batch_size"],
         num_steps=options["unroll_steps"],
         max_characters_per_token=50 if "char_cnn" in options else None,
         bidirectional=options["bidirectional"],
     )
-    loader = TruncatedBpttDataLoader(reader, path)
+    loader = TruncatedBpttDataLoader(reader, str(REFERENCE / "data" / "train.txt"))
     loader.index_with(vocab)
-    return list(loader)
+    batches = list(loader)[:N_STEPS]
+    assert len(batches) == N_STEPS
+    return batches
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_training_is_the_naive_one(case, tmp_path):
     options = CASES[case]
-    n_replicas, n_rows = 2 if "replicas" in case else 1, options["batch_size"]
     vocab = read_vocabulary(tmp_path / "vocabulary")
     torch.manual_seed(1)
     model = BidirectionalLanguageModel(vocab, options=options)
     for parameter in model.parameters():
         # More than at bilm-tf's start, so that every part has a gradient that counts.
         torch.nn.init.normal_(parameter, std=0.2)
-    replicas = [Replica(copy.deepcopy(model), options) for _ in range(n_replicas)]
-    model = replicas[0].model
-    parameters = [list(replica.model.parameters()) for replica in replicas]
+    replica = Replica(model, options)
     optimizer = Optimizer.from_params(
         ADAGRAD.duplicate(), model_parameters=list(model.named_parameters())
     )
     initial = {name: values.copy() for name, values in variables(model)}
-    if options.get("share_embedding_softmax"):
+    tied = options.get("share_embedding_softmax")
+    if tied:
         del initial["lm/softmax/W"]
-    naive = NaiveBiLm(options, initial, n_replicas)
-
-    batches = read_batches(options, vocab, n_replicas, str(REFERENCE / "data" / "train.txt"))[:10]
-    assert len(batches) == 10
+    naive = NaiveBiLm(options, initial)
     clipped = {"c": 0, "m": 0, "norm": 0}
-    for batch in batches:
-        rows = [slice(k * n_rows, (k + 1) * n_rows) for k in range(n_replicas)]
-        parts = [{name: values[r] for name, values in batch.items()} for r in rows]
-        streams = [replica.prepare(part) for replica, part in zip(replicas, parts)]
-        outputs = []
-        for replica, part in zip(replicas, parts):
-            replica.model.train()
-            replica.model.zero_grad()
-            # As in a distributed run, where each process has rows of its own from 0.
-            part["window"] = batch["window"][:n_rows].clone()
-            part["window"][:, 2] = n_rows
-            output = replica.model(**part)
-            output["loss"].backward()
-            assert not replica.samples and not replica.dropout.masks
-            outputs.append(output)
-        for same in zip(*parameters):
-            for other in same[1:]:
-                same[0].grad = same[0].grad + other.grad
-            same[0].grad = same[0].grad / n_replicas
+    for batch in read_batches(options, vocab):
+        streams = replica.prepare(batch)
+        model.train().zero_grad()
+        outputs = model(**batch)
+        outputs["loss"].backward()
+        assert not replica.samples and not replica.dropout.masks
         gradients = dict(gradients_of(model))
         norm = gradient_descent_trainer.clip_grad_norm_(
             model.parameters(), options["all_clip_norm_val"]
         )
         optimizer.step()
-        for other in replicas[1:]:
-            other.model.load_state_dict(model.state_dict())
 
-        expected = naive.step(streams)
+        expected = naive.step([streams])
         names = {"loss": expected.loss}
         names.update({f"{key}_loss": value for key, value in expected.losses.items()})
-        assert set(outputs[0]) == set(names)
+        assert set(outputs) == set(names)
         for name, value in names.items():
-            found = np.mean([output[name].item() for output in outputs])
-            assert found == pytest.approx(value, abs=LOSS), name
+            assert outputs[name].item() == pytest.approx(value, abs=LOSS), name
         for name, gradient in expected.gradients.items():
             largest = float(gradient.abs().max())
             assert largest > 0, name
@@ -265,29 +242,27 @@ def test_training_is_the_naive_one(case, tmp_path):
             )
         assert float(norm) == pytest.approx(expected.norm, rel=2e-6)
         clipped["norm"] += expected.norm > options["all_clip_norm_val"]
-        for (k, direction, layer), state in naive.states.items():
-            carried = replicas[k].model._carried[True]
-            found_state = model.bilm.lstm.part(carried.states, direction, layer)
+        for (_, direction, layer), state in naive.states.items():
+            found_state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
             for name, found, values in zip("cm", reversed(found_state), state):
                 np.testing.assert_allclose(found, values, atol=VALUE, rtol=0)
                 bound = options["lstm"][{"c": "cell_clip", "m": "proj_clip"}[name]]
                 clipped[name] += int((values.abs() == bound).sum()) if bound else 0
     if options is CLIPPED:
         # The case is what it says.
-        assert clipped["c"] > 500 and clipped["m"] > 200 and clipped["norm"] == len(batches)
+        assert clipped["c"] > 500 and clipped["m"] > 200 and clipped["norm"] == N_STEPS
 
-    tied = options.get("share_embedding_softmax")
     for name, values in variables(model):
         if not (tied and name == "lm/softmax/W"):
-            expected_values = naive.variables[name].detach()
-            np.testing.assert_allclose(values, expected_values, atol=VALUE, rtol=0, err_msg=name)
+            wanted = naive.variables[name].detach()
+            np.testing.assert_allclose(values, wanted, atol=VALUE, rtol=0, err_msg=name)
     for parameter in model.parameters():
         parameter.data = optimizer.state[parameter]["sum"]
     for name, values in variables(model):
         if not (tied and name == "lm/softmax/W"):
             # The model has the carry gates with the opposite sign.
-            accumulator = naive.accumulators[name]
-            np.testing.assert_allclose(abs(values), accumulator, atol=VALUE, rtol=0, err_msg=name)
+            wanted = naive.accumulators[name]
+            np.testing.assert_allclose(abs(values), wanted, atol=VALUE, rtol=0, err_msg=name)
 
 
 def train_tower(rank: int, options: Dict[str, Any], folder: str) -> Dict[str, Any]:
@@ -304,17 +279,12 @@ def train_tower(rank: int, options: Dict[str, Any], folder: str) -> Dict[str, An
     )
     torch.manual_seed(rank)
     replica = Replica(model, options)
-    n_rows = options["batch_size"]
-    batches = read_batches(options, vocab, 2, str(REFERENCE / "data" / "train.txt"))[:10]
     steps = []
-    for batch in batches:
-        part = {key: values[rank * n_rows : (rank + 1) * n_rows] for key, values in batch.items()}
-        part["window"] = batch["window"][:n_rows].clone()
-        part["window"][:, 2] = n_rows
-        streams = {key: tuple(stream) for key, stream in replica.prepare(part).items()}
+    for batch in read_batches(options, vocab):
+        streams = {key: tuple(stream) for key, stream in replica.prepare(batch).items()}
         wrapped.model.train()
         optimizer.zero_grad()
-        outputs = wrapped.model(**part)
+        outputs = wrapped.model(**batch)
         outputs["loss"].backward()
         if isinstance(wrapped, SparseDdpWrappedModel):
             wrapped.average_sparse_gradients()
