@@ -188,19 +188,6 @@ def test_elmo_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path, n
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_links_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path) -> None:
-    train(here, str(elmo), str(elmo))
-    (tmp_path / "elsewhere").mkdir()
-    for name in ("vocabulary", "best.th", "config.json", "meta.json"):
-        (here / "model" / name).rename(tmp_path / "elsewhere" / name)
-        (here / "model" / name).symlink_to(tmp_path / "elsewhere" / name)
-    archival.archive_model(here / "model", archive_path=tmp_path / "model.tar.gz")
-    shutil.rmtree(tmp_path / "elsewhere")
-    with tarfile.open(tmp_path / "model.tar.gz") as archive:
-        assert not [member.name for member in archive if member.issym()]
-    assert load_archive(tmp_path / "model.tar.gz").model is not None
-
-
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 def test_an_archive_is_whole_or_stays_as_it_was(
     here: Path, elmo: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
