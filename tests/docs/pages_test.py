@@ -206,3 +206,9 @@ def test_links_of_a_page_lead_somewhere(page: str) -> None:
             found = file.parent / target if target else file
             assert found.exists(), link
             assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), link
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`([\w/]+(?:/|\.py))`", text):
+        assert (ROOT / "allennlp_elmo_plugin" / name).exists() or (ROOT / name).exists(), name
