@@ -44,12 +44,9 @@ class TextLines:
         self._error = error
         self._stored: Any = file
         self._encoding_errors = "strict"
-        self.is_gzip = False
-        if not hasattr(file, "encoding"):  # open for bytes
-            if not hasattr(file, "peek"):
-                self._stored = io.BufferedReader(file)
-            self.is_gzip = self._stored.peek(len(_GZIP)).startswith(_GZIP)
-        self._file: Any = gzip.GzipFile(fileobj=self._stored) if self.is_gzip else self._stored
+        is_text = hasattr(file, "encoding")
+        self.is_gzip = not is_text and _start(file).startswith(_GZIP)
+        self._file: Any = gzip.GzipFile(fileobj=file) if self.is_gzip else file
         self.number = 0
         """How many lines have been read."""
         self.offset = 0
@@ -161,6 +158,14 @@ def join_lines(lines: Iterable[bytes]) -> bytes:
     if codecs.BOM_UTF8 in text:
         text = _MARK_OF_LINE.sub(b" " * len(codecs.BOM_UTF8), text)
     return text
+
+
+def _start(file: Any) -> bytes:
+    if hasattr(file, "peek"):  # also a pipe has it
+        return file.peek(len(_GZIP))
+    start = file.read(len(_GZIP))
+    file.seek(-len(start), os.SEEK_CUR)
+    return start
 
 
 @contextmanager

@@ -27,24 +27,16 @@ def external_storage(file, folder):
     file.create_dataset("group/x", (100,), "float32", external=storage)
 
 
-def external_link(file, folder):
+def virtual(file, folder):
     with h5py.File(folder / "other.hdf5", "w") as other:
         other["x"] = np.ones(3)
-    file["group/x"] = h5py.ExternalLink("other.hdf5", "x")
-
-
-def virtual(file, folder):
-    external_link(file, folder)
-    del file["group"]
     layout = h5py.VirtualLayout((3,), "float64")
     layout[:] = h5py.VirtualSource(str(folder / "other.hdf5"), "x", (3,))
     file.create_virtual_dataset("group/x", layout)
 
 
-def linked_many_times(file, folder):
-    file["x"] = np.ones(2**20, "float32")
-    for i in range(200):
-        file[f"group/{i}"] = file["x"]
+def compressed(values, **kwargs):
+    return lambda file, _: file.create_dataset("x", data=values, compression="gzip", **kwargs)
 
 
 REFUSED = {
@@ -58,27 +50,23 @@ REFUSED = {
         lambda file, _: file.create_dataset("x", HUGE, "float32"),
         "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
     ),
-    "a bomb": (
-        lambda file, _: file.create_dataset(
-            "x", data=np.zeros(2**25, "float32"), compression="gzip", compression_opts=9
-        ),
-        "take 134,.* bytes, more than 100 times the file's",
+    "a bomb": (compressed(np.zeros(2**25, "float32")), "take 134,.* more than 100 times the file"),
+    "two halves of a bomb": (
+        lambda file, _: [
+            file.create_dataset(name, data=np.zeros(2**23 + 9, "float32"), compression="gzip")
+            for name in "xy"
+        ],
+        "take 67,.* more than 100 times the file",
     ),
     "a chunk larger than the data": (
-        lambda file, _: file.create_dataset(
-            "x",
-            data=np.zeros(3, "float32"),
-            maxshape=(None,),
-            chunks=(2**25,),
-            compression="gzip",
-        ),
+        compressed(np.zeros(3, "float32"), maxshape=(None,), chunks=(2**25,)),
         "more than 100 times the file's",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(case, path):
+def test_files_without_their_data_are_refused(case, path):
     change, message = REFUSED[case]
     write(path, change)
     with pytest.raises(ValueError, match=f"weights.hdf5: .*{message}"):
@@ -90,8 +78,7 @@ def read(dataset):
     return np.concatenate([block for _, block in float_blocks(dataset)])
 
 
-def test_read(path):
-    """Compression is no reason to refuse a file."""
+def test_compressed_numbers_of_any_width_are_read(path):
     values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
 
     def change(file, _):
@@ -107,8 +94,7 @@ def test_read(path):
         assert list(float_blocks(file["empty"])) == []
 
 
-def test_blocks(path, monkeypatch):
-    """Of compressed data, each has whole chunks."""
+def test_blocks_have_whole_chunks(path, monkeypatch):
     monkeypatch.setattr(hdf5_file, "_BLOCK", 45)
     values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
 
@@ -125,7 +111,7 @@ def test_blocks(path, monkeypatch):
             assert np.array_equal(read(file[name]).reshape(30, 20), values)
 
 
-def test_only_numbers_of_the_file_itself(path):
+def test_only_numbers_of_the_file_itself_are_found(path):
     """Once each: links are not followed."""
 
     def change(file, folder):
@@ -137,8 +123,12 @@ def test_only_numbers_of_the_file_itself(path):
         file["group/loop"] = file["/"]
         file["soft"], file["nowhere"] = h5py.SoftLink("/sound"), h5py.SoftLink("/nowhere")
         file[b"\xff"] = np.ones(1, "float32")
-        external_link(file, folder)
-        linked_many_times(file, folder)
+        with h5py.File(folder / "other.hdf5", "w") as other:
+            other["x"] = np.ones(3)
+        file["group/x"] = h5py.ExternalLink("other.hdf5", "x")
+        file["x"] = np.ones(2**20, "float32")
+        for i in range(200):
+            file[f"group/{i}"] = file["x"]
 
     write(path, change)
     with open_weight_file(path) as file:
@@ -146,8 +136,8 @@ def test_only_numbers_of_the_file_itself(path):
     assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\ufffd"]
 
 
-def test_damaged_data(path):
-    write(path, lambda file, _: file.create_dataset("x", data=np.arange(999.0), compression="gzip"))
+def test_damaged_data_and_no_file(path, tmp_path):
+    write(path, compressed(np.arange(999.0)))
     with h5py.File(path, "r") as file:
         chunk = file["x"].id.get_chunk_info(0)
     data = bytearray(path.read_bytes())
@@ -156,13 +146,16 @@ def test_damaged_data(path):
     with open_weight_file(path) as file:
         with pytest.raises(ValueError, match="weights.hdf5: the dataset '/x' can't be read"):
             read(file["x"])
-
-
-def test_no_file(tmp_path):
+    path.write_bytes(data[:100])
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="pipe: not a file"):
-        with open_weight_file(tmp_path / "pipe"):
-            pass
+    for name, message in (
+        ("weights.hdf5", "not an HDF5 file, or one cut off"),
+        ("pipe", "not a file; expected weights"),
+        ("missing", "no such weight file"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=f"{name}: {message}"):
+            with open_weight_file(tmp_path / name):
+                pass
 
 
 def test_allowance():

@@ -2,7 +2,6 @@ import io
 import os
 import pickle
 import zipfile
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -50,7 +49,7 @@ def test_nothing_is_run(legacy, path, tmp_path):
         Program(eval, f"open('{tmp_path}/ran', 'w')"),
         Program(torch._utils._rebuild_tensor_v2, Program(os.system, f"touch {tmp_path}/ran")),
     ):
-        state = OrderedDict(weight=torch.ones(3), program=program)
+        state = {"weight": torch.ones(3), "program": program}
         torch.save(state, path, _use_new_zipfile_serialization=not legacy)
         with pytest.raises(ValueError, match="weights.th: damaged, or contains something else"):
             read_tensors(path)
@@ -63,26 +62,25 @@ def test_nothing_is_run(legacy, path, tmp_path):
 @pytest.mark.parametrize(
     "state, message",
     [
-        ([1], "not a dictionary of floating"),
-        (torch.ones(3), "not a dictionary of floating"),
-        ({"a": {"b": torch.ones(3)}}, "not a dictionary of floating"),
-        ({"a": torch.arange(3)}, "not a dictionary of floating-point"),
-        ({"a": torch.ones(3).to_sparse()}, "not a dictionary of floating"),
-        ({"a": torch.ones(3, device="meta")}, "not a dictionary of floating"),
+        ([1], "not a dictionary of floating-point tensors"),
+        ({"a": {"b": torch.ones(3)}}, "not a dictionary of floating-point tensors"),
+        ({"a": torch.arange(3)}, "not a dictionary of floating-point tensors"),
+        ({"a": torch.ones(3).to_sparse()}, "not a dictionary of floating-point tensors"),
+        ({"a": torch.ones(3, device="meta")}, "not a dictionary of floating-point tensors"),
         ({"a": torch.ones(1).expand(2**40)}, "has fewer numbers than its tensors"),
         ({str(i): torch.ones(999).expand(3, 999) for i in range(9)}, "has fewer numbers than"),
         ({"a": Program(torch.Tensor, 2**20)}, "has fewer numbers than its tensors"),
         (torch.nn.Linear(2, 3), "something else .*torch.nn.modules.linear.Linear"),
     ],
 )
-def test_something_else(state, message, path):
+def test_something_else_than_tensors_is_refused(state, message, path):
     torch.save(state, path)
     with pytest.raises(ValueError, match=f"weights.th: .*{message}"):
         read_tensors(path)
 
 
 def rewrite(path, change, **kwargs):
-    """Writes the archive again, with some of its files changed."""
+    """Write the archive again, with some of its files changed."""
     torch.save({"a": torch.ones(3, 4)}, path)
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as source:
         files = {name: source.read(name) for name in source.namelist()}
@@ -92,15 +90,14 @@ def rewrite(path, change, **kwargs):
             made.writestr(name, data)
 
 
-def edit_pickle(old, new):
+def edit_pickle(new):
+    shape = b"K\x03K\x04\x86"
+
     def change(files, folder):
-        assert old in files[f"{folder}data.pkl"]
-        files[f"{folder}data.pkl"] = files[f"{folder}data.pkl"].replace(old, new)
+        assert shape in files[f"{folder}data.pkl"]
+        files[f"{folder}data.pkl"] = files[f"{folder}data.pkl"].replace(shape, new)
 
     return change
-
-
-SHAPE = b"K\x03K\x04\x86"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +105,12 @@ SHAPE = b"K\x03K\x04\x86"
     [
         lambda files, folder: files.pop(f"{folder}data/0"),
         lambda files, folder: files.pop(f"{folder}data.pkl"),
-        lambda files, folder: files.update({f"{folder}data.pkl": bytes(2**21)}),
-        edit_pickle(SHAPE, b"J\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x86"),
-        edit_pickle(SHAPE, b"K\x30K\x30\x86"),
+        edit_pickle(b"J\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x86"),
+        edit_pickle(b"K\x30K\x30\x86"),
         # Tuples of tuples: 10 billion items that are one.
-        edit_pickle(SHAPE, b"K\x00\x85" + b"q\xf0h\xf0h\xf0\x86" * 33),
+        edit_pickle(b"K\x00\x85" + b"q\xf0h\xf0h\xf0\x86" * 33),
     ],
-    ids=["no tensor", "no pickle", "other pickle", "huge shape", "larger shape", "tuples"],
+    ids=["no tensor", "no pickle", "huge shape", "larger shape", "tuples"],
 )
 def test_damaged_archives(change, path):
     rewrite(path, change)
@@ -122,8 +118,7 @@ def test_damaged_archives(change, path):
         read_tensors(path)
 
 
-def test_compressed(path):
-    """Mapped, the numbers would be other ones."""
+def test_compressed_numbers_would_be_other_ones(path):
     rewrite(path, lambda *_: None)
     assert torch.equal(read_tensors(path)["a"], torch.ones(3, 4))
     rewrite(path, lambda *_: None, compression=zipfile.ZIP_DEFLATED)
@@ -138,5 +133,3 @@ def test_cut_off(path):
         path.write_bytes(sound[:size])
         with pytest.raises(ValueError, match="name: damaged"):
             read_tensors(path, "name")
-    with pytest.raises(ValueError, match="damaged"):
-        read_tensors(path.parent)
