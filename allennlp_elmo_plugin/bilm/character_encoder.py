@@ -255,14 +255,22 @@ class CharacterEncoder(CachingModule):
             self.embed_words(words)
             self._cached_words().stay()
 
-    def forget_words(self) -> None:
+    @property
+    def n_kept_words(self) -> int:
+        with torch.no_grad():
+            return self._cached_words().n_staying
+
+    def forget_words(self, n_kept: Optional[int] = None) -> None:
         """
-        Remove all words from the cache except those of `keep_words`. The rounding of a word's
-        vector depends on the words that it was computed with. After this call, no number depends on
-        earlier ones.
+        Remove all words from the cache except those of `keep_words`, or the first `n_kept` of them.
+        The rounding of a word's vector depends on the words that it was computed with. After this
+        call, no number depends on earlier ones.
         """
         with torch.no_grad():
-            self._cached_words().forget()
+            words = self._cached_words()
+            if n_kept is not None:
+                words.n_staying = n_kept
+            words.forget()
 
     def _cached_words(self) -> WordCache:
         prepared = self._prepare()

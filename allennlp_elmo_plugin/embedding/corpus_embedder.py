@@ -23,10 +23,14 @@ from allennlp_elmo_plugin.embedding.layers_file import (
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.files.whole import check_whole_file
+from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.progress import progress_bar
 
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""
+
+# The words of so many parts, the first ones, are encoded once for all parts.
+_COMMON_PARTS = 8
 
 _CARRIED_BATCH_SIZE = 64
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
@@ -165,9 +169,15 @@ class CorpusEmbedder:
         folder = PartsFolder(parts_folder(path))
         with folder.lock(f"shard-{self.shard_index}"):
             folder.start(self._part_settings, anew)
+            # The rounding of a word's vector depends on the words that it was computed with. So it
+            # is computed with the words of its part, or of the first part in which it is common.
+            encoder = self._bilm.token_layer
+            encoder.forget_words()
+            n_kept = encoder.n_kept_words
             try:
                 return self._embed_parts(lines, folder)
             finally:
+                encoder.forget_words(n_kept)
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
@@ -187,15 +197,17 @@ class CorpusEmbedder:
 
     def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> Dict[str, Any]:
         """Embed the parts of this shard that are not in the folder."""
+        encoder = self._bilm.token_layer
         if self._bilm.initial_state == "settled":
-            # Before there are words in whose company they would be rounded differently.
-            self._bilm.token_layer.forget_words()
             self._bilm.settled_state()
+        common: List[List[str]] = []
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             n_embedded, start = 0, time.monotonic()
             for number, part in enumerate(self._divide(lines)):
                 text = _count(summary, part)
+                if number < _COMMON_PARTS:
+                    common.append([word for line in part for word in line.words])
                 if folder.has(number):
                     self._check_part(folder.read(number), part, lines.name)
                 elif number % self.num_shards != self.shard_index:
@@ -203,6 +215,11 @@ class CorpusEmbedder:
                 else:
                     if not n_embedded:
                         check_text(lines.name, [text], self._bilm.max_characters)
+                    for words in common:
+                        encoder.forget_words()
+                        if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
+                            encoder.keep_words(words)
+                    common.clear()
                     folder.write(number, self._embed_part(part, lines.name))
                     n_embedded += sum(len(line.words) for line in part)
                     rate = n_embedded / (time.monotonic() - start)

@@ -104,18 +104,18 @@ class WordCache:
         self.max_words = max_words
         self._lock = threading.RLock()
         self._places: Dict[bytes, int] = {}
-        self._n_staying = 0
+        self.n_staying = 0
         # In the order of the words, with space for more: (at least n_words, dim)
         self._vectors: Optional[torch.Tensor] = None
 
     def stay(self) -> None:
         """Never forget the words that are here now."""
-        self._n_staying = len(self._places)
+        self.n_staying = len(self._places)
 
     def forget(self) -> None:
-        """Forget all words but those that stay."""
+        """Forget all words but those that stay, the first `n_staying`."""
         with self._lock:
-            self._places = dict(itertools.islice(self._places.items(), self._n_staying))
+            self._places = dict(itertools.islice(self._places.items(), self.n_staying))
 
     def look_up(
         self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
