@@ -1,12 +1,13 @@
+"""Files of layers: what is in them, killed and resumed runs, shards, batches and keys."""
+
 import gzip
 import io
 import itertools
 import json
-import multiprocessing
 import os
 import random
-import resource
 import signal
+import subprocess
 import threading
 import time
 
@@ -16,11 +17,12 @@ import pytest
 import torch
 
 from allennlp_elmo_plugin.embedding import corpus_embedder, layers_file
+from allennlp_elmo_plugin.embedding.corpus_embedder import check_output
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.layers_file import read_summary
+from allennlp_elmo_plugin.embedding.layers_file import open_layers_file, read_summary
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from tests.support.layers_files import assert_same_files, make_text
-from tests.support.testing import fork, read_arrays, write_random_elmo
+from tests.support.testing import fork, limit_file_size, read_arrays, tmpfs, write_random_elmo
 
 STATES = ["carried", "settled", "zero"]
 
@@ -35,11 +37,11 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 40)
 
 
-def embed(files, text, path, initial_state="settled", **arguments):
+def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens=40, **arguments):
     embedder = ElmoEmbedder(*files, initial_state=initial_state)
-    return embedder.embed_file(
-        io.BytesIO(text.encode("utf-8")), str(path), batch_size=4, batch_tokens=40, **arguments
-    )
+    file = io.BytesIO(text.encode("utf-8")) if isinstance(text, str) else text
+    sizes = {"batch_size": batch_size, "batch_tokens": batch_tokens}
+    return embedder.embed_file(file, str(path), **sizes, **arguments)
 
 
 @pytest.fixture(scope="module", params=STATES)
@@ -83,14 +85,14 @@ def interrupt(files, text, path, n_parts, **arguments):
 
 
 class TestResume:
-    @pytest.mark.parametrize("compression", [None, "gzip"])
-    def test_killed_before_every_system_call(self, files, tmp_path, compression):
+    @pytest.mark.parametrize("initial_state, compression", [("settled", None), ("carried", "gzip")])
+    def test_killed_before_every_system_call(self, files, tmp_path, initial_state, compression):
         text, path = make_text(6), tmp_path / "o"
 
         def run():
-            embed(files, text, path, resume=True, compression=compression)
+            embed(files, text, path, initial_state, resume=True, compression=compression)
 
-        embed(files, text, tmp_path / "expected")
+        embed(files, text, tmp_path / "expected", initial_state)
         for moment in range(1000):
             killed = fork(run, kill_at=moment) == signal.SIGKILL
             if path.exists():
@@ -104,44 +106,17 @@ class TestResume:
                 break
         assert moment > 10
 
-    def test_sigkill_at_any_moment(self, uninterrupted, files, tmp_path):
-        initial_state, text, expected = uninterrupted
-        path = tmp_path / "o"
-
-        def run():
-            embed(files, text, path, initial_state, resume=True)
-
-        start = time.monotonic()
-        run()
-        duration = time.monotonic() - start
-        path.unlink()
-        for _ in range(3):
-            process = multiprocessing.get_context("fork").Process(target=run)
-            process.start()
-            process.join(duration * random.random())
-            process.kill()
-            process.join()
-        run()
-        assert_same_files(path, expected)
-        assert os.listdir(tmp_path) == ["o"]
-
-    @pytest.mark.parametrize("n_parts", [1, 4])
+    @pytest.mark.parametrize("n_parts", [1, 12])
     def test_only_the_rest_is_embedded(self, uninterrupted, files, tmp_path, monkeypatch, n_parts):
         initial_state, text, expected = uninterrupted
         path = tmp_path / "o"
         interrupt(files, text, path, n_parts, initial_state=initial_state)
         n_written = sum(len(part.sentences) for part in PartsFolder(f"{path}.parts"))
-        view_batch = ElmoEmbedder.view_batch
-        n_sentences = []
-
-        def count(self, batch, *args):
-            n_sentences.append(len(batch))
-            return view_batch(self, batch, *args)
-
-        monkeypatch.setattr(ElmoEmbedder, "view_batch", count)
+        batches = note_batches(monkeypatch)
         embed(files, text, path, initial_state, resume=True)
-        assert sum(n_sentences) == len(text.split("\n")) - n_written > 0
+        assert sum(map(len, batches)) == len(text.split("\n")) - n_written > 0
         assert_same_files(path, expected)
+        assert os.listdir(tmp_path) == ["o"]
 
     def test_nothing_is_replaced_unasked(self, files, tmp_path):
         text, path = make_text(100), tmp_path / "o"
@@ -164,11 +139,14 @@ class TestResume:
         embed(files, longer, tmp_path / "expected")
         assert_same_files(path, tmp_path / "expected")
 
-    def test_a_text_that_has_become_shorter(self, files, tmp_path):
+    def test_other_parts_than_those_of_the_text(self, files, tmp_path):
         lines = [f"{'word ' * 40}{number}" for number in range(3)]  # a part each
         interrupt(files, "\n".join(lines), tmp_path / "o", 2)
         with pytest.raises(ValueError, match="o are not those of"):
             embed(files, lines[0], tmp_path / "o", resume=True)
+        os.truncate(tmp_path / "o.parts" / "00000", 1000)
+        with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
+            embed(files, "\n".join(lines), tmp_path / "o", resume=True)
 
     def test_force_starts_anew(self, files, tmp_path):
         interrupt(files, make_text(100), tmp_path / "o", 4)
@@ -179,6 +157,8 @@ class TestResume:
     def test_what_is_complete_stays(self, files, tmp_path):
         text, path = make_text(40), tmp_path / "o"
         summary = embed(files, text, path, resume=True)
+        n_words = len(text.replace("\u00a0", "x").split())
+        assert (summary["lines"], summary["sentences"], summary["tokens"]) == (43, 43, n_words)
         before = path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
         assert embed(files, text, path, resume=True, overwrite=True) == summary
         for other in ("x" + text, text + "\nx"):
@@ -190,38 +170,22 @@ class TestResume:
         embed(files, text, path, resume=True, output_format="top", overwrite=True)
         assert read_arrays(path)["0"].ndim == 2
 
-    def test_two_processes(self, files, tmp_path):
-        path = tmp_path / "o"
-        with PartsFolder(f"{path}.parts").lock("shard-0"):
-            with pytest.raises(ValueError, match="o.parts: another process is using it"):
-                embed(files, "a\n", path, resume=True)
-
     def test_a_disk_that_is_full(self, uninterrupted, files, tmp_path):
         """At once, among the parts, and while they are joined."""
         initial_state, text, expected = uninterrupted
         path = tmp_path / "o"
 
         def run(n_bytes):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
-            with pytest.raises(OSError, match="make room"):
+            limit_file_size(n_bytes)
+            with pytest.raises(OSError, match="File too large; .*make room"):
                 embed(files, text, path, initial_state, resume=True)
 
-        size = os.path.getsize(expected)
-        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
-        try:
-            assert fork(lambda: run(1000)) == 0
-            assert os.listdir(tmp_path) == []
-            assert fork(lambda: run(size // 2)) == 0
-            assert os.listdir(tmp_path) == ["o.parts"]
-        finally:
-            signal.signal(signal.SIGXFSZ, handler)
+        assert fork(lambda: run(1000)) == 0
+        assert os.listdir(tmp_path) == []
+        assert fork(lambda: run(os.path.getsize(expected) // 2)) == 0
+        assert os.listdir(tmp_path) == ["o.parts"]
         embed(files, text, path, initial_state, resume=True)
         assert_same_files(path, expected)
-
-    def test_what_an_earlier_version_left(self, files, tmp_path):
-        (tmp_path / "o.partial").touch()
-        with pytest.raises(ValueError, match="o.partial is of a run of an earlier version"):
-            embed(files, "a\n", tmp_path / "o", resume=True)
 
 
 class TestShards:
@@ -258,118 +222,76 @@ class TestShards:
     def test_at_the_same_time(self, files, tmp_path):
         text, path = make_text(60), tmp_path / "o"
         embed(files, text, tmp_path / "whole")
-        processes = [
-            multiprocessing.get_context("fork").Process(
-                target=embed,
-                args=(files, text, path),
-                kwargs={"num_shards": 3, "shard_index": shard, "overwrite": True},
+        children = [
+            fork(
+                lambda: embed(files, text, path, num_shards=3, shard_index=shard, overwrite=True),  # noqa: B023
+                wait=False,
             )
             for shard in range(3)
         ]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-            assert process.exitcode == 0
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
         assert_same_files(path, tmp_path / "whole")
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
 
-
-class TestBatches:
-    def lengths(self, files, text, monkeypatch, tmp_path, **arguments):
-        view_batch = ElmoEmbedder.view_batch
-        batches = []
-
-        def note(self, batch, *args):
-            batches.append([len(sentence) for sentence in batch])
-            return view_batch(self, batch, *args)
-
-        monkeypatch.setattr(ElmoEmbedder, "view_batch", note)
-        monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2**15)
-        embedder = ElmoEmbedder(*files, initial_state=arguments.pop("initial_state", "settled"))
-        embedder.embed_file(io.BytesIO(text.encode("utf-8")), str(tmp_path / "o"), **arguments)
-        return batches
-
-    def test_sorted_by_length_within_the_budget(self, files, monkeypatch, tmp_path):
-        text = "\n".join(" ".join("a" * n) for n in [3, 50, 1, 7, 2, 9, 0, 3])
-        batches = self.lengths(files, text, monkeypatch, tmp_path, batch_tokens=20, batch_size=None)
-        assert batches == [[50], [9, 7], [3, 3, 2, 1, 0]]
-
-    def test_batch_size_is_a_limit(self, files, monkeypatch, tmp_path):
-        batches = self.lengths(files, "a\n" * 7, monkeypatch, tmp_path, batch_size=3)
-        assert batches == [[1, 1, 1], [1, 1, 1], [1]]
-
-    def test_carried_as_in_allennlp_0_9(self, files, monkeypatch, tmp_path):
-        text = "\n".join(" ".join("a" * (n % 5)) for n in range(150))
-        batches = self.lengths(
-            files, text, monkeypatch, tmp_path, initial_state="carried", batch_size=None
-        )
-        assert [len(batch) for batch in batches] == [64, 64, 22]
-        assert [n for batch in batches for n in batch] == [n % 5 for n in range(150)]
+    def test_the_same_shard_twice_is_refused(self, files, tmp_path):
+        with PartsFolder(f"{tmp_path}/o.parts").lock("shard-0"):
+            with pytest.raises(ValueError, match="o.parts: another process is using it"):
+                embed(files, "a\n", tmp_path / "o", resume=True)
 
 
-@pytest.mark.parametrize("initial_state", STATES)
-def test_sentences_of_any_length(files, initial_state):
-    rng = random.Random(0)
-    batch = [[rng.choice("abcdef") for _ in range(n)] for n in (3, 40, 0, 25)]
-    whole, cut = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
-    cut._segment_steps = 7
-    for _ in range(2):  # the second time from carried states
-        for output_format in ("all", "average", "top"):
-            expected = whole.embed_batch(batch, output_format)
-            for array, other in zip(cut.embed_batch(batch, output_format), expected):
-                assert array.shape == other.shape and array.dtype == other.dtype
-                np.testing.assert_allclose(array, other, atol=1e-5)
+def note_batches(monkeypatch):
+    """Return the lengths of the sentences in each batch from now on."""
+    view_batch = ElmoEmbedder.view_batch
+    batches = []
+
+    def note(self, batch, *args):
+        batches.append([len(sentence) for sentence in batch])
+        return view_batch(self, batch, *args)
+
+    monkeypatch.setattr(ElmoEmbedder, "view_batch", note)
+    return batches
 
 
-class TestOutOfMemory:
-    """A GPU that takes so many rows and steps at once."""
+@pytest.mark.parametrize(
+    "lengths, arguments, expected",
+    [
+        ([3, 50, 1, 7, 2, 9, 0, 3], {"batch_tokens": 20}, [[50], [9, 7], [3, 3, 2, 1, 0]]),
+        ([1] * 7, {"batch_size": 3}, [[1] * 3, [1] * 3, [1]]),
+        # As in AllenNLP 0.9
+        (
+            [n % 5 for n in range(150)],
+            {"initial_state": "carried"},
+            [[n % 5 for n in part] for part in (range(64), range(64, 128), range(128, 150))],
+        ),
+    ],
+)
+def test_batches(files, monkeypatch, tmp_path, lengths, arguments, expected):
+    monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2**15)
+    batches = note_batches(monkeypatch)
+    text = "\n".join(" ".join("a" * n) for n in lengths)
+    embed(files, text, tmp_path / "o", **{"batch_size": None, "batch_tokens": 4096, **arguments})
+    assert batches == expected
 
-    @pytest.fixture
-    def small_gpu(self, monkeypatch):
-        def limit(embedder, max_tokens):
-            bilm = embedder.elmo_bilm
-            bilm.settled_state()
-            run = bilm.run
 
-            def refuse(vectors, *args, **kwargs):
-                output = run(vectors, *args, **kwargs)  # the state has changed
-                if len(vectors) > max_tokens:
-                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-                return output
-
-            monkeypatch.setattr(bilm, "run", refuse)
-
-        return limit
-
-    @pytest.mark.parametrize("initial_state", STATES)
-    @pytest.mark.parametrize("max_tokens", [60, 13])
-    def test_batches_are_halved(self, files, small_gpu, initial_state, max_tokens):
-        rng = random.Random(0)
-        lengths = (3, 40, 0, 25, 8, 9)
-        batch = [[rng.choice("abcdef") for _ in range(n)] for n in lengths]
-        whole, small = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
-        small_gpu(small, max_tokens)
-        for _ in range(2):
-            expected = whole.embed_batch(batch)
-            for array, other in zip(small.embed_batch(batch), expected):
-                np.testing.assert_allclose(array, other, atol=1e-5)
-
-    def test_a_gpu_that_takes_nothing(self, files, small_gpu):
-        embedder = ElmoEmbedder(*files, initial_state="zero")
-        small_gpu(embedder, 0)
-        with pytest.raises(RuntimeError, match="CUDA out of memory"):
-            embedder.embed_batch([["a"] * 8] * 4)
-
-    def test_other_errors_are_errors(self, files, monkeypatch):
-        embedder = ElmoEmbedder(*files)
-
-        def fail(*_, **__):
-            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-        monkeypatch.setattr(embedder.elmo_bilm, "run", fail)
-        with pytest.raises(RuntimeError, match="mat1"):
-            embedder.embed_batch([["a"]])
+def test_common_words_are_encoded_once(files, monkeypatch, tmp_path):
+    """Those of the first parts; the encoder is as it was at the end."""
+    embedder = ElmoEmbedder(*files, vocab_to_cache=["vocabulary"])
+    encoder = embedder.elmo_bilm.token_layer
+    encoded = []
+    encode = encoder._encode
+    monkeypatch.setattr(
+        encoder, "_encode", lambda new, *args: encoded.extend(new) or encode(new, *args)
+    )
+    lines = [f"common vocabulary {'word ' * 40}{number}" for number in range(12)]  # a part each
+    for _ in range(2):
+        n_kept = encoder.n_kept_words
+        text = "\n".join([*lines, lines[0], lines[-1]])
+        embedder.embed_file(io.BytesIO(text.encode()), str(tmp_path / "o"), overwrite=True)
+        counts = {word: sum(word == each for each in encoded) for word in set(encoded)}
+        # The word of the last part is encoded again for the part that has only that line.
+        assert sorted(counts.values()) == [1] * 13 + [2]
+        assert encoder.n_kept_words == n_kept
+        encoded.clear()
 
 
 class TestFormats:
@@ -387,32 +309,43 @@ class TestFormats:
                 expected = plain[str(i)][...].astype(dtype)
                 np.testing.assert_array_equal(dataset[...], expected)
 
+    def test_numbers_that_float16_lacks(self, files, tmp_path, monkeypatch):
+        view_batch = ElmoEmbedder.view_batch
+
+        def enlarge(self, batch, *args):
+            scale = [1e30 if "large" in words else 1 for words in batch]
+            return [a * x for a, x in zip(view_batch(self, batch, *args), scale)]
+
+        monkeypatch.setattr(ElmoEmbedder, "view_batch", enlarge)
+        with pytest.raises(ValueError, match="the input, line 3: its layers have numbers beyond"):
+            embed(files, "a\n\nlarge\nb\n", tmp_path / "o", dtype="float16")
+        embed(files, "a\n\nlarge\nb\n", tmp_path / "o")
+
     @pytest.mark.parametrize(
         "arguments, message",
         [
             ({"dtype": "int8"}, "dtype is 'int8'"),
             ({"compression": "zip"}, "compression is 'zip'"),
+            ({"output_format": "bottom"}, "bottom"),
+            ({"batch_size": 0}, "batch_size is 0"),
             ({"batch_tokens": 0}, "batch_tokens is 0"),
             ({"num_shards": 2, "shard_index": 2}, "no shard 2 of 2"),
             ({"num_shards": 2, "shard_index": -1}, "no shard -1 of 2"),
             ({"num_shards": 0}, "num_shards is 0; it must be at least 1"),
             ({"num_shards": 2, "initial_state": "carried"}, "can't be divided"),
+            ({"include_sentence_indices": True, "forget_sentences": True}, "leave out one"),
+            ({"include_sentence_indices": True, "use_sentence_keys": True}, "leave out one"),
         ],
     )
     def test_bad_arguments(self, files, tmp_path, arguments, message):
-        embedder = ElmoEmbedder(*files, initial_state=arguments.pop("initial_state", "settled"))
         with pytest.raises(ValueError, match=message):
-            embedder.embed_file(io.BytesIO(b"a\n"), str(tmp_path / "o"), **arguments)
+            embed(files, "a\n", tmp_path / "o", **arguments)
         assert os.listdir(tmp_path) == []
 
-    def test_gzip_input(self, files, tmp_path):
+    def test_compressed_text(self, files, tmp_path):
         text = make_text(20)
         embed(files, text, tmp_path / "plain")
-        (tmp_path / "i").write_bytes(gzip.compress(text.encode("utf-8")))
-        with open(tmp_path / "i", "rb") as file:
-            ElmoEmbedder(*files, initial_state="settled").embed_file(
-                file, str(tmp_path / "o"), batch_size=4, batch_tokens=40
-            )
+        embed(files, io.BytesIO(gzip.compress(text.encode("utf-8"))), tmp_path / "o")
         assert_same_files(tmp_path / "o", tmp_path / "plain")
 
     def test_a_mapping_too_long_for_hdf5(self, files, tmp_path, monkeypatch):
@@ -420,51 +353,46 @@ class TestFormats:
         mapping = json.dumps({f"мир {i}": str(i) for i in range(10)}, ensure_ascii=False)
         (tmp_path / "i").write_text(text, encoding="utf-8")
         size = len(mapping.encode("utf-8"))
-        embedder = ElmoEmbedder(*files)
-        for name, limit, left in [("o", size, ["i", "o"]), ("p", size - 1, ["i", "o", "p.parts"])]:
-            monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", limit)
+        n_bytes = len(text.encode("utf-8"))
+        # What was computed is not lost; a text that is as long itself is refused at once.
+        for name, limit, left in [("o", size, "o"), ("p", size - 1, "p.parts"), ("q", n_bytes, "")]:
+            monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", limit - (name == "q"))
             with open(tmp_path / "i", "rb") as file:
                 if name == "o":
-                    embedder.embed_file(file, str(tmp_path / name))
-                    continue
-                with pytest.raises(ValueError, match="leave it out"):
-                    embedder.embed_file(file, str(tmp_path / name))
-            assert sorted(os.listdir(tmp_path)) == left
-        # What was computed is not lost.
+                    embed(files, file, tmp_path / name)
+                else:
+                    with pytest.raises(ValueError, match="leave it out"):
+                        embed(files, file, tmp_path / name)
+            assert not left or (tmp_path / left).exists()
         with open(tmp_path / "i", "rb") as file:
-            embedder.embed_file(file, str(tmp_path / "p"), forget_sentences=True, resume=True)
-        # A text that is as long itself is refused at once.
-        monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", len(text.encode("utf-8")) - 1)
-        with open(tmp_path / "i", "rb") as file:
-            with pytest.raises(ValueError, match="leave it out"):
-                embedder.embed_file(file, str(tmp_path / "q"))
+            embed(files, file, tmp_path / "p", forget_sentences=True, resume=True)
         assert sorted(os.listdir(tmp_path)) == ["i", "o", "p"]
-
-    def test_summary(self, files, tmp_path):
-        summary = embed(files, "a b\n\na b\n", tmp_path / "o")
-        assert (summary["lines"], summary["sentences"], summary["tokens"]) == (3, 3, 4)
-        assert read_summary(str(tmp_path / "o")) == summary
 
 
 class TestSentenceKeys:
     def test_slashes_and_repetitions(self, files, tmp_path):
-        sentences = ["1 / 2", "1 / 3", "/ x", "y //", "a /./ b", "日本 / é", "w" * 80000, "1 / 2"]
-        sentences = [sentence.strip() for sentence in sentences]
-        text = "\n".join(sentences)
+        sentences = ["1 / 2", "1 / 3", "/ x", "y //", "a /./ b", "日本 / é", "...", "1 / 2"]
+        text = "\n".join([*sentences, "w" * 80000])
         embed(files, text, tmp_path / "o", use_sentence_keys=True, output_format="top")
         embed(files, text, tmp_path / "numbers", output_format="top")
         with h5py.File(tmp_path / "o", "r") as file, h5py.File(tmp_path / "numbers", "r") as other:
-            for i, sentence in enumerate(sentences):
+            for i, sentence in enumerate(text.split("\n")):
                 np.testing.assert_allclose(file[sentence][...], other[str(i)][...], atol=1e-6)
+            assert "sentence_to_index" not in file
 
     @pytest.mark.parametrize(
         "text, message",
         [
-            ("a\n/a\n", "line 2: .*'/a' is to HDF5 the same key"),
-            ("b/ a\nb// a\n", "line 2: .*'b// a' is to HDF5 the same"),
-            ("b// a\nb/ a\n", "line 2: .*'b/ a' is to HDF5 the same"),
-            ("a\nx\na/b/c\n", "line 3: .*'a/b/c' is to HDF5"),
-            ("a/b/c\nx\na/b\n", "line 3: .*'a/b' is to HDF5"),
+            ("a\n/a\n", "line 2: .*'/a' is to HDF5 the same key as one before"),
+            ("b/ a\nb// a\n", "line 2: .*'b// a' is to HDF5 the same key"),
+            (
+                "a\nx\na/b/c\n",
+                "line 3: .*'a/b/c' is to HDF5 .* one before, or a folder",
+            ),
+            (
+                "a/b/c\nx\na/b\n",
+                "line 3: .*'a/b' is to HDF5 .* one before, or a folder",
+            ),
         ],
     )
     def test_what_hdf5_cannot_tell_apart(self, files, tmp_path, text, message):
@@ -475,18 +403,86 @@ class TestSentenceKeys:
         embed(files, text, tmp_path / "o", resume=True)
         assert os.listdir(tmp_path) == ["o"]
 
+    @pytest.mark.parametrize("text", ["a\n\nb\n", "b\n/\n", "b\n.\n", "b\na\0b\n", "b\na \ud800\n"])
+    def test_sentences_that_cannot_be_keys(self, files, tmp_path, text):
+        with pytest.raises(ValueError, match="line 2: .* cannot be a key"):
+            embed(files, io.StringIO(text), tmp_path / "o", use_sentence_keys=True)
+        assert os.listdir(tmp_path) == []
+        embed(files, io.StringIO(text), tmp_path / "o")
+        sentences = [line.strip() for line in text.splitlines()]
+        with h5py.File(tmp_path / "o", "r") as file:
+            assert list(json.loads(file["sentence_to_index"][0])) == sentences
+
     def test_a_sentence_that_occurs_again(self, files, tmp_path):
         embed(files, "a\nb\na\n", tmp_path / "o", use_sentence_keys=True)
         assert set(read_arrays(tmp_path / "o")) == {"a", "b"}
-        with pytest.raises(ValueError, match="line 3: the sentence 'a' is to HDF5 the same"):
+        with pytest.raises(ValueError, match="line 3: the sentence 'a' is to HDF5 the same key"):
             embed(files, "a\nb\na\n", tmp_path / "p", "carried", use_sentence_keys=True)
 
-    def test_half_a_surrogate_pair(self, files, tmp_path):
-        embedder = ElmoEmbedder(*files, initial_state="settled")
-        text = "a \ud800\n"
-        with pytest.raises(ValueError, match="line 1: .*characters that it"):
-            embedder.embed_file(io.StringIO(text), str(tmp_path / "o"), use_sentence_keys=True)
-        embedder.embed_file(io.StringIO(text), str(tmp_path / "o"))
-        with h5py.File(tmp_path / "o", "r") as file:
-            assert json.loads(file["sentence_to_index"][0]) == {"a \ud800": "0"}
-            assert file["0"].shape[1] == 2
+
+class TestOutput:
+    def test_an_error_leaves_the_file_as_it_was(self, tmp_path):
+        for error in (None, KeyError):
+            try:
+                with open_layers_file(str(tmp_path / "o")) as file:
+                    file.add("0", np.full((2, 3), float(error is None), "float32"))
+                    file.write_summary({"lines": 1})
+                    if error is not None:
+                        raise error
+            except KeyError:
+                pass
+        assert os.listdir(tmp_path) == ["o"]
+        assert np.all(read_arrays(tmp_path / "o")["0"] == 1)
+        assert read_summary(str(tmp_path / "o")) == {"lines": 1}
+
+    def test_files_of_others_have_no_summary(self, tmp_path):
+        with h5py.File(tmp_path / "o", "w") as file:
+            file.attrs["allennlp_elmo_plugin"] = "[1]"
+        (tmp_path / "text").write_text("text")
+        for name in ("o", "text", "missing"):
+            assert read_summary(str(tmp_path / name)) is None
+
+    def test_where_nothing_can_be_written(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for name in ("", "c/", ".", "/dev/null"):
+            with pytest.raises(OSError, match="is a folder, a device or a pipe"):
+                check_output(name, overwrite=True)
+        for left in ("o.partial", "o.shards"):  # of an earlier version
+            (tmp_path / left).touch()
+            with pytest.raises(ValueError, match=f"{left} is of a run of an earlier version"):
+                check_output("o", overwrite=True, resume=True)
+            (tmp_path / left).unlink()
+        check_output("o")
+        with tmpfs(tmp_path):
+            subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+            with pytest.raises(OSError, match="cannot write into this folder"):
+                check_output(str(tmp_path / "o"))
+
+
+@pytest.mark.parametrize("initial_state", STATES)
+@pytest.mark.parametrize("max_tokens", [10**6, 60, 13, 0])
+def test_a_gpu_with_too_little_memory(files, monkeypatch, initial_state, max_tokens):
+    """Batches are halved, or cut in time, with the same numbers, until even a word is too much."""
+    rng = random.Random(0)
+    batch = [[rng.choice("abcdef") for _ in range(n)] for n in (3, 40, 0, 25, 8, 9)]
+    whole, small = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
+    bilm = small.elmo_bilm
+    bilm.settled_state()
+    run = bilm.run
+
+    def refuse(vectors, *args, **kwargs):
+        output = run(vectors, *args, **kwargs)  # the state has changed
+        if len(vectors) > max_tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return output
+
+    monkeypatch.setattr(bilm, "run", refuse)
+    if not max_tokens:
+        with pytest.raises(RuntimeError, match="CUDA out of memory"):
+            small.embed_batch(batch)
+        return
+    for output_format in ("all", "average", "top"):  # the second time from carried states
+        expected = whole.embed_batch(batch, output_format)
+        for array, other in zip(small.embed_batch(batch, output_format), expected):
+            assert array.shape == other.shape and array.dtype == other.dtype
+            np.testing.assert_allclose(array, other, atol=1e-5)

@@ -55,7 +55,7 @@ def read(tmp_path):
     return read_archive
 
 
-def test_only_the_files_of_a_model(read):
+def test_only_the_files_of_a_model_are_unpacked(read):
     assert read(pack()) == WANTED
     # As `tar czf model.tar.gz .` names them.
     assert read(pack(files={f"./{name}": data for name, data in FILES.items()})) == WANTED
@@ -118,7 +118,7 @@ def test_folders_are_as_they_are(tmp_path):
             pass
 
 
-def test_errors_name_the_archive(tmp_path):
+def test_errors_in_the_block_name_the_archive(tmp_path):
     path = tmp_path / "model.tar.gz"
     path.write_bytes(gzip.compress(pack()))
     for kind in (ValueError, FileNotFoundError):
@@ -128,8 +128,7 @@ def test_errors_name_the_archive(tmp_path):
     assert not folder.exists()
 
 
-def test_bombs(read, monkeypatch):
-    """Sizes are those of the contents, not those that headers tell."""
+def test_archives_that_unpack_to_too_much_are_refused(read, monkeypatch):
     monkeypatch.setattr(model_archive, "allowance", lambda size: max(2**20, 100 * size))
     message = "^model.tar.gz: can't be unpacked .it unpacks to more than 100 times its size"
     started = time.monotonic()
@@ -147,8 +146,7 @@ def test_bombs(read, monkeypatch):
     assert time.monotonic() - started < 20
 
 
-def test_declared_size(read):
-    """A header may tell any size."""
+def test_sizes_that_headers_invent(read):
     for name in ("weights.th", "other"):
         data = member(name, size=2**40).tobuf(tarfile.GNU_FORMAT) + bytes(2**12)
         with pytest.raises(ValueError, match="^model.tar.gz: can't be unpacked"):
@@ -167,7 +165,7 @@ def test_cut_off_and_damaged(sound, read):
         read(pack(), compressed=False)
 
 
-def test_encrypted(read):
+def test_encrypted_archives_are_refused(read):
     data = pack_zip({"options.json": b"{}"})
     for start, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # its flags, in two headers
         flags = data.index(start) + place

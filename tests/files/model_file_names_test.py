@@ -42,7 +42,6 @@ def name_of(path: Optional[Path]) -> Optional[str]:
     "names, options, weights",
     [
         ("options.json weights.hdf5 softmax.hdf5 adagrad.hdf5", "options.json", "weights.hdf5"),
-        ("options.json model.hdf5", "options.json", "model.hdf5"),
         ("options.json weights.hdf5 model.hdf5", "options.json", "weights.hdf5"),
         ("a_options.json a_weights.hdf5 weights.hdf5", "a_options.json", "a_weights.hdf5"),
         ("a_options.json weights.hdf5 b.hdf5", "a_options.json", "weights.hdf5"),
@@ -70,11 +69,7 @@ def test_the_two_files_in_a_folder(
 @pytest.mark.parametrize(
     "names, own, other",
     [
-        (
-            "a_options.json a_weights.hdf5 options.json weights.hdf5",
-            "a_weights.hdf5",
-            "a_options.json",
-        ),
+        ("a_options.json a_weights.hdf5 options.json", "a_weights.hdf5", "a_options.json"),
         ("a_options.json a_weights.hdf5 weights.hdf5", "weights.hdf5", None),
         ("a_options.json b_options.json options.json weights.hdf5", "a_options.json", None),
         ("a_options.json options.json model.hdf5", "a_options.json", None),
@@ -101,11 +96,9 @@ def test_what_is_not_clear(names: str, message: str, folder: Any) -> None:
 
 
 def test_names_beside() -> None:
-    for options, weights in (
-        ("x/options.json", "x/weights.hdf5"),
-        ("a_options.json", "a_weights.hdf5"),
-    ):
-        assert name_beside(options) == weights and name_beside(weights) == options
+    for prefix in ("x/", "a_", "https://x/b_"):
+        assert name_beside(f"{prefix}options.json") == f"{prefix}weights.hdf5"
+        assert name_beside(f"{prefix}weights.hdf5") == f"{prefix}options.json"
     assert name_beside("https://x/model.hdf5") == "https://x/options.json"
     assert name_beside("other.hdf5") is None and name_beside("a_model.hdf5") is None
 
@@ -127,9 +120,9 @@ def test_training_runs(names: str, is_run: bool, folder: Any) -> None:
 
 
 def test_checkpoints(folder: Any) -> None:
-    made = folder("corpus.index a-1.index a-1.data-00000-of-00002 a-1.data-00001-of-00002")
-    assert find_checkpoint_names(made) == ["a-1"] and has_checkpoint(made)
     files = ["a-1.index", "a-1.data-00000-of-00002", "a-1.data-00001-of-00002"]
+    made = folder(f"corpus.index {' '.join(files)}")
+    assert find_checkpoint_names(made) == ["a-1"] and has_checkpoint(made)
     assert checkpoint_files(str(made / "a-1")) == [str(made / name) for name in files]
     (made / "a-1.index").unlink()
     assert not has_checkpoint(made)
@@ -137,9 +130,9 @@ def test_checkpoints(folder: Any) -> None:
 
 
 def test_vocabularies_and_archives(folder: Any) -> None:
-    made = folder("vocab-2016.txt.gz z.zip model.tar.gz")
+    made = folder("vocab-2016.txt.gz z.zip model.tar.gz a.tgz")
     assert name_of(find_vocabulary_file(made)) == "vocab-2016.txt.gz"
-    assert list(map(name_of, find_archives(made))) == ["model.tar.gz", "z.zip"]
+    assert list(map(name_of, find_archives(made))) == ["model.tar.gz", "a.tgz", "z.zip"]
     assert find_vocabulary_file(folder("vocab-b.txt")) is None
     assert find_vocabulary_names(made) == ["vocab-2016.txt.gz", "vocab-b.txt"]
     assert name_of(find_vocabulary_file(folder("vocabulary/lm_tokens.txt"))) == "lm_tokens.txt"
