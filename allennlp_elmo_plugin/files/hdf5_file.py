@@ -8,8 +8,6 @@ import os
 from contextlib import contextmanager
 from typing import Any, Iterator, List, Tuple, Union
 
-import numpy
-
 from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
@@ -17,9 +15,6 @@ Path = Union[str, "os.PathLike[str]"]
 
 MAX_EXPANSION = 100
 """How many times its size a compressed file may unpack to. Trained weights hardly compress."""
-
-# Numbers that are read at a time: few enough for the processor's cache.
-_BLOCK = 2**19
 
 
 def allowance(size: int) -> int:
@@ -69,25 +64,6 @@ def is_float(item: Any) -> bool:
         return item.shape is not None and item.dtype.kind == "f"
     except (AttributeError, TypeError, ValueError):  # a group, a type that NumPy lacks
         return False
-
-
-def float_blocks(dataset: Any) -> Iterator[Tuple[int, numpy.ndarray]]:
-    """Yield a dataset as float32, in blocks of rows, each with the number of its first row."""
-    n_rows = max(1, _BLOCK // max(1, math.prod(dataset.shape[1:])))
-    if dataset.chunks is not None:  # each of which is to be decompressed once
-        n_rows += -n_rows % dataset.chunks[0]
-    for start in range(0, dataset.shape[0], n_rows):
-        rows = slice(start, min(start + n_rows, dataset.shape[0]))
-        block = numpy.empty((rows.stop - start, *dataset.shape[1:]), "float32")
-        try:
-            if block.size:
-                dataset.read_direct(block, rows)
-        except Exception as error:
-            raise BadFile(
-                f"{dataset.file.filename}: the dataset '{shown(dataset.name, 200)}' can't be read, "
-                f"the file is damaged ({shown(error, 200)})"
-            ) from error
-        yield start, block
 
 
 def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:

@@ -114,13 +114,8 @@ def find_vocabulary_file(folder: Path) -> Optional[Path]:
     for name in (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"):
         if (folder / name).exists():
             return folder / name
-    found = find_vocabulary_names(folder)
+    found = [*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")]
     return folder / found[0] if len(found) == 1 else None
-
-
-def find_vocabulary_names(folder: Path) -> List[str]:
-    """Return the names of all vocabularies in a folder, which may be compressed (`.gz`)."""
-    return sorted([*_names(folder, "vocab*.txt"), *_names(folder, "vocab*.txt.gz")])
 
 
 def has_checkpoint(folder: Path) -> bool:

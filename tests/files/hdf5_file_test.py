@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.files import hdf5_file
-from allennlp_elmo_plugin.files.hdf5_file import float_blocks, float_datasets, open_weight_file
+from allennlp_elmo_plugin.files.hdf5_file import float_datasets, open_weight_file
 
 HUGE = (10**6, 10**6)
 
@@ -74,41 +74,19 @@ def test_files_without_their_data_are_refused(case, path):
             pass
 
 
-def read(dataset):
-    return np.concatenate([block for _, block in float_blocks(dataset)])
-
-
-def test_compressed_numbers_of_any_width_are_read(path):
+def test_compression_is_no_reason_to_refuse_a_file(path):
     values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
 
     def change(file, _):
         for name in ("gzip", "lzf"):
             file.create_dataset(name, data=values, compression=name, shuffle=True, fletcher32=True)
-        file["double"] = values.astype(">f8")
-        file["empty"] = np.zeros((0, 3), "float32")
+        file.create_dataset("empty", data=np.zeros((0, 3), "float32"), maxshape=(None, 3))
 
     write(path, change)
     with open_weight_file(path) as file:
-        for name in ("gzip", "lzf", "double"):
-            assert np.array_equal(read(file[name]), values)
-        assert list(float_blocks(file["empty"])) == []
-
-
-def test_blocks_have_whole_chunks(path, monkeypatch):
-    monkeypatch.setattr(hdf5_file, "_BLOCK", 45)
-    values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
-
-    def change(file, _):
-        file["plain"] = values
-        file.create_dataset("chunks", data=values, compression="gzip", chunks=(7, 3))
-        file["wide"] = values.reshape(5, 120)
-
-    write(path, change)
-    with open_weight_file(path) as file:
-        for name, n_rows in (("plain", 2), ("chunks", 7), ("wide", 1)):
-            starts = [start for start, _ in float_blocks(file[name])]
-            assert starts == list(range(0, len(file[name]), n_rows))
-            assert np.array_equal(read(file[name]).reshape(30, 20), values)
+        assert np.array_equal(file["gzip"][...], values)
+        assert np.array_equal(file["lzf"][...], values)
+        assert file["empty"].shape == (0, 3)
 
 
 def test_only_numbers_of_the_file_itself_are_found(path):
@@ -136,17 +114,8 @@ def test_only_numbers_of_the_file_itself_are_found(path):
     assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\ufffd"]
 
 
-def test_damaged_data_and_no_file(path, tmp_path):
-    write(path, compressed(np.arange(999.0)))
-    with h5py.File(path, "r") as file:
-        chunk = file["x"].id.get_chunk_info(0)
-    data = bytearray(path.read_bytes())
-    data[chunk.byte_offset : chunk.byte_offset + 40] = bytes(40)
-    path.write_bytes(data)
-    with open_weight_file(path) as file:
-        with pytest.raises(ValueError, match="weights.hdf5: the dataset '/x' can't be read"):
-            read(file["x"])
-    path.write_bytes(data[:100])
+def test_no_file_of_weights(path, tmp_path):
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     os.mkfifo(tmp_path / "pipe")
     for name, message in (
         ("weights.hdf5", "not an HDF5 file, or one cut off"),

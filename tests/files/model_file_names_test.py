@@ -9,7 +9,6 @@ from allennlp_elmo_plugin.files.model_file_names import (
     find_checkpoint_names,
     find_options_file,
     find_vocabulary_file,
-    find_vocabulary_names,
     find_weight_file,
     has_checkpoint,
     is_model_file,
@@ -134,7 +133,6 @@ def test_vocabularies_and_archives(folder: Any) -> None:
     assert name_of(find_vocabulary_file(made)) == "vocab-2016.txt.gz"
     assert list(map(name_of, find_archives(made))) == ["model.tar.gz", "a.tgz", "z.zip"]
     assert find_vocabulary_file(folder("vocab-b.txt")) is None
-    assert find_vocabulary_names(made) == ["vocab-2016.txt.gz", "vocab-b.txt"]
     assert name_of(find_vocabulary_file(folder("vocabulary/lm_tokens.txt"))) == "lm_tokens.txt"
     assert name_of(find_vocabulary_file(folder("vocab.txt"))) == "vocab.txt"
 
