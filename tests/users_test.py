@@ -7,7 +7,6 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from allennlp.commands.train import train_model
 from allennlp.common import Params
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
@@ -63,19 +62,6 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_ends_after_its_epochs_with_a_validation_in_each(corpus: Path) -> None:
-    train_model(config(corpus, 3), str(corpus / "model"))
-    perplexities = []
-    for epoch in range(3):
-        path = corpus / "model" / f"metrics_epoch_{epoch}.json"
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        assert metrics["epoch"] == epoch
-        perplexities.append(metrics["validation_perplexity"])
-    assert not (corpus / "model" / "metrics_epoch_3.json").exists()
-    # A number for a text smaller than a batch, and another one in each epoch.
-    assert len(set(perplexities)) == 3 and all(1 < each < 1000 for each in perplexities)
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_memory_does_not_grow_with_a_file(shuffle: bool, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("allennlp_elmo_plugin.data.text.BLOCK_BYTES", 2**16)
@@ -118,6 +104,7 @@ run("elmo", f"{folder}/validation.txt", f"{folder}/layers.hdf5", "--top",
 """
 
 
+@pytest.mark.nightly
 def test_files_are_utf_8_whatever_the_locale(
     corpus: Path, repository_root: Path, subprocess_environment
 ) -> None:

@@ -106,7 +106,9 @@ def test_srl_eval_is_the_script_and_allennlps_metric_adds_up_to_it() -> None:
 def test_srl_eval_of_a_predicate_written_as_a_dash() -> None:
     gold, predicted = [["B-A0", "B-V"]] * 2, [["B-A0", "B-V"], ["O", "B-V"]]
     scores = scorers.srl_eval([["we", "run"], ["he", "-"]], [1, 1], gold, predicted)
-    assert (scores["precision"], scores["recall"]) == (100, 50)
+    assert scores == {"precision": 100, "recall": 50, "f1": 66.67}
+    scores = scorers.srl_eval([["sold", "flour"]], [0], [["B-V", "B-A0"]], [["B-V", "B-A1"]])
+    assert scores == {"precision": 0, "recall": 0, "f1": 0}
 
 
 def test_srl_eval_without_perl(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,24 +23,17 @@ from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
 )
-from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, variables
+from tests.support.bilm_tf import REFERENCE, drawn_samples, load_run, read_vocabulary, variables
 from tests.support.naive_bilm import NaiveBiLm, Stream
 from tests.support.process_group import run_processes
 
-N_WORDS, N_STEPS = 50, 10
+N_STEPS = 10
 ADAGRAD = Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0})
 LOSS, VALUE, GRADIENT = 2e-6, 3e-6, 2e-5
 """
 Largest deviations of losses; of states, variables and accumulators; and of gradients, relative to
 the largest of a variable.
 """
-
-
-def number_of_draws(ids: np.ndarray, expected_count: np.ndarray) -> int:
-    """How often TensorFlow drew, from how often it expects the rarest of its samples."""
-    rarest = int(ids.argmax())
-    p = np.log((ids[rarest] + 2) / (ids[rarest] + 1)) / np.log(N_WORDS + 1)
-    return round(float(np.log1p(-float(expected_count[rarest])) / np.log1p(-p)))
 
 
 @pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])
@@ -54,9 +47,8 @@ def test_the_naive_one_is_bilm_tf(run):
         for direction, suffix in (("forward", ""), ("backward", "_reverse")):
             samples = None
             if "sampled" in run:
-                ids = arrays[f"samples/{direction}/ids"][step]
-                counts = arrays[f"samples/{direction}/sampled_expected_count"][step]
-                samples = torch.from_numpy(ids), number_of_draws(ids, counts)
+                drawn = drawn_samples(arrays, direction, step)
+                samples = drawn.ids, drawn.num_tries
             streams[direction] = Stream(
                 torch.from_numpy(arrays[f"batch/{tokens}{suffix}"][step]).long(),
                 torch.from_numpy(arrays[f"batch/next_token_id{suffix}"][step]).long(),

@@ -20,6 +20,7 @@ from allennlp_elmo_plugin.modules import language_model_archive
 from tests.support.bilm_tf import (
     OPTIONS,
     REFERENCE,
+    drawn_samples,
     load_run,
     read_vocabulary,
     set_variables,
@@ -54,20 +55,15 @@ def vocab(tmp_path):
 
 def fix_samples(model: Any, arrays: Dict[str, np.ndarray]) -> None:
     """Lets the sampler give the negatives that TensorFlow drew, in its order."""
-    sampler = model.softmax.sampler
     samples = []
     for step in range(30):
         for direction in SUFFIXES:
-            ids = torch.from_numpy(arrays[f"samples/{direction}/ids"][step])
-            counts = arrays[f"samples/{direction}/sampled_expected_count"][step]
-            # The number of draws follows from how often the rarest word is expected.
-            rarest = int(ids.argmax())
-            p = math.log1p(1 / (float(ids[rarest]) + 1)) / math.log(51)
-            num_tries = round(math.log1p(-float(counts[rarest])) / math.log1p(-p))
-            found = sampler.expected_count(ids, num_tries).numpy()
-            np.testing.assert_allclose(found, counts, rtol=2e-5)
-            samples.append(Samples(ids, num_tries))
-    sampler.sample = iter(samples).__next__
+            drawn = drawn_samples(arrays, direction, step)
+            counts = model.softmax.sampler.expected_count(*drawn).numpy()
+            expected = arrays[f"samples/{direction}/sampled_expected_count"][step]
+            np.testing.assert_allclose(counts, expected, rtol=2e-5)
+            samples.append(drawn)
+    model.softmax.sampler.sample = iter(samples).__next__
 
 
 @pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])

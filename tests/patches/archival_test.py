@@ -2,11 +2,10 @@ import json
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
-import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Token
@@ -45,17 +44,9 @@ def config(options_file: str, weight_file: str) -> Dict[str, Any]:
     }
 
 
-def train(folder: Path, *files: str, name: str = "model", elmo: Optional[Path] = None) -> Model:
-    """With `elmo`, its files are copied to `files` in the folder of the run."""
+def train(folder: Path, *files: str, name: str = "model") -> Model:
     (folder / "train.tsv").write_text("Alice###N counted###V\nthe###D\n", encoding="utf-8")
-    if elmo is None:
-        return train_model(Params(config(*files)), str(folder / name))
-    # A run that was killed before it began, so that there may be files in its folder.
-    (folder / files[0]).parent.mkdir(parents=True)
-    for file, original in zip(files, ("options.json", "weights.hdf5")):
-        shutil.copy(elmo / original, folder / file)
-    Params(config(*files)).to_file(str(folder / name / "config.json"))
-    return train_model(Params(config(*files)), str(folder / name), recover=True)
+    return train_model(Params(config(*files)), str(folder / name))
 
 
 def logits(model: Model, reader: Any) -> Any:
@@ -169,23 +160,6 @@ def test_files_that_are_gone(here: Path, elmo: Path, monkeypatch: pytest.MonkeyP
     # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
     (elmo / "weights.hdf5").write_bytes(kept)
     assert load_archive(path).model is not None
-
-
-@pytest.mark.parametrize("names", [("options.json", "weights.hdf5"), None], ids=["own", "0.9"])
-def test_elmo_in_the_folder_of_the_run(tmp_path: Path, here: Path, elmo: Path, names: Any) -> None:
-    """The run's own `fta` and index, under whatever names, are the user's: they stay."""
-    if names is None:
-        names = OPTIONS_KEY, OPTIONS_KEY.replace("options_file", "weight_file")
-    train(here, "model/fta/" + names[0], "model/fta/" + names[1], elmo=elmo)
-    before = read_files(here / "model", "model.tar.gz", "out.log")
-    assert f"fta/{names[1]}" in before
-    archival.archive_model(here / "model")
-    assert read_files(here / "model", "model.tar.gz", "out.log") == before
-    expected = load_archive(here / "model" / "model.tar.gz").model.state_dict()
-    shutil.move(str(here / "model" / "model.tar.gz"), str(tmp_path / "moved.tar.gz"))
-    shutil.rmtree(here / "model")
-    found = load_archive(tmp_path / "moved.tar.gz").model.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])

@@ -153,28 +153,20 @@ def test_an_existing_file_is_replaced(tmp_path: Path, embedder: Any) -> None:
         assert {key: value.shape for key, value in file.items()} == {"0": (2, 16), "1": (1, 16)}
 
 
-LSTM_ATTRIBUTES = ["hidden_size", "input_size", "cell_size", "num_layers"]
-CELL_ATTRIBUTES = [
-    "hidden_size",
-    "input_size",
-    "cell_size",
-    "memory_cell_clip_value",
-    "state_projection_clip_value",
-]
-
-
 def test_attributes_that_programs_read(files: Tuple[str, str], embedder: Any) -> None:
     ours, original = embedder.elmo_bilm, originals.elmo._ElmoBiLm(*files)
-    for name in LSTM_ATTRIBUTES:
+    sizes = ("hidden_size", "input_size", "cell_size")
+    clips = ("memory_cell_clip_value", "state_projection_clip_value")
+    for name in (*sizes, "num_layers"):
         assert getattr(ours._elmo_lstm, name) == getattr(original._elmo_lstm, name)
     for layers in ("forward_layers", "backward_layers"):
         mine, its = getattr(ours._elmo_lstm, layers), getattr(original._elmo_lstm, layers)
+        assert len(mine) == len(its) == 2
         for cell, its_cell in zip(mine, its):
-            for name in CELL_ATTRIBUTES:
+            for name in sizes + clips:
                 assert getattr(cell, name) == getattr(its_cell, name)
             for parameter, its_parameter in zip(cell.parameters(), its_cell.parameters()):
                 assert parameter.equal(its_parameter)
-        assert len(mine) == len(its) == 2
     encoder, its_encoder = ours._token_embedder, original._token_embedder
     for section, values in its_encoder._options.items():
         assert encoder._options[section] == values
