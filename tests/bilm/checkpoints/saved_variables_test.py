@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from allennlp_elmo_plugin.bilm.checkpoints import saved_variables
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import (
     make_language_model,
     open_weights,
@@ -131,6 +132,28 @@ def test_tables_are_read_where_they_belong(tied, form, tmp_path):
         assert table.requires_grad
     # NumPy's arrays are traced.
     assert peak < 0.5 * arrays["embedding"].nbytes
+
+
+def test_blocks_of_compressed_data_have_whole_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_variables, "_BLOCK", 45)
+    values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
+    with h5py.File(tmp_path / "x", "w") as file:
+        file["plain"], file["wide"], file["empty"] = values, values.reshape(5, 120), values[:0]
+        file.create_dataset("chunks", data=values, compression="gzip", chunks=(7, 3))
+    with open_weights(tmp_path / "x") as weights:
+        for name, n_rows in (("plain", 2), ("chunks", 7), ("wide", 1)):
+            starts = [start for start, _ in weights.read(name)]
+            assert starts == list(range(0, weights.variables[name].shape[0], n_rows))
+            assert np.array_equal(read(weights, name).reshape(30, 20), values)
+        assert list(weights.read("empty")) == []
+    with h5py.File(tmp_path / "x", "r") as file:
+        chunk = file["chunks"].id.get_chunk_info(0)
+    data = bytearray((tmp_path / "x").read_bytes())
+    data[chunk.byte_offset : chunk.byte_offset + 40] = bytes(40)
+    (tmp_path / "x").write_bytes(data)
+    with open_weights(tmp_path / "x") as weights:
+        with pytest.raises(ValueError, match="x: the variable 'chunks' can't be read, the file is"):
+            read(weights, "chunks")
 
 
 TOKENS = BiLmOptions(lstm_dim=4, projection_dim=4, n_tokens_vocab=3, bidirectional=False)
