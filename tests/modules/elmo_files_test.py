@@ -401,7 +401,7 @@ def test_errors_name_the_archive(published: Path, tmp_path: Path, downloads: Lis
     (folder / "model.hdf5").unlink()
     with pytest.raises(FileNotFoundError, match="209.zip: there is no weights.hdf5; a model is"):
         ElmoEmbedder(str(zipped(folder, path)))
-    with pytest.raises(ConfigurationError, match="^small: has no vocabulary"):
+    with pytest.raises(ValueError, match="^small: has no vocabulary"):
         import_model("small", tmp_path / "imported")
 
 
