@@ -200,19 +200,20 @@ class BidirectionalLanguageModel(Model):
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        facts = {key: (value != IGNORED_TARGET).sum(1) for key, value in all_targets.items()}
+        facts = [(each != IGNORED_TARGET).sum(1) for each in all_targets.values()]
         if window is not None:
-            facts["window"] = window
-        facts = _to_host(facts)
+            facts.append(window[:, 0])
+        facts = list(torch.stack(facts).cpu())  # in one copy from a GPU; (batch_size,) each
         if window is not None:
-            self._follow(facts["window"])
+            self._follow(facts[-1].unsqueeze(1))
+        lengths = dict(zip(all_targets, facts))
         if self.training and self._state_reset:
             carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
         output = self.bilm(
             tokens,
-            facts["forward"],
+            lengths["forward"],
             tokens_reverse if self.options.bidirectional else None,
-            facts.get("backward"),
+            lengths.get("backward"),
             carried,
         )
         losses = {}
@@ -319,13 +320,6 @@ class BidirectionalLanguageModel(Model):
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
         return AgreeingMetrics(perplexity=mean, **metrics)
-
-
-def _to_host(tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """Return tensors of integers on the CPU, copied from a GPU in one transfer."""
-    numbers = torch.cat([each.flatten() for each in tensors.values()]).cpu()
-    parts = numbers.split([each.numel() for each in tensors.values()])
-    return {key: part.view(tensors[key].shape) for key, part in zip(tensors, parts)}
 
 
 def _read_options(
