@@ -153,13 +153,15 @@ class CorpusEmbedder:
                 return complete
             check_output(path, overwrite, resume)
         summary = self.write_parts(lines, path, anew=overwrite and not resume)
-        if not summary["missing_parts"]:
-            with folder.lock("join", wait=True):
-                # Unless another shard has done it in the meantime.
-                if folder.has_parts() or not summary["sentences"]:
-                    self._join(summary, folder, path, lines.name)
-                folder.remove()
-        return summary
+        complete = {**summary, "missing_parts": 0}
+        with folder.lock("join", wait=True):
+            # Another shard may have joined them in the meantime.
+            if folder.has_parts() or read_summary(path) != complete:
+                if summary["missing_parts"]:
+                    return summary
+                self._join(summary, folder, path, lines.name)
+            folder.remove()
+        return complete
 
     def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> Dict[str, Any]:
         """
@@ -201,6 +203,7 @@ class CorpusEmbedder:
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
         common: List[List[str]] = []
+        missing: List[int] = []  # when this shard passes them
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             n_embedded, start = 0, time.monotonic()
@@ -211,7 +214,7 @@ class CorpusEmbedder:
                 if folder.has(number):
                     self._check_part(folder.read(number), part, lines.name)
                 elif number % self.num_shards != self.shard_index:
-                    summary["missing_parts"] += 1
+                    missing.append(number)
                 else:
                     if not n_embedded:
                         check_text(lines.name, [text], self._bilm.max_characters)
@@ -227,6 +230,7 @@ class CorpusEmbedder:
                         f"{summary['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
                     )
                 bar.update((lines.position if lines.size else lines.offset) - bar.n)
+        summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
 
     def _divide(self, lines: TextLines) -> Iterator[List[SentenceLine]]:

@@ -1,5 +1,6 @@
 """Files of layers: what is in them, killed and resumed runs, shards, batches and keys."""
 
+import functools
 import gzip
 import io
 import itertools
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import h5py
 import numpy as np
@@ -87,7 +89,7 @@ def interrupt(files, text, path, n_parts, **arguments):
 class TestResume:
     @pytest.mark.parametrize("initial_state, compression", [("settled", None), ("carried", "gzip")])
     def test_killed_before_every_system_call(self, files, tmp_path, initial_state, compression):
-        text, path = make_text(6), tmp_path / "o"
+        text, path = make_text(3), tmp_path / "o"
 
         def run():
             embed(files, text, path, initial_state, resume=True, compression=compression)
@@ -222,16 +224,36 @@ class TestShards:
     def test_at_the_same_time(self, files, tmp_path):
         text, path = make_text(60), tmp_path / "o"
         embed(files, text, tmp_path / "whole")
-        children = [
-            fork(
-                lambda: embed(files, text, path, num_shards=3, shard_index=shard, overwrite=True),  # noqa: B023
-                wait=False,
-            )
-            for shard in range(3)
-        ]
+        children = []
+        for shard in range(3):
+            arguments = {"num_shards": 3, "shard_index": shard, "overwrite": True}
+            run = functools.partial(embed, files, text, path, **arguments)
+            children.append(fork(run, wait=False))
         assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
         assert_same_files(path, tmp_path / "whole")
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
+
+    def test_a_shard_that_others_overtake(self, files, tmp_path, monkeypatch):
+        """It joins the parts that they wrote after it had passed them, unless they did."""
+        text, path = make_text(30), tmp_path / "o"
+        embed(files, text, tmp_path / "whole")
+        write = PartsFolder.write
+        for order in ([1, 2], [1, 2, 0]):
+            others = iter(order)
+
+            def overtake(folder, number, part):
+                write(folder, number, part)
+                with pytest.MonkeyPatch.context() as context:
+                    context.setattr(PartsFolder, "write", write)
+                    for shard in others:  # noqa: B023
+                        with suppress(ValueError):  # This one is at work itself.
+                            embed(files, text, path, num_shards=3, shard_index=shard)
+
+            monkeypatch.setattr(PartsFolder, "write", overtake)
+            summary = embed(files, text, path, num_shards=3, shard_index=0)
+            assert summary["missing_parts"] == 0
+            assert_same_files(path, tmp_path / "whole")
+            path.unlink()
 
     def test_the_same_shard_twice_is_refused(self, files, tmp_path):
         with PartsFolder(f"{tmp_path}/o.parts").lock("shard-0"):

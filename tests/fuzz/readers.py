@@ -8,11 +8,11 @@ prints the numbers of the cases that fail; case N of a seed is always the same.
 """
 
 import argparse
+import functools
 import gzip
 import io
 import json
 import logging
-import mmap
 import os
 import random
 import re
@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 from unittest.mock import patch
 
-import google_crc32c
 import h5py
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -55,6 +54,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageMo
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_index
+from tests.support.testing import read_arrays
 
 SECONDS = 10
 EXTRA_BYTES = 2**29
@@ -71,25 +71,14 @@ SHARES = {
     "zip": 0.03,
 }
 
+_CNN = {"activation": "relu", "embedding": {"dim": 2}, "filters": [[1, 2], [2, 2]]}
+_SIZES = {"max_characters_per_token": 50, "n_characters": 262, "n_highway": 1}
+_LSTM = {"cell_clip": 3, "dim": 4, "n_layers": 1, "proj_clip": 3, "projection_dim": 3}
 OPTIONS: Dict[str, Any] = {
     "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 2},
-        "filters": [[1, 2], [2, 2]],
-        "max_characters_per_token": 50,
-        "n_characters": 262,
-        "n_highway": 1,
-    },
+    "char_cnn": {**_CNN, **_SIZES},
     "dropout": 0.1,
-    "lstm": {
-        "cell_clip": 3,
-        "dim": 4,
-        "n_layers": 1,
-        "proj_clip": 3,
-        "projection_dim": 3,
-        "use_skip_connections": True,
-    },
+    "lstm": {**_LSTM, "use_skip_connections": True},
     "all_clip_norm_val": 10.0,
     "sample_softmax": False,
     "unroll_steps": 20,
@@ -108,35 +97,28 @@ Case = Dict[str, bytes]
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
     """Change a few places of a file."""
-    changed = bytearray(data)
     for _ in range(min(8, int(rng.expovariate(0.6)) + 1)):
-        n = len(changed)
-        place, size = rng.randrange(n + 1), min(64, int(rng.expovariate(0.1)) + 1)
-        kind = rng.randrange(9)
-        if kind == 0 and n:
-            changed[min(place, n - 1)] ^= 1 << rng.randrange(8)
-        elif kind == 1 and n:
-            changed[min(place, n - 1)] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
-        elif kind == 2:
-            changed[place:place] = rng.randbytes(size)
-        elif kind == 3:
-            del changed[place : place + size]
-        elif kind == 4:
-            changed[place:place] = changed[place : place + size] * rng.choice([1, 1, 2, 50])
-        elif kind == 5 and n:
-            start = rng.randrange(n)
-            changed[place : place + size] = changed[start : start + size]
-        elif kind == 6 and rng.random() < 0.3:
-            del changed[place:]
-        elif kind == 7:
-            form = rng.choice(["<B", "<H", "<I", "<Q", ">I", ">Q"])
-            number = rng.choice(_NUMBERS) % 2 ** (8 * struct.calcsize(form))
-            changed[place : place + struct.calcsize(form)] = struct.pack(form, number)
-        elif kind == 8:
-            changed[place:place] = rng.choice(
-                [b"\n", b"\0", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80"]
-            )
-    return bytes(changed)
+        place, size = rng.randrange(len(data) + 1), min(64, int(rng.expovariate(0.1)) + 1)
+        before, here, after = data[:place], data[place : place + size], data[place + size :]
+        start = rng.randrange(len(data) + 1)
+        form = rng.choice(["<B", "<H", "<I", "<Q", ">I", ">Q"])
+        number = rng.choice(_NUMBERS) % 2 ** (8 * struct.calcsize(form))
+        found = [
+            bytes([here[0] ^ 1 << rng.randrange(8)]) + here[1:] if here else b"",
+            bytes([rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])]) + here[1:],
+            rng.randbytes(size) + here,
+            b"",
+            here * rng.choice([2, 2, 3, 51]),
+            data[start : start + size],
+            struct.pack(form, number) + here[struct.calcsize(form) :],
+            rng.choice([b"\n", b"\0", b"\x1b[2J", b"\xff\xfe", b"\xed\xa0\x80"]) + here,
+        ]
+        kind = rng.randrange(len(found) + 1)
+        if kind < len(found):
+            data = before + found[kind] + after
+        elif rng.random() < 0.3:
+            data = before
+    return data
 
 
 def mutate_json(data: bytes, rng: random.Random) -> bytes:
@@ -155,14 +137,7 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
 
 
 class Seeds:
-    """
-    Sound files, small ones, and how to change each kind of them.
-
-    # Parameters
-
-    folder : `Path`
-        Where to make them.
-    """
+    """Sound files, small ones, made in a folder, and how to change each kind of them."""
 
     def __init__(self, folder: Path) -> None:
         torch.manual_seed(0)
@@ -176,7 +151,7 @@ class Seeds:
         self.index = next(checkpoint.glob("*.index")).read_bytes()
         self.index_prefix = next(checkpoint.glob("*.index")).name[: -len(".index")]
         self.data = next(checkpoint.glob("*.data-*"))
-        self._read_index(checkpoint)
+        self.entries = self._entries(checkpoint)
         write_vocabulary_folder(folder / "vocabulary", WORDS)
         vocab = Vocabulary.from_files(str(folder / "vocabulary"))
         model = BidirectionalLanguageModel(vocab, options=OPTIONS)
@@ -193,31 +168,24 @@ class Seeds:
         }
 
     def _compressed(self, folder: Path) -> bytes:
-        with h5py.File(folder / "weights.hdf5", "r") as source:
-            with h5py.File(folder / "compressed.hdf5", "w") as file:
-
-                def copy(name: str, item: Any) -> None:
-                    if isinstance(item, h5py.Dataset):
-                        file.create_dataset(
-                            name, data=item[...], compression="gzip", shuffle=True, fletcher32=True
-                        )
-
-                source.visititems(copy)
+        filters = {"compression": "gzip", "shuffle": True, "fletcher32": True}
+        with h5py.File(folder / "compressed.hdf5", "w") as file:
+            for name, values in read_arrays(folder / "weights.hdf5").items():
+                file.create_dataset(name, data=values, **filters)
         return (folder / "compressed.hdf5").read_bytes()
 
-    def _read_index(self, checkpoint: Path) -> None:
-        """The entries of the index, and where its blocks are."""
-        self.blocks: List[Tuple[int, int]] = []
-        self.entries: Dict[bytes, bytes] = {}
+    def _entries(self, checkpoint: Path) -> Dict[bytes, bytes]:
+        """The entries of the index, which its last block has."""
+        found: List[Dict[bytes, bytes]] = []
         read_block = tensorflow_checkpoint._block
 
-        def block(table: bytes, offset: int, size: int) -> Any:
-            self.blocks.append((offset, size))
-            self.entries = dict(read_block(table, offset, size))  # The last block has them.
-            return iter(self.entries.items())
+        def block(*arguments: Any) -> Any:
+            found.append(dict(read_block(*arguments)))
+            return iter(found[-1].items())
 
         with patch.object(tensorflow_checkpoint, "_block", block):
             tensorflow_checkpoint.read_index(find_checkpoint(checkpoint))
+        return found[-1]
 
     def options_case(self, rng: random.Random) -> Case:
         return {"options.json": mutate_json(self.options, rng)}
@@ -226,40 +194,23 @@ class Seeds:
         return {"weights.hdf5": mutate(rng.choice(self.hdf5), rng)}
 
     def index_case(self, rng: random.Random) -> Case:
-        choice = rng.randrange(4)
         named = f'model_checkpoint_path: "{self.index_prefix}"\n'.encode()
+        index = self.index
+        choice = rng.randrange(3)
         if choice == 0:
-            index = mutate(self.index, rng)
+            index = mutate(index, rng)
         elif choice == 1:
-            index = self._with_checksums(rng)
-        elif choice == 2:
-            index = self._with_other_entries(rng)
-        else:
-            index, named = self.index, mutate(named, rng)
+            named = mutate(named, rng)
+        else:  # with the right checksums
+            entries = dict(self.entries)
+            for _ in range(rng.randrange(1, 4)):
+                key = rng.choice(list(entries))
+                value = entries.pop(key)
+                entries[mutate(key, rng) if rng.random() < 0.3 else key] = mutate(value, rng)
+            path = Path(_scratch().name, "made.index")
+            write_index(path, entries, rng.choice([1, 7, 20, 1000]))
+            index = path.read_bytes()
         return {f"{self.index_prefix}.index": index, "checkpoint": named}
-
-    def _with_checksums(self, rng: random.Random) -> bytes:
-        """Blocks that are changed and have the right checksums."""
-        table = bytearray(self.index)
-        offset, size = rng.choice(self.blocks)
-        changed = mutate(bytes(table[offset : offset + size]), rng)
-        table[offset : offset + size] = changed[:size].ljust(size, b"\0")
-        end = offset + size
-        checksum = google_crc32c.value(bytes(table[offset : end + 1]))
-        masked = (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-        table[end + 1 : end + 5] = struct.pack("<I", masked)
-        return bytes(table)
-
-    def _with_other_entries(self, rng: random.Random) -> bytes:
-        entries = dict(self.entries)
-        for _ in range(rng.randrange(1, 4)):
-            key = rng.choice(list(entries))
-            value = entries.pop(key)
-            key = mutate(key, rng) if rng.random() < 0.3 else key
-            entries[key] = mutate(value, rng)
-        path = Path(_scratch(), "made.index")
-        write_index(path, entries, rng.choice([1, 7, 20, 1000]))
-        return path.read_bytes()
 
     def vocabulary_case(self, rng: random.Random) -> Case:
         return {"vocab.txt": mutate(self.vocabulary, rng)}
@@ -277,16 +228,13 @@ class Seeds:
     def _tensors(self, rng: random.Random) -> bytes:
         if rng.random() < 0.3:
             return mutate(self.tensors, rng)
-        buffer = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self.tensors)) as source:
-            chosen = rng.choice(source.namelist())
-            with zipfile.ZipFile(buffer, "w") as made:
-                for name in source.namelist():
-                    data = source.read(name)
-                    if name.endswith("data.pkl") or name == chosen:
-                        data = mutate(data, rng)
-                    made.writestr(name, data)
-        return buffer.getvalue()
+            members = {name: source.read(name) for name in source.namelist()}
+        chosen = rng.choice(list(members))
+        for name, data in members.items():
+            if name.endswith("data.pkl") or name == chosen:
+                members[name] = mutate(data, rng)
+        return _zip(members)
 
     def archive_case(self, rng: random.Random) -> Case:
         members = dict(self.members)
@@ -313,18 +261,9 @@ class Seeds:
             members["209/options.json"] = mutate_json(self.options, rng)
         elif choice == 1:
             members["209/model.hdf5"] = mutate(self.hdf5[0], rng)
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(
-            buffer, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-        ) as made:
-            for name, data in members.items():
-                made.writestr(name, data)
-        archive = buffer.getvalue()
-        if choice == 2:
-            archive = mutate(archive, rng)
-        elif choice == 3:
-            # In the index at the end.
-            start = archive.index(b"PK\1\2")
+        archive = _zip(members, rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+        if choice >= 2:  # anywhere, or in the index at the end
+            start = archive.index(b"PK\1\2") if choice == 3 else 0
             archive = archive[:start] + mutate(archive[start:], rng)
         return {"model.zip": archive}
 
@@ -367,6 +306,14 @@ def _read_blocks(weights: Weights, n_read: Optional[int] = None) -> None:
             pass
 
 
+def _zip(members: Dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
 def _tar(members: Dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -377,28 +324,18 @@ def _tar(members: Dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-_scratch_folder: List[tempfile.TemporaryDirectory] = []
-
-
-def _scratch() -> str:
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory:
     """A folder in memory, where there is one."""
-    if not _scratch_folder:
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        _scratch_folder.append(tempfile.TemporaryDirectory(dir=memory))
-    return _scratch_folder[0].name
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 class Fuzzer:
-    """
-    # Parameters
-
-    seed : `int`
-        Case `i` of a reader is the same for the same seed.
-    """
+    """Case `i` of a reader is the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        made = Path(_scratch(), "seeds")
+        made = Path(_scratch().name, "seeds")
         made.mkdir(exist_ok=True)
         self.seeds = Seeds(made)
 
@@ -409,7 +346,7 @@ class Fuzzer:
 
     def run_case(self, reader: str, number: int) -> Tuple[bool, Optional[str]]:
         """Return whether the files were read, and what was wrong if anything was."""
-        folder = Path(_scratch(), reader)
+        folder = Path(_scratch().name, reader)
         folder.mkdir(exist_ok=True)
         for name, data in self.case(reader, number).items():
             (folder / name).write_bytes(data)
@@ -431,48 +368,40 @@ class Fuzzer:
         Run cases in a child process, which may crash, hang or run out of memory. Return how many
         were read, and what was wrong with others.
         """
-        failures: Dict[int, str] = {}
-        shared = mmap.mmap(-1, 16)  # the number of the case, and how many were read
-        shared[:] = struct.pack("<qq", 0, 0)
-        while (start := struct.unpack("<q", shared[:8])[0]) < n_cases:
-            receiver, sender = os.pipe()
+        log = Path(_scratch().name, "log")
+        log.unlink(missing_ok=True)
+        results: List[Tuple[bool, Optional[str]]] = []
+        while len(results) < n_cases:
             child = os.fork()
             if child == 0:
-                os.close(receiver)
-                self._run_in_child(reader, start, n_cases, shared, sender)
-            os.close(sender)
-            with os.fdopen(receiver) as pipe:
-                failures.update(json.loads(line) for line in pipe if line.endswith("\n"))
+                self._run_in_child(reader, range(len(results), n_cases), log)
             _, status = os.waitpid(child, 0)
             if status:
-                number, n_read = struct.unpack("<qq", shared[:])
                 hangs = status in (signal.SIGPROF, signal.SIGALRM)
-                failures[number] = "hangs" if hangs else f"dies (status {status})"
-                shared[:] = struct.pack("<qq", number + 1, n_read)
-        return struct.unpack("<q", shared[8:])[0], failures
+                reason = "hangs" if hangs else f"dies (status {status})"
+                with open(log, "a") as file:
+                    file.write(json.dumps([False, reason]) + "\n")
+            results = [json.loads(line) for line in log.read_text().splitlines()]
+        failures = {number: error for number, (_, error) in enumerate(results) if error}
+        return sum(was_read for was_read, _ in results), failures
 
-    def _run_in_child(
-        self, reader: str, start: int, end: int, shared: mmap.mmap, sender: int
-    ) -> None:
+    def _run_in_child(self, reader: str, numbers: range, log: Path) -> None:
         try:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + EXTRA_BYTES
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            n_read = struct.unpack("<q", shared[8:])[0]
-            for number in range(start, end):
-                # Of the processor's time, as others may use it, and of the clock's.
-                signal.setitimer(signal.ITIMER_PROF, SECONDS)
-                signal.alarm(20 * SECONDS)
-                was_read, error = self.run_case(reader, number)
-                signal.setitimer(signal.ITIMER_PROF, 0)
-                signal.alarm(0)
-                if error is not None:
-                    os.write(sender, (json.dumps([number, error]) + "\n").encode())
-                n_read += was_read
-                shared[:] = struct.pack("<qq", number + 1, n_read)
+            with open(log, "a", buffering=1) as file:
+                for number in numbers:
+                    # Of the processor's time, as others may use it, and of the clock's.
+                    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                    signal.alarm(20 * SECONDS)
+                    result = self.run_case(reader, number)
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+                    signal.alarm(0)
+                    file.write(json.dumps(result) + "\n")
         finally:
-            os._exit(0 if struct.unpack("<q", shared[:8])[0] == end else 1)
+            os._exit(0)
 
 
 def _is_printable(message: str) -> bool:
