@@ -1,8 +1,5 @@
 """What a text that isn't meant for a language model is warned about, and where it is read."""
 
-from pathlib import Path
-from typing import Any, List
-
 import pytest
 
 from allennlp_elmo_plugin import ElmoEmbedder
@@ -21,11 +18,11 @@ WARNINGS = [
 ]
 
 
-def warnings_of(caplog: Any) -> List[str]:
+def warnings_of(caplog):
     return [each.message for each in caplog.records if each.levelname == "WARNING"]
 
 
-def assert_warned(caplog: Any, expected: List[str]) -> None:
+def assert_warned(caplog, expected):
     found = warnings_of(caplog)
     assert len(found) == len(expected)
     for message, start in zip(found, expected):
@@ -52,12 +49,12 @@ def assert_warned(caplog: Any, expected: List[str]) -> None:
         ("\n\n", []),
     ],
 )
-def test_texts(text: str, expected: List[str], caplog: Any) -> None:
+def test_texts(text, expected, caplog):
     check_text("a.txt", [text.encode()], 50)
     assert_warned(caplog, expected)
 
 
-def test_the_limit_is_the_models(caplog: Any) -> None:
+def test_the_limit_is_the_models(caplog):
     text = f"a\x1b{'x' * 60} five5 four\n".encode()
     check_text("a.txt", [text], 6)
     assert "2 of 3 words have more than 4 bytes" in caplog.text
@@ -65,18 +62,18 @@ def test_the_limit_is_the_models(caplog: Any) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     (tmp_path / "a.txt").write_text(JAPANESE, encoding="utf-8")
     return tmp_path / "a.txt"
 
 
-def test_vocabularies(path: Path, caplog: Any) -> None:
+def test_vocabularies(path, caplog):
     make_vocabulary(str(path), path.parent / "vocab")
     assert_warned(caplog, WARNINGS)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_training(path: Path, caplog: Any, shuffle: bool) -> None:
+def test_training(path, caplog, shuffle):
     """Once, at the start, of all epochs and directions."""
     reader = TruncatedBpttLmReader(2, 5, shuffle_sentences=shuffle, drop_last=False)
     for epoch in range(2):
@@ -89,7 +86,7 @@ def test_training(path: Path, caplog: Any, shuffle: bool) -> None:
     assert not warnings_of(caplog)
 
 
-def test_embedding(path: Path, tmp_path: Path, caplog: Any) -> None:
+def test_embedding(path, tmp_path, caplog):
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
     with open(path, "rb") as file:
         embedder.embed_file(file, str(tmp_path / "layers.hdf5"))

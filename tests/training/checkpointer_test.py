@@ -1,8 +1,7 @@
 import os
 import signal
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -16,18 +15,18 @@ from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files
 
 
-def trainer(n_epochs: int, n_batches: int) -> Any:
+def trainer(n_epochs, n_batches):
     """The part of a trainer that the checkpointer reads."""
     values = {"epochs_completed": n_epochs, "batches_in_epoch_completed": n_batches}
     state = TrainerCheckpoint({"weight": torch.full((2000,), float(n_batches))}, values)
     return SimpleNamespace(get_checkpoint_state=lambda: state, cuda_device=torch.device("cpu"))
 
 
-def points(folder: Path) -> List[Tuple[int, int]]:
+def points(folder):
     return sorted(WholeCheckpointer(str(folder))._find_all_checkpoints())
 
 
-def test_saves_and_loads(tmp_path: Path) -> None:
+def test_saves_and_loads(tmp_path):
     folder = tmp_path / "run[1]*"  # what a glob reads
     folder.mkdir()
     saving = WholeCheckpointer(folder)
@@ -47,7 +46,7 @@ def test_saves_and_loads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 2, None])
-def test_old_ones_are_removed(tmp_path: Path, keep: Any) -> None:
+def test_old_ones_are_removed(tmp_path, keep):
     """Also those whose names begin as those of newer ones do."""
     params = Params({"keep_most_recent_by_count": keep})
     saving: Any = Checkpointer.from_params(params, serialization_dir=str(tmp_path))
@@ -59,7 +58,7 @@ def test_old_ones_are_removed(tmp_path: Path, keep: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["model", "training"])
-def test_half_of_a_checkpoint_is_not_used(tmp_path: Path, kind: str) -> None:
+def test_half_of_a_checkpoint_is_not_used(tmp_path, kind):
     saving = WholeCheckpointer(str(tmp_path))
     for n_batches in (5, 10):
         saving.save_checkpoint(trainer(0, n_batches))
@@ -69,12 +68,12 @@ def test_half_of_a_checkpoint_is_not_used(tmp_path: Path, kind: str) -> None:
     assert points(tmp_path) == [(0, 5), (0, 10)]
 
 
-def test_killed(tmp_path: Path) -> None:
+def test_killed(tmp_path):
     """At any moment there is the last checkpoint or the one before; AllenNLP sees it, too."""
     saving = WholeCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
     saving.save_checkpoint(trainer(0, 5))
 
-    def save() -> None:
+    def save():
         saving.save_checkpoint(trainer(0, 10))
 
     for moment in range(100):
@@ -91,11 +90,11 @@ def test_killed(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk(tmp_path):
     saving = WholeCheckpointer(str(tmp_path))
     saving.save_checkpoint(trainer(0, 5))
 
-    def save() -> None:
+    def save():
         limit_file_size(3000)
         with pytest.raises(OSError, match="File too large; make room") as error:
             saving.save_checkpoint(trainer(0, 10))
@@ -109,14 +108,14 @@ def test_full_disk(tmp_path: Path) -> None:
 
 class TestMaybeSave:
     @pytest.fixture
-    def clock(self, monkeypatch: pytest.MonkeyPatch) -> List[float]:
+    def clock(self, monkeypatch):
         """The time in seconds."""
         now = [1000.0]
         for module in (checkpointer, __import__(WholeCheckpointer.__module__, fromlist=["time"])):
             monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
         return now
 
-    def test_by_time_and_batches(self, tmp_path: Path, clock: List[float]) -> None:
+    def test_by_time_and_batches(self, tmp_path, clock):
         saving = WholeCheckpointer(
             str(tmp_path),
             save_every_num_seconds=600,
@@ -138,7 +137,7 @@ class TestMaybeSave:
         assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_after_a_signal(self, number: int, tmp_path: Path) -> None:
+    def test_after_a_signal(self, number, tmp_path):
         saving = WholeCheckpointer(str(tmp_path))
         assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
         saving.signals.append(number)
@@ -152,7 +151,7 @@ class TestMaybeSave:
         assert os.listdir(tmp_path)
 
 
-def _saved_together(rank: int, folder: Path) -> List[bool]:
+def _saved_together(rank, folder):
     saving = WholeCheckpointer(str(folder / str(rank)), save_every_num_seconds=600)
     saved = [saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)]
     saving._last_save_time -= 700 * rank
@@ -163,7 +162,7 @@ def _saved_together(rank: int, folder: Path) -> List[bool]:
     return saved
 
 
-def test_all_processes_save_after_the_same_batch(tmp_path: Path) -> None:
+def test_all_processes_save_after_the_same_batch(tmp_path):
     for rank in "01":
         (tmp_path / rank).mkdir()
     assert run_processes(2, tmp_path, _saved_together, tmp_path) == [[False, True, False]] * 2

@@ -1,6 +1,4 @@
 import logging
-from pathlib import Path
-from typing import Iterator
 
 import pytest
 
@@ -8,13 +6,13 @@ from tests.support.training_runs import write_data
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """A corpus and its vocabulary."""
     return write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)
-def _log_handlers() -> Iterator[None]:
+def _log_handlers():
     """AllenNLP adds handlers to the root logger, which write to the streams of this test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level

@@ -5,7 +5,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
 import torch.distributed as dist
@@ -75,7 +75,7 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_two_processes_are_as_one(data: Path, tmp_path: Path, variant: str) -> None:
+def test_two_processes_are_as_one(data, tmp_path, variant):
     """Two processes of two rows train and evaluate as one of four rows."""
     text = data / "heldout.txt"
     test = tmp_path / "test.txt"
@@ -101,7 +101,7 @@ def test_two_processes_are_as_one(data: Path, tmp_path: Path, variant: str) -> N
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings(data: Path, tmp_path: Path, name: str) -> None:
+def test_settings(data, tmp_path, name):
     """The metrics of two processes are those of one."""
     text = {"train_data_path": str(data / "heldout.txt")}
     found = []
@@ -121,19 +121,19 @@ def test_settings(data: Path, tmp_path: Path, name: str) -> None:
 class Fail(TrainerCallback):
     """Fails in one process."""
 
-    def on_batch(self, *args: Any, **kwargs: Any) -> None:
+    def on_batch(self, *args, **kwargs):
         if dist.get_rank() == 1:
             raise ValueError("an error of a user's callback")
 
 
-def test_error_of_one_process(data: Path, tmp_path: Path) -> None:
+def test_error_of_one_process(data, tmp_path):
     config = write_config(tmp_path, data, {**TWO, "trainer.callbacks": ["fail"]})
     with pytest.raises(mp.ProcessRaisedException, match="an error of a user's callback"):
         run_processes(2, tmp_path, train_in_group, [config], [tmp_path], 2)
 
 
 @pytest.fixture(scope="module")
-def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sampled(data, tmp_path_factory):
     """A run of two processes with a sampled softmax and dropout."""
     folder = tmp_path_factory.mktemp("sampled")
     changes = {**TWO, "trainer.num_epochs": 2, "dataset_reader.drop_last": False}
@@ -141,7 +141,7 @@ def sampled(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "whole"
 
 
-def test_two_processes_killed(sampled: Path, tmp_path: Path) -> None:
+def test_two_processes_killed(sampled, tmp_path):
     config = sampled.with_name("config.json")
     train(config, tmp_path / "run", kill_at=int(0.6 * len(losses(sampled))))
     train(config, tmp_path / "run")
@@ -150,7 +150,7 @@ def test_two_processes_killed(sampled: Path, tmp_path: Path) -> None:
     assert others[0] == others[1]
 
 
-def children(process: Any) -> List[int]:
+def children(process):
     path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     return list(map(int, path.read_text(encoding="utf-8").split()))
 
@@ -159,9 +159,7 @@ def children(process: Any) -> List[int]:
     "number, is_for_all, word",
     [(signal.SIGTERM, False, "terminated"), (signal.SIGINT, True, "interrupted")],
 )
-def test_two_processes_stopped(
-    data: Path, sampled: Path, tmp_path: Path, number: int, is_for_all: bool, word: str
-) -> None:
+def test_two_processes_stopped(data, sampled, tmp_path, number, is_for_all, word):
     """`kill` sends a signal to the first process, Ctrl-C in a terminal to all."""
     config = sampled.with_name("config.json")
     process = start(config, tmp_path / "run")
@@ -184,7 +182,7 @@ def test_two_processes_stopped(
     assert_equal_runs(tmp_path / "run", sampled)
 
 
-def test_other_data(data: Path, tmp_path: Path) -> None:
+def test_other_data(data, tmp_path):
     """Each machine has a copy of the vocabulary and of the text."""
     vocabulary = tmp_path / "vocabulary"
     shutil.copytree(data / "vocabulary" / "vocabulary", vocabulary)

@@ -1,7 +1,5 @@
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ OPTIONS = {"lstm": {"dim": 6, "projection_dim": 4}}
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Any:
+def model(tmp_path):
     vocab = read_vocabulary(tmp_path / "vocabulary")
     model = BidirectionalLanguageModel(vocab, options=OPTIONS, num_samples=0)
     torch.nn.init.normal_(model.softmax.bias)
@@ -27,7 +25,7 @@ def model(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def loader(model: Any, tmp_path: Path) -> Any:
+def loader(model, tmp_path):
     """Three batches, the last of which has a single word."""
     (tmp_path / "test.txt").write_text("the cat sat\n" * 4 + "dog\n", encoding="utf-8")
     reader = TruncatedBpttLmReader(4, 2, None, drop_last=False)
@@ -36,20 +34,18 @@ def loader(model: Any, tmp_path: Path) -> Any:
     return loader
 
 
-def mean_of_batches(model: Any, loader: Any) -> float:
+def mean_of_batches(model, loader):
     losses = [model(**batch)["loss"].item() for batch in loader]
     model.get_metrics(reset=True)
     return sum(losses) / len(losses)
 
 
-def assert_agree(metrics: Any) -> None:
+def assert_agree(metrics):
     assert math.exp(metrics["loss"]) == pytest.approx(metrics["perplexity"], rel=1e-12)
 
 
 @pytest.mark.parametrize("way", ["evaluator", "util"])
-def test_loss_agrees_with_perplexity(
-    way: str, model: Any, loader: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_loss_agrees_with_perplexity(way, model, loader, tmp_path, capsys):
     model.eval()
     mean = mean_of_batches(model, loader)
     model.train()
@@ -65,14 +61,14 @@ def test_loss_agrees_with_perplexity(
     assert bar.startswith(f"{metrics['loss']:.2f}")
 
 
-def test_an_evaluation_after_one_that_failed(model: Any, loader: Any) -> None:
+def test_an_evaluation_after_one_that_failed(model, loader):
     expected = LanguageModelEvaluator()(model, loader)
     model.eval()
     model(**next(iter(loader)))  # as one that ended after a batch
     assert LanguageModelEvaluator()(model, loader) == expected
 
 
-def test_loss_of_validation(model: Any, loader: Any) -> None:
+def test_loss_of_validation(model, loader):
     model.eval()
     mean = mean_of_batches(model, loader)
     for batch in loader:
@@ -84,12 +80,12 @@ def test_loss_of_validation(model: Any, loader: Any) -> None:
     assert training_util.get_metrics(model, 6.0, None, None, None, 3)["loss"] == 2.0
 
 
-def test_without_a_word(model: Any) -> None:
+def test_without_a_word(model):
     model.eval()
     assert training_util.get_metrics(model, 0.0, None, None, None, 0)["loss"] == 0.0
 
 
-def test_results_are_printed(model: Any, loader: Any, capsys: Any) -> None:
+def test_results_are_printed(model, loader, capsys):
     metrics = LanguageModelEvaluator()(model, loader)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
@@ -102,7 +98,7 @@ def test_results_are_printed(model: Any, loader: Any, capsys: Any) -> None:
     ]
 
 
-def test_table() -> None:
+def test_table():
     columns = {"training": {"perplexity": 12345.678}, "test": {"perplexity": 7.0, "loss": 2.0}}
     assert metrics_table(columns) == (
         "             training    test\n"

@@ -5,8 +5,7 @@ import random
 import shutil
 import sys
 import time
-from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 from unittest.mock import MagicMock
 
 import pytest
@@ -72,14 +71,14 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(data, tmp_path_factory):
     """A folder with a configuration, `config.json`, and its run, `run`."""
     folder = tmp_path_factory.mktemp("whole")
     train_here(write_short_config(folder, data, {}), folder / "run")
     return folder
 
 
-def write_short_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
+def write_short_config(folder, data, changes):
     """Of a run of two epochs of a dozen batches."""
     short = {
         "trainer.num_epochs": 2,
@@ -91,7 +90,7 @@ def write_short_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Pat
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_killed_at_every_batch(data: Path, tmp_path: Path, variant: str) -> None:
+def test_killed_at_every_batch(data, tmp_path, variant):
     config = write_short_config(tmp_path, data, VARIANTS[variant])
     train_here(config, tmp_path / "whole")
     n_batches = len(losses(tmp_path / "whole"))
@@ -109,7 +108,7 @@ class _Changes:
     n_left = sys.maxsize
 
     @classmethod
-    def count(cls, event: str, arguments: Tuple[Any, ...]) -> None:
+    def count(cls, event, arguments):
         if cls.n_left == sys.maxsize or event not in ("open", "os.link", "os.remove", "os.rename"):
             return
         name = os.path.basename(str(arguments[0]))
@@ -123,7 +122,7 @@ class _Changes:
 sys.addaudithook(_Changes.count)
 
 
-def train_until_change(config: Path, folder: Path, n_changes: int) -> bool:
+def train_until_change(config, folder, n_changes):
     """Return whether the training has ended before it changed so many files."""
     _Changes.n_left = n_changes
     try:
@@ -135,7 +134,7 @@ def train_until_change(config: Path, folder: Path, n_changes: int) -> bool:
         _Changes.n_left = sys.maxsize
 
 
-def test_killed_at_every_write(whole: Path, tmp_path: Path) -> None:
+def test_killed_at_every_write(whole, tmp_path):
     n_kills = 0
     while not train_until_change(whole / "config.json", tmp_path / "run", n_kills):
         n_kills += 1
@@ -144,7 +143,7 @@ def test_killed_at_every_write(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_several_times(whole: Path, tmp_path: Path, seed: int) -> None:
+def test_killed_several_times(whole, tmp_path, seed):
     numbers = random.Random(seed)
     for _ in range(numbers.randint(2, 4)):
         train_until_change(whole / "config.json", tmp_path / "run", numbers.randint(0, 50))
@@ -152,7 +151,7 @@ def test_killed_several_times(whole: Path, tmp_path: Path, seed: int) -> None:
     assert_equal_runs(tmp_path / "run", whole / "run")
 
 
-def test_killed_from_outside(data: Path, tmp_path: Path) -> None:
+def test_killed_from_outside(data, tmp_path):
     """SIGKILL, at no point in particular. The name has what a glob reads."""
     config = write_config(tmp_path, data, {})
     folder = tmp_path / "run[1]*"
@@ -169,7 +168,7 @@ def test_killed_from_outside(data: Path, tmp_path: Path) -> None:
     assert_equal_runs(folder, tmp_path / "whole")
 
 
-def test_other_text(data: Path, tmp_path: Path) -> None:
+def test_other_text(data, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     config = write_short_config(tmp_path, tmp_path / "data", {})
     with pytest.raises(Killed):
@@ -182,7 +181,7 @@ def test_other_text(data: Path, tmp_path: Path) -> None:
     assert read_files(tmp_path / "run") == before
 
 
-def test_other_vocabulary(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_other_vocabulary(data, whole, tmp_path):
     """The rows of the weights belong to the words of the run's own vocabulary."""
     shutil.copytree(data, tmp_path / "data")
     config = write_short_config(tmp_path, tmp_path / "data", {})
@@ -196,7 +195,7 @@ def test_other_vocabulary(data: Path, whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped(data, tmp_path_factory):
     """As `whole`, of a run that stops early, whose best epoch is the first, and evaluates."""
     folder = tmp_path_factory.mktemp("stopped")
     changes = {
@@ -212,7 +211,7 @@ def stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("run", ["whole", "stopped"])
-def test_a_run_that_has_ended(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_run_that_has_ended(run, tmp_path, request):
     """It ends again as it did, in a folder that was moved and has lost its metrics."""
     ended = request.getfixturevalue(run)
     shutil.copytree(ended / "run", tmp_path / "moved")
@@ -229,7 +228,7 @@ def test_a_run_that_has_ended(run: str, tmp_path: Path, request: pytest.FixtureR
     assert read_files(tmp_path / "moved", *written) == before
 
 
-def test_more_epochs(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_more_epochs(data, whole, tmp_path):
     config = write_short_config(tmp_path, data, {"trainer.num_epochs": 1})
     train_here(config, tmp_path / "run")
     train_here(whole / "config.json", tmp_path / "run")
@@ -246,9 +245,7 @@ class TestTrainer:
             ({"trainer.validation_metric": ["-loss", "+los"]}, "validation_metric has 'los'"),
         ],
     )
-    def test_refused(
-        self, changes: Dict[str, Any], message: str, data: Path, tmp_path: Path
-    ) -> None:
+    def test_refused(self, changes, message, data, tmp_path):
         params = Params.from_file(write_short_config(tmp_path, data, changes))
         with pytest.raises(ConfigurationError, match=message):
             TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
@@ -261,12 +258,12 @@ class TestTrainer:
         ],
         ids=str,
     )
-    def test_accepted(self, changes: Dict[str, Any], data: Path, tmp_path: Path) -> None:
+    def test_accepted(self, changes, data, tmp_path):
         params = Params.from_file(write_short_config(tmp_path, data, changes))
         TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
 
     @pytest.mark.parametrize("given", [{}, {"checkpointer": {"save_every_num_seconds": 5}}])
-    def test_checkpoints_by_time(self, given: Any, data: Path, tmp_path: Path) -> None:
+    def test_checkpoints_by_time(self, given, data, tmp_path):
         params = Params.from_file(write_short_config(tmp_path, data, {}))
         params["trainer"].pop("checkpointer")
         params["trainer"].params.update(given)
@@ -276,7 +273,7 @@ class TestTrainer:
         assert type(loop.trainer._checkpointer) is WholeCheckpointer
         assert loop.trainer._checkpointer.seconds == (5 if given else 600)
 
-    def test_other_number_of_processes(self, data: Path, tmp_path: Path) -> None:
+    def test_other_number_of_processes(self, data, tmp_path):
         config = write_short_config(tmp_path, data, {"trainer.num_epochs": 1})
         train_here(config, tmp_path / "run")
         path = tmp_path / "run" / "training_state_e1_b0.th"
@@ -286,7 +283,7 @@ class TestTrainer:
         with pytest.raises(ConfigurationError, match="is of 2 processes, but this run has 1"):
             train_here(config, tmp_path / "run")
 
-    def test_archive(self, data: Path, tmp_path: Path) -> None:
+    def test_archive(self, data, tmp_path):
         """It has the best weights; the penalty is that of the weights after the epoch."""
         changes = {
             "model.regularizer": {"regexes": [["lstm", {"type": "l2", "alpha": 0.01}]]},
@@ -301,7 +298,7 @@ class TestTrainer:
         assert archived.keys() == best.keys()
         assert all(torch.equal(archived[name], best[name]) for name in best)
 
-    def test_leaves_others_alone(self, tmp_path: Path) -> None:
+    def test_leaves_others_alone(self, tmp_path):
         model = torch.nn.Linear(1, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         stock, ours = (
@@ -313,9 +310,7 @@ class TestTrainer:
         states = [trainer.get_checkpoint_state().trainer_state for trainer in (stock, ours)]
         assert states[0] == states[1]
 
-    def test_freezes_before_processes_are_joined(
-        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_freezes_before_processes_are_joined(self, data, tmp_path, monkeypatch):
         keep = MagicMock()
         monkeypatch.setattr(resumable_trainer, "keep_memory_of_training", keep)
         model: Any = torch.nn.Linear(1, 1)

@@ -6,9 +6,8 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Iterator, List
+from typing import Any, List
 
 import allennlp.commands.train
 import pytest
@@ -28,13 +27,11 @@ processes = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> List[Any]:
+def calls(monkeypatch):
     """What AllenNLP's `train_model` is called with, and the files that it finds."""
     found: List[Any] = []
 
-    def train(
-        params: Params, folder: Any, recover: bool, force: bool, node_rank: int, packages: List[str]
-    ) -> None:
+    def train(params, folder, recover, force, node_rank, packages):
         found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
         params.to_file(os.path.join(folder, "config.json"))
 
@@ -42,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> List[Any]:
     return found
 
 
-def test_arguments(tmp_path: Path, calls: List[Any]) -> None:
+def test_arguments(tmp_path, calls):
     """Processes that are spawned need the plugin, too."""
     assert allennlp.commands.train.train_model is train_model
     ours = "allennlp_elmo_plugin.registration"
@@ -54,7 +51,7 @@ def test_arguments(tmp_path: Path, calls: List[Any]) -> None:
     ]
 
 
-def test_force(tmp_path: Path, calls: List[Any]) -> None:
+def test_force(tmp_path, calls):
     (tmp_path / "run" / "vocabulary").mkdir(parents=True)
     (tmp_path / "run" / "vocabulary" / "tokens.txt").touch()
     (tmp_path / "kept.txt").touch()
@@ -74,7 +71,7 @@ def test_force(tmp_path: Path, calls: List[Any]) -> None:
         ({"recover": True, "force": True}, "both force and recover"),
     ],
 )
-def test_refused_folders_stay_as_they_are(tmp_path: Path, arguments: Any, message: str) -> None:
+def test_refused_folders_stay_as_they_are(tmp_path, arguments, message):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ConfigurationError, match=message):
         train_model(Params(dict(LANGUAGE_MODEL)), tmp_path, **arguments)
@@ -82,7 +79,7 @@ def test_refused_folders_stay_as_they_are(tmp_path: Path, arguments: Any, messag
 
 
 @pytest.mark.parametrize("arguments", [{}, {"recover": True}, {"force": True}])
-def test_one_process_at_a_time(tmp_path: Path, calls: List[Any], arguments: Any) -> None:
+def test_one_process_at_a_time(tmp_path, calls, arguments):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -97,10 +94,8 @@ def test_one_process_at_a_time(tmp_path: Path, calls: List[Any], arguments: Any)
     assert len(calls) == 2
 
 
-def test_without_locks(
-    tmp_path: Path, calls: List[Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    def fail(*args: Any) -> None:
+def test_without_locks(tmp_path, calls, monkeypatch, caplog):
+    def fail(*args):
         raise OSError("no locks here")
 
     monkeypatch.setattr(fcntl, "flock", fail)
@@ -111,15 +106,13 @@ def test_without_locks(
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("config", [LANGUAGE_MODEL, TAGGER])
 @pytest.mark.parametrize("written", ["out.log", "best.th", "model_state_e0_b7.th"])
-def test_a_failed_start(
-    is_new: bool, config: Any, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
     """A new folder of a language model without weights is removed, nothing else."""
     folder = tmp_path / "run"
     if not is_new:
         folder.mkdir()
 
-    def fail(params: Params, *args: Any) -> None:
+    def fail(params, *args):
         params.pop("model")
         (folder / written).touch()
         raise ValueError("failed")
@@ -134,9 +127,7 @@ def test_a_failed_start(
 @pytest.mark.parametrize("is_ours", [False, True])
 @pytest.mark.parametrize("evaluates", [False, True])
 @pytest.mark.parametrize("loader", [None, "batches"])
-def test_all_processes_evaluate(
-    is_parallel: bool, is_ours: bool, evaluates: bool, loader: Any, monkeypatch: Any
-) -> None:
+def test_all_processes_evaluate(is_parallel, is_ours, evaluates, loader, monkeypatch):
     model: Any = SimpleNamespace(**({"training_state": dict} if is_ours else {}))
     trainer: Any = SimpleNamespace(train=lambda: {"loss": 1.0}, cuda_device=-1)
     monkeypatch.setattr(run_folder, "is_distributed", lambda: is_parallel)
@@ -152,9 +143,7 @@ def test_all_processes_evaluate(
 
 @pytest.mark.parametrize("file", ["lm_tokens.txt", "tokens.txt"])
 @pytest.mark.parametrize("weights", ["best.th", "out.log"])
-def test_the_vocabulary_of_the_run(
-    file: str, weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_vocabulary_of_the_run(file, weights, tmp_path, monkeypatch):
     """It is used if a language model's weights belong to it."""
     write_vocabulary_folder(tmp_path / "vocabulary", ["<S>", "</S>", "<UNK>", "word"])
     (tmp_path / "vocabulary" / "lm_tokens.txt").rename(tmp_path / "vocabulary" / file)
@@ -170,7 +159,7 @@ def test_the_vocabulary_of_the_run(
         assert found is given
 
 
-def test_is_language_model() -> None:
+def test_is_language_model():
     reader = {"type": "truncated_bptt_lm"}
     assert is_language_model(LANGUAGE_MODEL) and is_language_model({"model": "bidirectional_lm"})
     assert is_language_model({"dataset_reader": reader, "model": "from_archive"})
@@ -178,7 +167,7 @@ def test_is_language_model() -> None:
 
 
 @pytest.fixture
-def running() -> Iterator[List[Any]]:
+def running():
     """Processes that are killed after the test."""
     found: List[Any] = []
     yield found
@@ -187,8 +176,8 @@ def running() -> Iterator[List[Any]]:
         process.join()
 
 
-def start_hanging(running: List[Any], is_deaf: bool = False) -> None:
-    def hang() -> None:
+def start_hanging(running, is_deaf=False):
+    def hang():
         signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
         started.set()
         time.sleep(1000)
@@ -199,10 +188,8 @@ def start_hanging(running: List[Any], is_deaf: bool = False) -> None:
     assert started.wait(60)
 
 
-def test_only_own_workers_end(
-    running: List[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(*args: Any) -> None:
+def test_only_own_workers_end(running, tmp_path, monkeypatch):
+    def train(*args):
         start_hanging(running)
         raise ValueError("a mistake")
 
@@ -214,10 +201,8 @@ def test_only_own_workers_end(
     assert worker.exitcode == -signal.SIGTERM and before.is_alive()
 
 
-def test_a_second_signal_ends_them_at_once(
-    running: List[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(*args: Any) -> None:
+def test_a_second_signal_ends_them_at_once(running, tmp_path, monkeypatch):
+    def train(*args):
         start_hanging(running, is_deaf=True)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         raise KeyboardInterrupt

@@ -5,8 +5,7 @@ import os
 import re
 import signal
 import sys
-from pathlib import Path
-from typing import Any, List
+from typing import List
 
 import pytest
 from allennlp.commands import main, train
@@ -25,7 +24,7 @@ class SendSignal(TrainerCallback):
     number = 0
     in_training = True
 
-    def on_batch(self, trainer: Any, *args: Any, is_training: bool, **kwargs: Any) -> None:
+    def on_batch(self, trainer, *args, is_training, **kwargs):
         is_late = trainer._total_batches_completed >= 9
         if SendSignal.number and is_late and is_training == SendSignal.in_training:
             number, SendSignal.number = SendSignal.number, 0
@@ -33,11 +32,11 @@ class SendSignal(TrainerCallback):
 
 
 @pytest.fixture
-def config(data: Path, tmp_path: Path) -> Path:
+def config(data, tmp_path):
     return short_config(tmp_path, data)
 
 
-def short_config(folder: Path, data: Path) -> Path:
+def short_config(folder, data):
     changes = {
         "train_data_path": str(data / "heldout.txt"),
         "trainer.callbacks": ["write_losses", "send_signal"],
@@ -47,14 +46,14 @@ def short_config(folder: Path, data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(data, tmp_path_factory):
     """The folder of a run that was never stopped."""
     folder = tmp_path_factory.mktemp("whole")
     train.train_model_from_file(str(short_config(folder, data)), folder / "run")
     return folder / "run"
 
 
-def run(*arguments: Any) -> None:
+def run(*arguments):
     """Run `allennlp train`."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +62,7 @@ def run(*arguments: Any) -> None:
     signal.signal(signal.SIGTERM, before)
 
 
-def refused(capsys: Any, *arguments: Any) -> str:
+def refused(capsys, *arguments):
     """Run `allennlp train` with a mistake, and return the line about it."""
     with pytest.raises(SystemExit) as raised:
         run(*arguments)
@@ -80,14 +79,8 @@ def refused(capsys: Any, *arguments: Any) -> str:
     [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)],
 )
 def test_interrupted_and_recovered(
-    number: int,
-    in_training: bool,
-    config: Path,
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
+    number, in_training, config, whole, tmp_path, monkeypatch, capsys
+):
     folder = tmp_path / "my run"
     overrides = '{"trainer.grad_norm": 10.0}'
     monkeypatch.setattr(SendSignal, "number", number)
@@ -122,15 +115,8 @@ def test_interrupted_and_recovered(
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (Terminated, 143)])
-def test_before_anything_is_saved(
-    error: Any,
-    status: int,
-    config: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
-    def stop(*args: Any, **kwargs: Any) -> None:
+def test_before_anything_is_saved(error, status, config, tmp_path, monkeypatch, capsys):
+    def stop(*args, **kwargs):
         raise error
 
     monkeypatch.setattr(train, "train_model", stop)
@@ -150,7 +136,7 @@ def test_before_anything_is_saved(
         train.train_model_from_file(str(config), str(tmp_path / "run"))
 
 
-def test_dry_run(config: Path, tmp_path: Path, capsys: Any) -> None:
+def test_dry_run(config, tmp_path, capsys):
     run(config, "-s", tmp_path / "run", "--dry-run")
     assert not (tmp_path / "run" / "metrics.json").exists()
     assert "The model" not in capsys.readouterr().out
@@ -170,16 +156,7 @@ def test_dry_run(config: Path, tmp_path: Path, capsys: Any) -> None:
         ("config.json", "folder", "", "(folder) already exists and is not empty. Specify --recov"),
     ],
 )
-def test_wrong_arguments(
-    config: str,
-    folder: str,
-    overrides: str,
-    message: str,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-) -> None:
+def test_wrong_arguments(config, folder, overrides, message, data, tmp_path, monkeypatch, capsys):
     short_config(tmp_path, data)
     (tmp_path / "text").write_text("A sentence .\n")
     (tmp_path / "folder").mkdir()
@@ -194,7 +171,7 @@ def test_wrong_arguments(
     assert sorted(os.listdir()) == before
 
 
-def test_a_failed_start_leaves_nothing(config: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_failed_start_leaves_nothing(config, tmp_path, capsys):
     overrides = '{"dataset_reader.max_characters_per_token": 9}'
     line = refused(capsys, config, "-s", tmp_path / "run", "-o", overrides)
     assert "set max_characters_per_token in the reader" in line
@@ -219,9 +196,7 @@ def test_a_failed_start_leaves_nothing(config: Path, tmp_path: Path, capsys: Any
         ("model.num_samples", 2.5, "Failed to construct argument num_samples"),
     ],
 )
-def test_wrong_settings(
-    setting: str, value: Any, message: str, config: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_wrong_settings(setting, value, message, config, tmp_path, capsys):
     overrides = json.dumps({setting: value, "data_loader.type": "truncated_bptt"})
     assert message in refused(capsys, config, "-s", tmp_path / "run", "-o", overrides)
 
@@ -230,18 +205,18 @@ def test_wrong_settings(
 class WithAFault(TrainerCallback):
     """A user's own, which can't be made."""
 
-    def __init__(self, serialization_dir: str) -> None:
+    def __init__(self, serialization_dir):
         int("fault")
 
 
-def test_faults_of_users_code_keep_their_traceback(config: Path, tmp_path: Path) -> None:
+def test_faults_of_users_code_keep_their_traceback(config, tmp_path):
     overrides = json.dumps({"trainer.callbacks": ["with_a_fault"]})
     with pytest.raises(ValueError, match="fault"):
         run(config, "-s", tmp_path / "run", "-o", overrides)
 
 
-def test_other_models_are_allennlps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
+def test_other_models_are_allennlps(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
         raise error
 
     monkeypatch.setattr(train, "train_model", fail)
