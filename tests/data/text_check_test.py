@@ -43,6 +43,7 @@ def assert_warned(caplog, expected):
             "It was late, and nobody came.\n" * 30,
             ["a.txt: is this text tokenised? 30 of 180 words end with a comma."],
         ),
+        ("a, b c\n" * 30, ["a.txt: is this text tokenised? 30 of 90 words end with a comma."]),
         (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
         (f"a {LONG}\n" + "a b\n" * 4999, []),  # one address in a text
         ("", []),
