@@ -18,6 +18,7 @@ from tests.support.layers_files import assert_same_files, make_text
 from tests.support.testing import refused, write_random_elmo
 
 ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.nightly
 
 MODEL = ["--options-file", "options.json", "--weight-file", "weights.hdf5"]
 ACCIDENTS = ["--include-package", "tests.support.ray_accidents"]
