@@ -17,7 +17,6 @@ from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.device_checks import arrays_of, assert_close, check_on_gpu
-from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import write_random_elmo
 
 CPU = torch.device("cpu")
@@ -65,13 +64,6 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
         ]
         embedder._segment_steps = 3
         return [*whole, embedder.embed_batch(SENTENCES)]
-
-    check_on_gpu(embed)
-
-
-def test_embedder_with_vocab_to_cache(files: Files) -> None:
-    def embed(device: torch.device) -> Any:
-        return _embedder(files, device, vocab_to_cache=WORDS[1:]).embed_batch(SENTENCES)
 
     check_on_gpu(embed)
 
@@ -173,7 +165,8 @@ def test_elmo(kind: str, files: Files) -> None:
         elmo = _elmo(files, **_KINDS[kind]).to(device)
         outputs = [elmo(batch_to_ids(batch).to(device)) for batch in (SENTENCES, SENTENCES[1:])]
         outputs.append(elmo(batch_to_ids(SENTENCES).view(2, 2, -1, 50).to(device)))
-        outputs.append(elmo.embed_sentences(SENTENCES))
+        for batch in (SENTENCES, [[]], [[], SENTENCES[0]]):
+            outputs.append(elmo.embed_sentences(batch))
         for output in outputs:
             assert output["mask"].device == device
             assert {each.device for each in output["elmo_representations"]} == {device}
@@ -181,8 +174,9 @@ def test_elmo(kind: str, files: Files) -> None:
             return outputs
         results = [*outputs, *_train(elmo, device)]
         elmo.eval()
-        with torch.no_grad():
-            return [*results, elmo(batch_to_ids(SENTENCES).to(device))]
+        with torch.inference_mode():
+            results.append(arrays_of(elmo(batch_to_ids(SENTENCES).to(device))))
+        return [*results, *_train(elmo, device)]
 
     # On a GPU, int8 is float32.
     check_on_gpu(run, atol={"bfloat16": 1e-2, "int8": 5e-2}.get(kind, 1e-5))
@@ -215,34 +209,6 @@ def test_a_model_that_moves(files: Files, pretend_gpu: Any) -> None:
             arrays_of(elmo.embed_sentences(SENTENCES)),
             arrays_of(expected.embed_sentences(SENTENCES)),
         )
-
-
-def test_calls_of_all_sizes(files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files).to(device)
-        bilm: Any = elmo._elmo_lstm
-        outputs: List[Any] = []
-        for batch in (SENTENCES[:1], SENTENCES, [[]], [[], SENTENCES[0]], SENTENCES[2:]):
-            outputs.append(elmo.embed_sentences(batch))
-            outputs.append(elmo(batch_to_ids(batch).to(device)))
-        bilm.lstm.reset_states(torch.tensor([True, False, False, True]).to(device))
-        ids = batch_to_ids(SENTENCES).to(device)
-        return [*outputs, bilm(ids), bilm.token_layer(ids), bilm.fingerprint()]
-
-    check_on_gpu(run)
-
-
-def test_inference_mode(files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files, requires_grad=True).to(device)
-        outputs = []
-        for _ in range(2):
-            with torch.inference_mode():
-                outputs.append(arrays_of(elmo(batch_to_ids(SENTENCES).to(device))))
-            outputs.append(list(_train(elmo, device)))
-        return outputs
-
-    check_on_gpu(run)
 
 
 def test_autocast(files: Files, pretend_gpu: Any) -> None:
@@ -279,10 +245,6 @@ def test_default_device(files: Files) -> None:
     check_on_gpu(run)
 
 
-def token_embedder(files: Files) -> Any:
-    return ElmoTokenEmbedder(*files, dropout=0.0, projection_dim=6)
-
-
 def kept_vectors(files: Files) -> Any:
     embedder = ElmoTokenEmbedder(*files, dropout=0.0, initial_state="settled")
     keep_vectors(embedder, {})
@@ -295,7 +257,7 @@ def output_encoder(files: Files) -> Any:
     return torch.nn.Sequential(elmo, encoder)
 
 
-@pytest.mark.parametrize("make", [token_embedder, kept_vectors, output_encoder])
+@pytest.mark.parametrize("make", [kept_vectors, output_encoder])
 def test_embedders_of_tasks(make: Callable[[Files], Any], files: Files) -> None:
     def run(device: torch.device) -> Any:
         torch.manual_seed(2)
@@ -311,18 +273,6 @@ def test_embedders_of_tasks(make: Callable[[Files], Any], files: Files) -> None:
         return [outputs, gradients]
 
     check_on_gpu(run)
-
-
-def test_second_gpu(files: Files) -> None:
-    """Nothing is on the first one, which would be refused."""
-    with gpu_for_tests(2):
-        embedder = ElmoEmbedder(*files, 1)
-        embedder.embed_batch(SENTENCES)
-        embedder._segment_steps = 3
-        embedder.embed_batch(SENTENCES)
-        elmo = _elmo(files, requires_grad=True, vocab_to_cache=WORDS).to("cuda:1")
-        list(_train(elmo, torch.device("cuda:1")))
-        elmo(batch_to_ids([WORDS[1:3]]).to("cuda:1"), torch.tensor([[1, 2]], device="cuda:1"))
 
 
 # What costs time on a GPU

@@ -15,9 +15,6 @@ from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
@@ -159,15 +156,6 @@ def test_training_on_the_default_device(data: Path, trained: Any, tmp_path: Path
         assert_close(on_default, train(params, tmp_path / "run"))
 
 
-def test_fine_tuning(data: Path, trained: Any, tmp_path: Path) -> None:
-    def run(device: torch.device) -> Any:
-        params = config(data, device, {"pretrained_file": str(trained[0])}, num_epochs=1)
-        params["trainer"]["callbacks"].append("initial_validation")
-        return train(params, tmp_path / device.type)
-
-    check_on_gpu(run)
-
-
 def interrupt_and_recover(params: Params, others: Params, folder: Path) -> Dict[str, Any]:
     """Stop in the second epoch, and go on with other parameters."""
     Steps.stop_after = 8
@@ -181,6 +169,7 @@ def interrupt_and_recover(params: Params, others: Params, folder: Path) -> Dict[
     return train(others, folder, recover=True)
 
 
+@pytest.mark.nightly
 def test_recovery(data: Path, tmp_path: Path, pretend_gpu: Any) -> None:
     model = {"options": {**CHARACTERS["options"], "dropout": 0.3}}
     trainer = CHECKPOINTS
@@ -190,34 +179,6 @@ def test_recovery(data: Path, tmp_path: Path, pretend_gpu: Any) -> None:
     assert 0 < len(actual["losses"]) < len(expected["losses"])
     expected["losses"] = expected["losses"][-len(actual["losses"]) :]
     assert_close(actual, expected, atol=1e-6 if pretend_gpu.is_real else 0.0)
-
-
-@pytest.mark.parametrize("devices", [("cpu", "cuda:0"), ("cuda:0", "cpu")])
-def test_recovery_on_another_device(
-    devices: Any, data: Path, trained: Any, tmp_path: Path, pretend_gpu: Any
-) -> None:
-    both = (config(data, torch.device(each), CHARACTERS, **CHECKPOINTS) for each in devices)
-    actual = interrupt_and_recover(*both, tmp_path / "run")
-    _, expected = trained
-    losses = expected["losses"][-len(actual["losses"]) :]
-    assert_close(actual, {**expected, "losses": losses})
-
-
-def test_second_gpu(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is on the first one, and the random numbers are those of the second."""
-    with gpu_for_tests(2):
-        asked = []
-        get_rng_state = torch.cuda.get_rng_state
-
-        def record(device: Any = "cuda") -> torch.Tensor:
-            asked.append(torch.device(device))
-            return get_rng_state(device)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.cuda, "get_rng_state", record)
-            params = config(data, torch.device("cuda", 1), CHARACTERS, num_epochs=1, **CHECKPOINTS)
-            train(params, tmp_path / "run")
-        assert set(asked) == {torch.device("cuda", 1)}
 
 
 def evaluated(folder: Path, data: Path, device: torch.device) -> Any:
@@ -246,14 +207,6 @@ def test_export(trained: Any, tmp_path: Path) -> None:
         return [read_arrays(tmp_path / device.type / f"{name}.hdf5") for name in FILES]
 
     check_on_gpu(written, atol=0.0)
-
-
-def test_reading(data: Path, trained: Any, pretend_gpu: Any) -> None:
-    """Archives are read to the device that is asked for."""
-    for number, device in ((-1, "cpu"), (0, "cuda:0")):
-        model = load_archive(trained[0], cuda_device=number).model
-        assert {each.device for each in model.parameters()} == {torch.device(device)}
-        assert_close(arrays_of(dict(model.state_dict())), trained[1]["parameters"], atol=0.0)
 
 
 def test_adagrad_state(tmp_path: Path, pretend_gpu: Any) -> None:
@@ -310,16 +263,3 @@ def test_syncs_of_a_step(
         assert counts.host_to_device <= n_copies, counts.report()
         waits.append(counts.events)
     assert waits[0] == waits[1]
-
-
-def test_bfloat16_waits_for_no_default_device(pretend_gpu: Any) -> None:
-    sizes = {"dim": 4, "projection_dim": 2, "n_layers": 1, "cell_clip": 0.3, "proj_clip": 0.3}
-    lstm = ProjectedLstm(BiLmOptions.from_dict({"n_tokens_vocab": 9, "lstm": sizes}))
-    lstm.precision = "bfloat16"
-    lstm.to(pretend_gpu.device)
-    inputs = torch.randn(3, 2).to(pretend_gpu.device)
-    packing = PackedBatch([2, 1], 2)
-    state = inputs.new_zeros(2, 2), inputs.new_zeros(2, 4)
-    with pretend_gpu.device, pretend_gpu.count() as counts:
-        run_layers([lstm], [inputs], packing, [state])
-    assert not counts.syncs, counts.report()

@@ -76,10 +76,7 @@ class BiLstm(torch.nn.Module):
 
     @property
     def _states(self) -> Optional[List[torch.Tensor]]:
-        """
-        The carried states, by the name of AllenNLP's `ElmoLstm`; see `CarriedState`. Some programs
-        assign to the elements of what they read, so it is a list of copies.
-        """
+        """The carried states as in AllenNLP's `ElmoLstm`: a list of copies; see `CarriedState`."""
         states = self.carried.states
         return None if states is None else [each.clone() for each in states]
 
@@ -104,20 +101,9 @@ class BiLstm(torch.nn.Module):
         carried: Optional[CarriedState] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
-        # Parameters
-
-        inputs : `Dict[str, torch.Tensor]`
-            For each direction the token vectors it reads, packed, shape `(n_tokens,
-            projection_dim)`.
-        packings : `Dict[str, PackedBatch]`
-            For each direction the index of its batch.
-        carried : `CarriedState`, optional (default = `start()`)
-            Where to start, and where to leave the state in the end.
-
-        # Returns
-
-        `Dict[str, List[torch.Tensor]]`
-            For each direction the output of each layer, shape `(n_tokens, projection_dim)`.
+        Run the layers of each direction over the token vectors that it reads, packed, shape
+        `(n_tokens, projection_dim)`, from the state `carried`, by default `start()`, which is
+        updated. Return the output of each layer, of the same shape.
         """
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried

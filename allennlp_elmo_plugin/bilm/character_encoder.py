@@ -126,8 +126,6 @@ class CharacterEncoder(CachingModule):
         Size of a word's vector.
     project : `bool`, optional (default = if the number of filters is not `output_dim`)
         Whether there is a projection.
-    device : `str`, optional
-        See `BiLm`.
     """
 
     def __init__(

@@ -127,21 +127,11 @@ def run_layers(
     """
     Run layers of one shape, such as those of two directions, over a batch with a token at least.
 
-    # Parameters
-
-    inputs : `Sequence[torch.Tensor]`
-        Those of each layer, in packed order: shape `(n_tokens, input_dim)`.
-    states : `Sequence[LstmState]`
-        Outputs and cells before the first token, in the order of `packing.order`. They get no
-        gradient.
-    recurrent_dropout : `float`, optional (default = `0.0`)
-        In training, the share of weights between an output and the next gates to set to zero
-        (DropConnect, Merity et al. 2018), where a gradient is needed.
-
-    # Returns
-
-    For each layer its outputs `(n_tokens, projection_dim)`, and the state after each sequence's
-    last token.
+    `inputs` are those of each layer in packed order, shape `(n_tokens, input_dim)`, and `states`
+    what it starts from, in the order of `packing.order`, without a gradient. In training,
+    `recurrent_dropout` sets a share of the weights between an output and the next gates to zero
+    (DropConnect, Merity et al. 2018). Return for each layer its outputs, shape `(n_tokens,
+    projection_dim)`, and the state after each sequence's last token.
     """
     sizes = packing.batch_sizes
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):

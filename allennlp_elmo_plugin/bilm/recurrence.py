@@ -80,20 +80,11 @@ def run_steps(
     Run layers of one shape, such as those of two directions, step by step together. Apart from the
     matrix products, this needs as many operators as one layer.
 
-    # Parameters
-
-    inputs : `Sequence[torch.Tensor]`
-        Those of each layer, packed: shape `(n_tokens, input_dim)`.
-    states : `Sequence[LstmState]`
-        Where each layer starts.
-    saved : `Tuple[torch.Tensor, torch.Tensor]`, optional
-        Where to write the gates and cells of each step, of one layer: shapes `(n_tokens, 4 * dim)`
-        and `(n_tokens, dim)`.
-
-    # Returns
-
-    The outputs of each layer, shape `(n_layers, n_tokens, projection_dim)`, and the cells after
-    each sequence's last token, shape `(n_layers, n_sequences, dim)`.
+    `inputs` are those of each layer, packed, shape `(n_tokens, input_dim)`, and `states` where it
+    starts. To `saved` the gates and cells of each step of one layer are written: shapes `(n_tokens,
+    4 * dim)` and `(n_tokens, dim)`. Return all outputs, shape `(n_layers, n_tokens,
+    projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
+    dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
     dtype = layers[0].state.dtype

@@ -182,8 +182,6 @@ class Softmax(torch.nn.Module):
         Negative samples for a direction and batch; 0 for the full softmax.
     weight : `torch.nn.Parameter`, optional (default = a new one)
         Shape `(n_words, dim)`: the token embedding, where the two are shared.
-    device : `str`, optional
-        See `BiLm`.
     """
 
     def __init__(
@@ -212,16 +210,10 @@ class Softmax(torch.nn.Module):
         samples: Optional[Samples] = None,
     ) -> torch.Tensor:
         """
-        Return the loss to train on, the mean negative log likelihood, over samples if there is a
-        sampler, else over the vocabulary.
-
-        # Parameters
-
-        hidden, targets : `torch.Tensor`
-            Vectors `(n_tokens, dim)` and vocabulary ids `(n_tokens,)`.
-        samples : `Samples`, optional (default = newly drawn ones)
-            The negatives, shared by all tokens. As in bilm-tf, one that is a token's target does
-            not count for this token.
+        Return the loss to train on, a scalar: the mean negative log likelihood of vocabulary ids
+        `targets`, shape `(n_tokens,)`, given vectors `hidden`, shape `(n_tokens, dim)`. It is over
+        `samples`, newly drawn by default, if there is a sampler, else over the vocabulary. All
+        tokens share the samples; as in bilm-tf, one that is a token's target does not count for it.
         """
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)

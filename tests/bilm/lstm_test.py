@@ -1,7 +1,18 @@
+from dataclasses import replace
+
 import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
-from tests.bilm.recurrence_test import LENGTHS, PACKING, TIMESTEPS, make_inputs, make_lstm, run
+from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
+from tests.bilm.recurrence_test import (
+    LENGTHS,
+    OPTIONS,
+    PACKING,
+    TIMESTEPS,
+    make_inputs,
+    make_lstm,
+    run,
+)
 
 
 def test_it_is_allennlps_cell():
@@ -53,3 +64,16 @@ def test_forget_bias_is_added_at_use():
         held.state_linearity.bias[6:12] += 1.0
     inputs, state = make_inputs(added)
     torch.testing.assert_close(*(run(each, inputs, state)[0] for each in (added, held)))
+
+
+def test_start_is_bilm_tfs():
+    lstm = ProjectedLstm(replace(OPTIONS, lstm_dim=60, projection_dim=40))
+    for linear, in_dim, out_dim in (
+        (lstm.input_linearity, 80, 240),
+        (lstm.state_linearity, 80, 240),
+        (lstm.state_projection, 60, 40),
+    ):
+        limit = (6 / (in_dim + out_dim)) ** 0.5
+        assert 0.98 * limit < linear.weight.abs().max() <= limit
+    assert not lstm.state_linearity.bias.any()
+    assert ProjectedLstm(replace(OPTIONS, lstm_dim=4)).state_projection is None

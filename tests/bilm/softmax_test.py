@@ -76,15 +76,6 @@ def test_evaluation_never_holds_tokens_by_vocabulary(monkeypatch):
     assert max(largest) <= 2**16 < 200 * 1000 * 4
 
 
-def test_shared_weight_gets_both_gradients():
-    embedding = torch.nn.Parameter(torch.randn(30, 4))
-    softmax = Softmax(30, 4, 5, weight=embedding)
-    hidden = torch.nn.functional.embedding(torch.tensor([1, 2]), embedding, sparse=True)
-    softmax.loss(hidden, torch.tensor([2, 3])).backward()
-    assert embedding.grad.is_sparse
-    assert {1, 2, 3} <= set(embedding.grad.coalesce().indices()[0].tolist())
-
-
 def _dense_loss(softmax, hidden, targets, samples):
     """The sampled loss written with autograd alone: logits of the target, and of the others."""
     offsets = [softmax.sampler.expected_count(ids, samples.num_tries).log() for ids in samples[:1]]
@@ -123,18 +114,6 @@ def test_gradient_of_each_row_comes_once(targets):
             assert grad.is_coalesced() and grad.indices()[0].tolist() == rows
 
 
-def test_rows_of_both_directions_stay_in_order():
-    """So that neither the norm nor the optimizer has to sort them."""
-    softmax = Softmax(100, 3, 9)
-    for _ in range(2):  # also of accumulated gradients
-        hidden = torch.randn(20, 3)
-        loss = sum(softmax.loss(hidden, torch.randint(100, (20,))) for _ in "ab")
-        loss.backward()
-    for parameter in (softmax.weight, softmax.bias):
-        rows = parameter.grad._indices()[0]
-        assert (rows[1:] > rows[:-1]).all()
-
-
 @pytest.mark.parametrize("n_words", [1, 5, 40])
 def test_log_probabilities_of_words_in_chunks(n_words, monkeypatch):
     torch.manual_seed(0)
@@ -150,9 +129,5 @@ def test_log_probabilities_of_words_in_chunks(n_words, monkeypatch):
         softmax.log_probabilities(*each) for each in zip(hidden.split(1), targets.split(1))
     ]
     torch.testing.assert_close(torch.cat(one_by_one), actual)
-
-
-def test_a_sure_word_has_no_probability_above_one():
-    softmax = Softmax(5, 8)
-    hidden = 300 * softmax.weight.detach()[:1] / softmax.weight.detach()[:1].norm()
+    hidden = 300 * softmax.weight.detach()[:1]
     assert (softmax.log_probabilities(hidden, torch.tensor([0])) <= 0).all()

@@ -56,9 +56,7 @@ _INDEXING = {"index", "index_put", "_index_put_impl"}
 
 
 class Event(NamedTuple):
-    """
-    Something that costs time on a GPU.
-    """
+    """Something that costs time on a GPU."""
 
     kind: str
     """`"sync"` or `"host_to_device"`."""
@@ -68,9 +66,7 @@ class Event(NamedTuple):
 
 
 class Counts:
-    """
-    What has happened on the GPU within `PretendGpu.count`.
-    """
+    """What has happened on the GPU within `PretendGpu.count`."""
 
     def __init__(self) -> None:
         self.events: List[Event] = []
@@ -89,9 +85,7 @@ class Counts:
         return self._count("host_to_device")
 
     def report(self) -> str:
-        """
-        Return the counts, and where each sync and copy came from.
-        """
+        """Return the counts, and where each sync and copy came from."""
         lines = [f"{self.syncs} syncs, {self.host_to_device} copies to the GPU"]
         for (kind, operator, where), n in collections.Counter(self.events).most_common():
             lines.append(f"{n:6} {kind} {operator} {where}")
@@ -99,20 +93,12 @@ class Counts:
 
 
 class PretendGpu:
-    """
-    A context in which torch has a GPU; see the module's docstring.
-
-    # Parameters
-
-    device_count : `int`, optional (default = `1`)
-        How many GPUs there are.
-    """
+    """A context in which torch has a GPU; see the module's docstring."""
 
     is_real = False
+    device = torch.device("cuda", 0)
 
-    def __init__(self, device_count: int = 1) -> None:
-        self.device_count = device_count
-        self.device = torch.device("cuda", 0)
+    def __init__(self) -> None:
         self._counting: List[Counts] = []
         # For the address of a storage: that it still lives, and its device; None where it is still
         # to be found out: made inside an operator without a tensor to go by. All others: the CPU.
@@ -140,9 +126,7 @@ class PretendGpu:
 
     @contextlib.contextmanager
     def count(self) -> Iterator[Counts]:
-        """
-        Count what happens within, in all threads.
-        """
+        """Count what happens within, in all threads."""
         counts = Counts()
         self._counting.append(counts)
         try:
@@ -151,18 +135,14 @@ class PretendGpu:
             self._counting.remove(counts)
 
     def out_of_memory(self) -> RuntimeError:
-        """
-        Return the error of a GPU whose memory is full.
-        """
+        """Return the error of a GPU whose memory is full."""
         return torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     # Places
 
     @contextlib.contextmanager
     def making_on(self, device: Optional[torch.device]) -> Iterator[None]:
-        """
-        Put new tensors of this thread there.
-        """
+        """Put new tensors of this thread there."""
         before = getattr(self._local, "making_on", None)
         self._local.making_on = device
         try:
@@ -176,9 +156,7 @@ class PretendGpu:
         return _CPU
 
     def is_here(self, tensor: torch.Tensor) -> bool:
-        """
-        Return whether a tensor is on the GPU.
-        """
+        """Return whether a tensor is on the GPU."""
         return (self.place(tensor) or _CPU).type == "cuda"
 
     def _put(self, storage: Any, place: Optional[torch.device]) -> None:
@@ -196,10 +174,9 @@ class PretendGpu:
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
         if device.type != "cuda":
             return device
-        index = self._current_device() if device.index is None else device.index
-        if index >= self.device_count:
+        if device.index:
             raise RuntimeError("CUDA error: invalid device ordinal")
-        return torch.device("cuda", index)
+        return self.device
 
     # Operators
 
@@ -208,9 +185,7 @@ class PretendGpu:
             counts.events.append(Event(kind, operator, _where()))
 
     def dispatch(self, operator: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
-        """
-        Run an operator as the GPU would, or refuse it.
-        """
+        """Run an operator as the GPU would, or refuse it."""
         making_on: Optional[torch.device] = getattr(self._local, "making_on", None)
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
             making_on = self.resolve(kwargs["device"])
@@ -358,39 +333,23 @@ class PretendGpu:
         finally:
             self._counting = counting
 
-    def _current_device(self) -> int:
-        return getattr(self._local, "device", 0)
-
-    def _set_device(self, device: Any) -> None:
-        self._local.device = self.resolve(device).index
-
     def _patch_cuda(self, exits: contextlib.ExitStack) -> None:
-        @contextlib.contextmanager
-        def device(wanted: Any) -> Iterator[None]:
-            before = self._current_device()
-            self._set_device(before if wanted is None else wanted)
-            try:
-                yield
-            finally:
-                self._set_device(before)
-
         replacements: Dict[str, Any] = {
             "is_available": lambda: True,
-            "device_count": lambda: self.device_count,
-            "current_device": self._current_device,
-            "set_device": self._set_device,
-            "device": device,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "device": lambda _: contextlib.nullcontext(),
             "synchronize": lambda *_: self.happened("sync", "synchronize"),
             "get_device_name": lambda *_: "Pretend GPU",
             "get_device_capability": lambda *_: (8, 0),
             "is_bf16_supported": lambda *_: True,
             "get_rng_state": lambda *_: torch.get_rng_state(),
-            "get_rng_state_all": lambda: [torch.get_rng_state()] * self.device_count,
+            "get_rng_state_all": lambda: [torch.get_rng_state()],
             "max_memory_allocated": lambda *_: 0,
         }
         for name in (
-            "_lazy_init empty_cache manual_seed manual_seed_all set_rng_state set_rng_state_all "
-            "reset_peak_memory_stats reset_max_memory_allocated"
+            "_lazy_init set_device empty_cache manual_seed manual_seed_all set_rng_state "
+            "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
         ).split():
             replacements[name] = lambda *_: None
         for name, value in replacements.items():
@@ -400,9 +359,7 @@ class PretendGpu:
         _patch(exits, torch.accelerator, "current_stream", lambda *_: stream)
 
     def _patch_storages(self, exits: contextlib.ExitStack) -> None:
-        """
-        `torch.save` notes the device of each storage, and `torch.load` puts them there.
-        """
+        """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
         registry: Any = torch.serialization._package_registry
 
         def tag(storage: Any) -> Optional[str]:
@@ -424,9 +381,7 @@ class PretendGpu:
         exits.callback(registry.remove, entry)
 
     def _patch_threads(self, exits: contextlib.ExitStack) -> None:
-        """
-        Modes are a thread's own: new threads get them too.
-        """
+        """Modes are a thread's own: new threads get them too."""
         original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
         def bootstrap(thread: threading.Thread) -> None:
@@ -438,9 +393,7 @@ class PretendGpu:
 
 
 class RealGpu:
-    """
-    A GPU that is there, for the same tests. Counts skip the test that asks for them.
-    """
+    """A GPU that is there, for the same tests. Counts skip the test that asks for them."""
 
     is_real = True
     device = torch.device("cuda", 0)
@@ -459,13 +412,9 @@ class RealGpu:
     out_of_memory = PretendGpu.out_of_memory
 
 
-def gpu_for_tests(device_count: int = 1) -> Any:
-    """
-    Return the machine's GPU, or a pretend one where there is none.
-    """
-    if torch.cuda.is_available() and torch.cuda.device_count() >= device_count:
-        return RealGpu()
-    return PretendGpu(device_count)
+def gpu_for_tests() -> Any:
+    """Return the machine's GPU, or a pretend one where there is none."""
+    return RealGpu() if torch.cuda.is_available() else PretendGpu()
 
 
 class _Input(NamedTuple):
@@ -525,9 +474,7 @@ class _Factories(TorchFunctionMode):
 
 
 def _patch(exits: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    """
-    Replace an attribute until `exits` is closed.
-    """
+    """Replace an attribute until `exits` is closed."""
     if name in vars(owner):
         exits.callback(setattr, owner, name, vars(owner)[name])
     else:
@@ -536,9 +483,7 @@ def _patch(exits: contextlib.ExitStack, owner: Any, name: str, value: Any) -> No
 
 
 def _storages(tensor: torch.Tensor) -> List[Any]:
-    """
-    Return the storages of a tensor: one, those of a sparse tensor's parts, or none.
-    """
+    """Return the storages of a tensor: one, those of a sparse tensor's parts, or none."""
     if tensor.layout == torch.sparse_coo:
         with torch.no_grad():
             return [
@@ -567,9 +512,7 @@ def _untyped(storage: Any) -> Any:
 
 
 def _where() -> str:
-    """
-    The innermost line that is neither torch's nor the pretence's.
-    """
+    """The innermost line that is neither torch's nor the pretence's."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
