@@ -164,13 +164,10 @@ def test_vectors_that_depend_on_the_order_are_not_compared(tmp_path: Any) -> Non
         embedder.nearest("bank", TEXT)
 
 
-@pytest.mark.parametrize("name", ["n_nearest", "max_occurrences"])
-def test_numbers(embedder: ElmoEmbedder, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
-        embedder.nearest("bank", TEXT, [TEXT[0]], **{name: 0})
-
-
-def test_two_groups_need_two_occurrences(embedder: ElmoEmbedder) -> None:
+def test_numbers_that_are_too_small(embedder: ElmoEmbedder) -> None:
+    for arguments in ({"n_nearest": 0}, {"max_occurrences": 0}):
+        with pytest.raises(ValueError, match="is 0; it must be at least 1"):
+            embedder.nearest("bank", TEXT, [TEXT[0]], **arguments)
     with pytest.raises(ValueError, match="max_occurrences is 1; it must be at least 2"):
         embedder.nearest("bank", TEXT, max_occurrences=1)
     assert embedder.nearest("bank", TEXT, [["a", "bank"]], max_occurrences=1)
@@ -180,3 +177,13 @@ def test_other_spaces_are_parts_of_words(embedder: ElmoEmbedder) -> None:
     word = "10\u00a0000"
     (neighbours,) = embedder.nearest(word, [["about", word], ["over", word]], [[word]])
     assert len(neighbours.nearest) == 2
+
+
+def test_a_file_of_another_text(embedder: ElmoEmbedder, tmp_path: Any) -> None:
+    embedder.embed_file(io.StringIO("A bank\n"), str(tmp_path / "o"))
+    for text in ([["A", "bank", "."]], [[], ["bank"]]):
+        places, _ = occurrences.sample_occurrences("bank", text, 2)
+        with pytest.raises(
+            ValueError, match="o: key . doesn't have the . words of line ."
+        ):
+            occurrences.read_vectors(str(tmp_path / "o"), places)

@@ -148,34 +148,6 @@ def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
     assert "layers.parts" in os.listdir()
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (["--ray-workers", "1", "--initial-state", "carried", "--num-shards", "2"], "carried"),
-        (["--ray-workers", "1", "--options-file", "missing.json"], "missing.json"),
-    ],
-)
-def test_options_that_contradict_each_other(folder, capsys, options, message):
-    assert message in refused(capsys, *command(*options))
-    assert {path.name for path in folder.iterdir()} == FILES
-
-
-def test_the_text_must_be_a_file(folder, capsys):
-    os.mkfifo("pipe")
-    for text in ("-", "pipe"):
-        message = refused(capsys, "elmo", text, "layers", "--top", *MODEL, "--ray-workers", "1")
-        assert "it must be a file" in message
-
-
-def test_the_text_is_looked_for_before_ray_starts(folder, capsys, monkeypatch):
-    monkeypatch.setattr("allennlp_elmo_plugin.commands.elmo.embed_parts", None)
-    for text, problem in ("missing", "there is no file missing"), (".", ". is a folder"):
-        for resume in ([], ["--resume"]):
-            arguments = "elmo", text, "layers", "--top", *MODEL, "--ray-workers", "1", *resume
-            assert problem in refused(capsys, *arguments)
-            assert {path.name for path in folder.iterdir()} == FILES
-
-
 def test_more_than_ray_has(cluster, folder):
     with pytest.raises(ValueError, match="a worker needs 1 GPU, which Ray"):
         embed_parts("text", "layers", model={}, options={}, workers=1, gpus=1)
