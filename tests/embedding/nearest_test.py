@@ -183,7 +183,5 @@ def test_a_file_of_another_text(embedder: ElmoEmbedder, tmp_path: Any) -> None:
     embedder.embed_file(io.StringIO("A bank\n"), str(tmp_path / "o"))
     for text in ([["A", "bank", "."]], [[], ["bank"]]):
         places, _ = occurrences.sample_occurrences("bank", text, 2)
-        with pytest.raises(
-            ValueError, match="o: key . doesn't have the . words of line ."
-        ):
+        with pytest.raises(ValueError, match="o: key . doesn't have the . words of line ."):
             occurrences.read_vectors(str(tmp_path / "o"), places)
