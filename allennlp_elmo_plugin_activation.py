@@ -20,10 +20,7 @@ _VERSIONS = runpy.run_path(str(Path(__file__).with_name(PLUGIN) / "version.py"))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """
-    Run the program. Return its exit status: 0 if `allennlp` uses our ELMo in this folder, 1 if it
-    doesn't, 2 if the file could not be read or written.
-    """
+    """Run the program. Return its exit status: 0 if our ELMo is used here, 1 if not, 2 by error."""
     files = {"--activate-here": LOCAL_FILE, "--activate": global_file()}
     parser = argparse.ArgumentParser(
         prog="allennlp-elmo-plugin",

@@ -1,14 +1,19 @@
 """Arguments of several commands: a language model, a device, a text and numbers."""
 
 import argparse
+import importlib.util
+import logging
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Iterable, Iterator, Sequence, Tuple
 
 import torch
 
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, open_lines
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar
+
+logger = logging.getLogger(__name__)
 
 ELMO_HELP = (
     "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
@@ -49,17 +54,24 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def named_model(args: argparse.Namespace) -> Tuple[Optional[str], Optional[str]]:
-    """Return the options and the weights that were named; without either, `tiny`."""
-    if args.options_file is None and args.weight_file is None:
-        return "tiny", None
-    return args.options_file, args.weight_file
+def embedder(args: argparse.Namespace) -> ElmoEmbedder:
+    """Load the model that was named or, without a warning, `tiny`."""
+    options_file = args.options_file or (None if args.weight_file else "tiny")
+    return ElmoEmbedder(options_file, args.weight_file, args.cuda_device)
 
 
 def shown(files: Sequence[str]) -> str:
     """Return the names of files for the reader of a page, at most three of them."""
     names = ", ".join(Path(file).name or file for file in files[:3])
     return names + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+
+
+def has_matplotlib() -> bool:
+    """Return whether matplotlib is installed, and say what the user lacks without it."""
+    if importlib.util.find_spec("matplotlib"):
+        return True
+    logger.warning("No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')")
+    return False
 
 
 def read_lines(files: Iterable[Path]) -> Iterator[Tuple[Path, SentenceLine]]:

@@ -28,19 +28,14 @@ from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of
 from allennlp_elmo_plugin.progress import progress_of_command
 
 register = Subcommand.register
-"""The decorator that gives a command its name."""
-
 _PACKAGE = __name__.split(".")[0]
 
 _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
 # Libraries raise these for bad files, with messages that are useless without the type.
 _OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
 
-_LOWEST_LEVELS = {
-    "": logging.ERROR,
-    _PACKAGE: logging.WARNING,
-    "cached_path": logging.CRITICAL,  # It logs an error before it raises one.
-}
+# cached_path logs an error before it raises one.
+_LEVELS = {"": logging.ERROR, _PACKAGE: logging.WARNING, "cached_path": logging.CRITICAL}
 
 
 class Command(Subcommand):
@@ -99,12 +94,11 @@ class Command(Subcommand):
             number, message = signal.SIGPIPE, ""
         except KeyboardInterrupt as error:
             number, message = signal_of(error)
-            option = self.resume(args)
+            option, given = self.resume(args), sys.argv[2:]
+            if option and option not in given:
+                given.insert(0, option)  # Nothing after `--` is an option.
             if option is not None:
-                given = sys.argv[2:]
-                # The option comes first, since nothing after `--` is an option.
-                words = [option] if option and option not in given else []
-                message += f"; continue with: {prog} {printable(shlex.join([*words, *given]))}"
+                message += f"; continue with: {prog} {printable(shlex.join(given))}"
         except _MISTAKES as error:
             message = f"error: {describe(error)}"
         except _OF_LIBRARIES as error:
@@ -141,15 +135,14 @@ class _Parser(ArgumentParserWithDefaults):
 @contextmanager
 def _only_our_messages() -> Iterator[None]:
     """Hide what others log below errors, and their warnings unless Python was told to warn."""
-    loggers = {logging.getLogger(name): level for name, level in _LOWEST_LEVELS.items()}
-    before = {logger: logger.level for logger in loggers}
+    before = {name: logging.getLogger(name).level for name in _LEVELS}
     try:
-        for logger, level in loggers.items():
-            logger.setLevel(level)
+        for name, level in _LEVELS.items():
+            logging.getLogger(name).setLevel(level)
         with warnings.catch_warnings():
             if not sys.warnoptions:
                 warnings.filterwarnings("ignore", module=rf"(?!{_PACKAGE}\b)")
             yield
     finally:
-        for logger, level in before.items():
-            logger.setLevel(level)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,8 +1,6 @@
 """The subcommand `elmo-benchmark` shows whether an ELMo helps in tasks."""
 
 import argparse
-import importlib.util
-import logging
 import shutil
 from functools import partial
 from pathlib import Path
@@ -12,15 +10,13 @@ from unittest.mock import patch
 from allennlp.common import plugins
 from allennlp.common.tqdm import Tqdm
 
-from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, positive
+from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import locked_folder
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.modules.configs import CONFIGS
 from allennlp_elmo_plugin.progress import progress_bar
-
-logger = logging.getLogger(__name__)
 
 CONFIG_FOLDER = CONFIGS / "benchmark"
 
@@ -79,12 +75,8 @@ class ElmoBenchmark(Command):
         todo = [each for each in runs if not results.file_of(output, *each).exists()]
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         output.mkdir(parents=True, exist_ok=True)
-        refusal = ValueError(
-            f"--output {output}: another elmo-benchmark works there; wait for its end, or choose "
-            "another folder"
-        )
         with (
-            locked_folder(output, refusal),
+            locked_folder(output, ValueError(f"--output {output}: another benchmark works there")),
             progress_bar(total=len(runs), initial=len(runs) - len(todo), unit="run") as bar,
             patch.object(Tqdm, "tqdm", partial(Tqdm.tqdm, disable=True)),
         ):
@@ -108,10 +100,6 @@ class ElmoBenchmark(Command):
                 bar.set_postfix_str(f"{result['score']:.2f} after {result['epochs']} epochs")
                 bar.update()
             table = report.write_tables(output)
-            if importlib.util.find_spec("matplotlib"):
+            if has_matplotlib():
                 report.draw(output)
-            else:
-                logger.warning(
-                    "No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
-                )
         print(table)

@@ -40,15 +40,14 @@ class ElmoExport(Command):
 
       allennlp elmo-export model.tar.gz my_elmo
 
-    writes my_elmo/options.json and weights.hdf5, which `elmo_token_embedder`, `allennlp elmo`,
-    AllenNLP's own ELMo and bilm-tf read; softmax.hdf5 (softmax/W, softmax/b), for further training;
-    vocab.txt and vocabulary, as `elmo-vocab` writes them; and a model card, README.md, that of a
-    published model if it has one.
+    writes my_elmo/options.json and weights.hdf5, which AllenNLP's own ELMo and bilm-tf read, too;
+    softmax.hdf5, for further training; vocab.txt and vocabulary, as `elmo-vocab` writes them; and a
+    model card, README.md, that of a published model if it has one.
 
       allennlp elmo-export model.tar.gz my_elmo.zip --zip
 
-    writes one file, as the NLPL vector repository has them, without the softmax: options.json,
-    model.hdf5, vocab.txt and README.md, which simple_elmo reads, too.
+    writes one file, as the NLPL vector repository has them and simple_elmo reads them, without the
+    softmax: options.json, model.hdf5, vocab.txt and README.md.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -90,21 +89,16 @@ def export(
                         _add(archive, each)
     else:
         if path.suffix.lower() == ".zip":
-            raise ValueError(
-                f"{path}: without --zip the output is a folder; add --zip, or choose another name"
-            )
+            raise ValueError(f"{path}: without --zip the output is a folder; add --zip")
         if (path / files.CONFIG_FILE).exists() and any(path.glob("*.th")):
-            raise ValueError(
-                f"{path} is the folder of a training run, whose vocabulary an export would "
-                "replace; choose another output"
-            )
+            raise ValueError(f"{path} is the folder of a training run; choose another output")
         # The author may have completed a card that is there.
         outputs = [name for name in _OUTPUTS if name != files.CARD_FILE or not has_card]
         with output_folder(path, outputs, force) as folder:
             written = _write(model, folder, path.name, False, precision)
-    end = f"and a model card, {files.CARD_FILE}, to complete"
+    end = "and a model card, README.md, to complete"
     if has_card:
-        end = f"(the {files.CARD_FILE} that was there stays; check it, or remove it for a new one)"
+        end = "(the README.md that was there stays; check it, or remove it for a new one)"
     print(f"Written to {path}: {', '.join(written)} {end}")
     if zipped:
         print("This layout has no softmax: perplexities need the model itself, or its folder")

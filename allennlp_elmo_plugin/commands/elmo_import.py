@@ -31,8 +31,6 @@ from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
 
-# The initial value of bilm-tf's accumulators, which that of the padding keeps.
-_INITIAL_ACCUMULATOR = 1.0
 # For options that were published without those of the training: the defaults of bilm-tf's script.
 _DEFAULT_BATCH_SIZE = 128
 _DEFAULT_NUM_STEPS = 20
@@ -50,10 +48,10 @@ class ElmoImport(Command):
     my_model/adagrad.hdf5, the accumulators of Adagrad, with which the trainer's callback
     `adagrad_state` continues the training as if it had never stopped.
 
-    SOURCE is a folder with options.json and a TensorFlow checkpoint (checkpoint, model.ckpt-*), or
-    with options.json and weights.hdf5 or model.hdf5 and perhaps softmax.hdf5; a zip archive of such
-    files; the path of one of several checkpoints, without .index; or the short name of a model. The
-    vocabulary in it is vocab.txt, vocab*.txt, vocabulary/lm_tokens.txt, or one of them with .gz.
+    SOURCE is a folder or zip archive with options.json and a TensorFlow checkpoint (checkpoint,
+    model.ckpt-*), or with options.json, weights.hdf5 or model.hdf5, and perhaps softmax.hdf5; the
+    path of one of several checkpoints, without .index; or the short name of a model. The vocabulary
+    in it is vocab.txt, vocab*.txt, vocabulary/lm_tokens.txt, or one of them with .gz.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -85,10 +83,7 @@ def import_model(
 def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike]) -> str:
     """Write a model to the folder `made`, and return a report for the user."""
     if files.is_run:
-        raise ValueError(
-            f"{files.source} is an archive of AllenNLP, or the folder of a training run, which "
-            "needs no import: export it, or train it further by `pretrained_file`"
-        )
+        raise ValueError(f"{files.source}: an archive or training run of AllenNLP needs no import")
     if vocab_file is None:
         raise ValueError(
             f"{files.source}: has no vocabulary, or several; give with --vocab-file the words of "
@@ -106,13 +101,9 @@ def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike])
         f"{n_words:,} words, from {files.source}\n"
     )
     if model.softmax is None:
-        start = "it starts from random values"
-        if options.share_embedding_softmax:
-            start = "its weight is the token embedding, its bias starts at zero"
-        report += (
-            f"There was no softmax (softmax.hdf5) to import: {start}. The model has to be trained "
-            "before its perplexity means anything.\n"
-        )
+        is_tied = options.share_embedding_softmax
+        start = "its bias starts at zero" if is_tied else "it starts from random values"
+        report += f"There was no softmax to import: {start}. Train it before you evaluate.\n"
     with tempfile.TemporaryDirectory(dir=made) as folder:
         write_vocabulary_folder(Path(folder, VOCABULARY_FOLDER), model.words or [])
         _write_archive(options, model.modules(), Path(folder), made / ARCHIVE_FILE)
@@ -120,10 +111,7 @@ def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike])
     n_updates = _write_accumulators(options, files.weights, made / ADAGRAD_FILE)
     if n_updates is None:
         return report + "There was no state of Adagrad to import: training starts with a fresh one."
-    return (
-        f"{report}{ADAGRAD_FILE} has the state of Adagrad after {n_updates:,} updates, for the "
-        "trainer's callback adagrad_state."
-    )
+    return f"{report}{ADAGRAD_FILE} has the state of Adagrad after {n_updates:,} updates."
 
 
 def _write_archive(
@@ -182,6 +170,6 @@ def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> Opti
             # The model has the gates of the highway layers with the opposite sign.
             parameter.abs_()
             if name.endswith("_char_embedding_weights"):
-                parameter[0] = _INITIAL_ACCUMULATOR  # bilm-tf has no row for padding
+                parameter[0] = 1.0  # Of padding, which bilm-tf lacks: the initial value.
     write_adagrad_state(path, modules.named_parameters(), n_updates)
     return n_updates

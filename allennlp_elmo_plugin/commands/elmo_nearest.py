@@ -8,12 +8,11 @@ from allennlp_elmo_plugin.commands.arguments import (
     TEXT_HELP,
     add_max_occurrences,
     add_model_arguments,
-    named_model,
+    embedder,
     read_lines,
 )
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.data.text import find_files
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
 from allennlp_elmo_plugin.embedding.occurrences import read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
@@ -54,7 +53,7 @@ class ElmoNearest(Command):
         if args.layers:
             find = partial(nearest, partial(read_vectors, args.layers))
         else:
-            find = ElmoEmbedder(*named_model(args), args.cuda_device).nearest
+            find = embedder(args).nearest
         sentences = (line.words for _, line in read_lines(files))
         found = find(args.word, sentences, queries, args.number, args.max_occurrences)
         print("\n\n".join(map(str, found)))

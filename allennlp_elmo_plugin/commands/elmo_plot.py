@@ -11,13 +11,12 @@ from allennlp_elmo_plugin.commands.arguments import (
     add_max_occurrences,
     add_model_arguments,
     device,
-    named_model,
+    embedder,
     read_lines,
     shown,
 )
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.data.text import find_files
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -74,14 +73,14 @@ class Map(Command):
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE, "plotly")
         lines = read_lines(find_files(args.files))
-        embedder = ElmoEmbedder(*named_model(args), args.cuda_device)
+        model = embedder(args)
         labels: List[str] = []
         sentences: Iterator[List[str]] = (line.words for _, line in lines)
         label_of = None
         if args.labels:
             sentences, label_of = _without_labels(lines, labels), labels.__getitem__
         limits = args.method, args.max_occurrences
-        found = word_map.make_map(embedder, args.word, sentences, *limits, label_of, args.groups)
+        found = word_map.make_map(model, args.word, sentences, *limits, label_of, args.groups)
         word_map.write_map(found, args.output, shown(args.files), args.options_file or "tiny")
         n_groups = counted(len(found.names), "group")
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")

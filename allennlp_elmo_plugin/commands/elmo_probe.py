@@ -1,12 +1,10 @@
 """The subcommand `elmo-probe` shows which layer of an ELMo knows what."""
 
 import argparse
-import importlib.util
-import logging
 import time
 from typing import List
 
-from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, positive
+from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
@@ -15,8 +13,6 @@ from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
 from allennlp_elmo_plugin.probing.probes import TASKS
 from allennlp_elmo_plugin.probing.report import draw, markdown
 from allennlp_elmo_plugin.probing.run import run
-
-logger = logging.getLogger(__name__)
 
 _OUTPUTS = ("results.json", "results.md", "layers.png")
 _SETTINGS = ("elmo", "task", "train", "test", "columns", "max_examples", "seed")
@@ -29,16 +25,13 @@ class ElmoProbe(Command):
 
     Train a probe of each layer, as Peters et al. (2018) do in section 5.3, and print its accuracy
     on the test set, beside that of a baseline without vectors: the label that the word (or lemma)
-    most often has in the training set. DIR gets results.json, results.md and, with matplotlib,
-    layers.png.
+    most often has in training. DIR gets results.json, results.md and, with matplotlib, layers.png.
 
       pos  parts of speech, or any labels of words: a logistic regression, from the vector alone
-      wsd  senses: of those that the lemma has in the training set, the one whose mean vector is
-           nearest
+      wsd  senses: of those that the lemma has in training, that with the nearest mean vector
 
-    The files have a word a line, in columns separated by tabs or white space, and a blank line
-    after each sentence. --columns names the columns: by default those of CoNLL-2000 and 2003 for
-    pos, and those of CoNLL-2012 for wsd, with PropBank's senses. Others are:
+    The files have a word a line, in columns, and a blank line after each sentence. Columns are by
+    default those of CoNLL-2000 and 2003 (pos) or CoNLL-2012 with PropBank's senses (wsd). Others:
 
       pos  CoNLL-2012: 4,5   CoNLL-U: 2,4 (universal tags) or 2,5
       wsd  CoNLL-2012 with OntoNotes' senses: 4,7,9
@@ -64,26 +57,14 @@ class ElmoProbe(Command):
         start = time.monotonic()
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
-        names = task.column_names
-        if len(args.columns) != len(names) or min(args.columns) < 1:
-            raise ValueError(
-                f"--columns is {','.join(map(str, args.columns))}; for --task {args.task}, give "
-                f"{len(names)} numbers from 1: the columns of {', '.join(names)}"
-            )
+        if len(args.columns) != len(task.columns) or min(args.columns) < 1:
+            names = ", ".join(task.column_names)
+            raise ValueError(f"--columns: for --task {args.task}, give those of {names}, from 1")
         with output_folder(args.output, _OUTPUTS, args.force) as folder:
             # Of two columns, the word is the key.
             word_key_label = (args.columns[0], *args.columns[-2:])
             train = read_sentences(args.train, word_key_label)
             test = [each for each in read_sentences(args.test, word_key_label) if each.examples]
-            labels, test_labels = (
-                {example.label for sentence in sentences for example in sentence.examples}
-                for sentences in (train, test)
-            )
-            if labels.isdisjoint(test_labels):
-                raise ValueError(
-                    f"no {task.label} of {args.test} occurs in {args.train}; give files with the "
-                    f"same {task.label}s. --columns says which columns to read"
-                )
             chosen = choose(train, args.max_examples, args.seed)
             results = {name: getattr(args, name) for name in _SETTINGS}
             results.update(run(task, ElmoEmbedder(args.elmo), chosen, test))
@@ -91,12 +72,8 @@ class ElmoProbe(Command):
             table = markdown(results)
             (folder / "results.json").write_text(to_json(results), encoding="utf-8")
             (folder / "results.md").write_text(table, encoding="utf-8")
-            if importlib.util.find_spec("matplotlib"):
+            if has_matplotlib():
                 draw(results, folder / "layers.png")
-            else:
-                logger.warning(
-                    "No picture: it needs matplotlib (pip install 'allennlp_elmo_plugin[plot]')"
-                )
         print(table, end="")
 
 

@@ -147,7 +147,7 @@ def test_another_benchmark_in_the_folder(runs: Runs, capsys: Any) -> None:
     Path("out/runs").mkdir(parents=True)
     with locked_folder(Path("out"), ValueError("in use")):
         message = refused(capsys, *f"{LINE} --tasks sst5".split())
-    assert "another elmo-benchmark works there" in message and not runs
+    assert "another benchmark works there" in message and not runs
 
 
 def test_without_matplotlib(runs: Runs, run: Any, monkeypatch: Any, caplog: Any) -> None:

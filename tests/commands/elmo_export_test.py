@@ -174,48 +174,6 @@ def test_the_vocabulary_of_a_model_of_characters(run: Any, caplog: Any) -> None:
     assert not Path("without/vocab.txt").exists()
 
 
-METRICS = {
-    **{f"training_{name}perplexity": value for name, value in (("", 50.04), ("forward_", 51.0))},
-    "training_backward_perplexity": 49.0,
-    "best_validation_perplexity": 120.56,
-    "best_validation_forward_perplexity": 121.0,
-    "best_validation_backward_perplexity": 120.1,
-}
-
-
-@pytest.mark.parametrize("archived", [False, True])
-def test_model_card(model: Any, archived: bool) -> None:
-    Path("run/metrics.json").write_text(json.dumps(METRICS), encoding="utf-8")
-    if archived:
-        archive_model("run")
-    export("run/model.tar.gz" if archived else "run", "elmo", precision="float16")
-    card = Path("elmo/README.md").read_text(encoding="utf-8")
-    n_parameters = sum(each.size for each in read_arrays("elmo/weights.hdf5").values())
-    for row in (
-        "| LSTM layers | 2, in both directions |",
-        f"| Cells of a layer and direction | {model.options.lstm_dim} |",
-        f"| Dimensions per token in each layer | {model.bilm.get_output_dim()} |",
-        f"| Parameters | {n_parameters:,} without the softmax |",
-        f"| Size of the weights | {Path('elmo/weights.hdf5').stat().st_size / 1e6:.1f} MB |",
-        "| Weights | weights.hdf5, float16 |",
-        "| Vocabulary | 50 words, which the softmax knew in training |",
-        "| training, last epoch | 50.0 | 51.0 | 49.0 |",
-        "| validation | 120.6 | 121.0 | 120.1 |",
-        "- Licence: (to be filled in by the author)",
-        'ElmoEmbedder("elmo")',
-        '"num_epochs": 3',
-        '"a.txt"',
-    ):
-        assert row in card
-    assert "home" not in card and card.count("```") == 6
-
-
-def test_the_card_of_a_run_that_diverged(model: Any) -> None:
-    Path("run/metrics.json").write_text('{"best_validation_perplexity": NaN}', encoding="utf-8")
-    export("run", "diverged")
-    assert "have no metrics.json" in Path("diverged/README.md").read_text("utf-8")
-
-
 def test_float16(model: Any, run: Any) -> None:
     export("run", "float32")
     run("elmo-export run float16 --precision float16")

@@ -1,10 +1,9 @@
 """`allennlp elmo-import`: checkpoints of bilm-tf and published models become archives."""
 
 import json
-import re
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import h5py
 import numpy as np
@@ -63,8 +62,7 @@ def test_checkpoint(checkpoint: Path, run: Any) -> None:
     printed = run("elmo-import checkpoint model")
     assert printed == (
         "Written to model: model.tar.gz, a model of 2 layers, both directions, characters, 50 "
-        "words, from checkpoint\nadagrad.hdf5 has the state of Adagrad after 30 updates, for the "
-        "trainer's callback adagrad_state.\n"
+        "words, from checkpoint\nadagrad.hdf5 has the state of Adagrad after 30 updates.\n"
     )
     assert read_files("model").keys() == {"model.tar.gz", "adagrad.hdf5"}
     export("model/model.tar.gz", "elmo")
@@ -260,51 +258,10 @@ def test_round_trip(name: str, run: Any) -> None:
     assert_same_model("third", model)
 
 
-def test_names_that_bilm_tf_dumps(run: Any) -> None:
-    """Its weights.hdf5 of small models has names that its own readers don't find."""
-    options = VARIANTS["forward only, one layer"]
-    model = save(options)
-    with h5py.File("saved/weights.hdf5", "w") as file:
-        for name, values in variables(model):
-            if "softmax" not in name:
-                name = tensorflow_name(name, options).replace("lm/", "")
-                file[name.replace("lstm_cell", "LSTMCell")] = values
-    for path in Path("saved").glob("model.ckpt*"):
-        path.unlink()
-    import_model("saved", "model")
-    for found, expected in zip(load()[0].bilm.parameters(), model.bilm.parameters()):
-        assert torch.equal(found, expected)
-
-
-CONTRADICTIONS: List[Tuple[str, Dict[str, Any], str]] = [
-    ("characters", variant(lstm={"n_layers": 1}), "has the variable 'RNN_0.*Cell1"),
-    ("characters", variant(lstm={"n_layers": 3}), "the variable 'RNN_0.*Cell2.*' is missing"),
-    ("characters", variant(lstm={"dim": 6}), "RNN_0.*W_0' has shape"),
-    ("characters", variant(lstm={"dim": "7"}), "lstm.dim. must be a whole number"),
-    ("characters", variant(bidirectional=False), "has the variable 'RNN_1"),
-    ("forward only", variant(), "the variable 'RNN_1.*' is missing"),
-    ("characters", variant({}), "'embedding' is missing"),
-    ("characters", variant({"n_highway": 0}), "has the variable 'CNN_high_0"),
-    ("characters", variant({"n_characters": 300}), 'n_characters" must be 261'),
-    ("tokens", variant(), "'char_embed' is missing"),
-]
-
-
-@pytest.mark.parametrize("name, options, message", CONTRADICTIONS)
-def test_options_and_variables_that_contradict(
-    name: str, options: Dict[str, Any], message: str, run: Any
-) -> None:
-    save(VARIANTS[name])
-    write_options(options)
-    with pytest.raises(ValueError, match=message):
-        import_model("saved", "model")
-    assert not Path("model").exists()
-
-
 def test_a_published_model_gets_a_new_softmax(published: Path, run: Any) -> None:
     Path("words").write_text("<S>\n</S>\n<UNK>\nthe\n,\nnaïve\n", encoding="utf-8")
     out = run("elmo-import published model --vocab-file words")
-    assert "There was no softmax (softmax.hdf5) to import: it starts from random values. The" in out
+    assert "There was no softmax to import: it starts from random values. Train it before" in out
     model, config = load()
     assert model.softmax.weight.shape == (6, 8) and model.options.n_tokens_vocab == 6
     # bilm-tf's default of samples is more than there are words.
@@ -319,7 +276,7 @@ def test_a_tied_softmax_without_its_bias(run: Any) -> None:
     export("model/model.tar.gz", "elmo")
     Path("elmo/softmax.hdf5").unlink()
     out = run("elmo-import elmo again")
-    assert "its weight is the token embedding, its bias starts at zero" in out
+    assert "no softmax to import: its bias starts at zero. Train it before you evaluate.\n" in out
     imported, _ = load("again")
     assert torch.equal(imported.softmax.weight, model.bilm.token_layer.weight)
     assert not imported.softmax.bias.any()
@@ -337,54 +294,9 @@ def test_samples_are_fewer_than_the_words(n_words: int, published: Path, run: An
 
 
 def test_which_vocabulary(checkpoint: Path) -> None:
-    (checkpoint / "vocabulary").mkdir()
-    (checkpoint / "vocab.txt").rename(checkpoint / "vocabulary/lm_tokens.txt")
-    import_model(checkpoint, "a")
-    (checkpoint / "vocabulary/lm_tokens.txt").rename(checkpoint / "vocab-a.txt")
-    import_model(checkpoint, "b")
+    (checkpoint / "vocab.txt").rename(checkpoint / "vocab-a.txt")
+    import_model(checkpoint, "model")
     shutil.copy(VOCABULARY, checkpoint / "vocab-b.txt")
     with pytest.raises(ValueError, match="has no vocabulary, or several; give with --vocab-file"):
-        import_model(checkpoint, "c")
-    Path("short").write_text("<S>\n</S>\n<UNK>\nthe\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="short: has 4 words, but the model in .* has 50"):
-        import_model(checkpoint, "c", "short")
-    assert not Path("c").exists()
-
-
-@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
-def test_damaged_checkpoints(checkpoint: Path, part: str) -> None:
-    path = checkpoint / f"{PREFIX}.{part}"
-    sound = path.read_bytes()
-    for content, message in (
-        (sound[: len(sound) // 2], "cut off"),
-        (sound[:1000] + b"wrong" + sound[1005:], "damaged"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"{re.escape(path.name)}: .*{message}"):
-            import_model(checkpoint, "model")
-    assert not Path("model").exists()
-
-
-@pytest.mark.parametrize("name", ["lm/softmax/W", "lm/char_embed", "lm/softmax/b/Adagrad"])
-def test_values_that_are_not_finite(checkpoint: Path, name: str) -> None:
-    values = read_checkpoint(checkpoint)
-    values[name].flat[7] = np.nan
-    write_checkpoint(checkpoint / PREFIX, values)
-    with pytest.raises(ValueError, match="contains NaN or infinity"):
-        import_model(checkpoint, "model")
-    assert not Path("model").exists()
-
-
-def test_files_that_do_not_belong_together(checkpoint: Path, published: Path) -> None:
-    with h5py.File(published / "softmax.hdf5", "w") as file:
-        file["softmax/W"] = np.zeros((50, 9), "float32")
-        file["softmax/b"] = np.zeros(50, "float32")
-    with pytest.raises(ValueError, match=r"'softmax/W' has shape \(50, 9\), but .* \(50, 8\)"):
-        import_model(published, "model", VOCABULARY)
-    write_checkpoint(checkpoint / PREFIX, {"w": np.zeros(3, "float32")})
-    with pytest.raises(ValueError, match="the variable '.*' is missing, or has no floating-point"):
-        import_model(checkpoint, "model")
-    (checkpoint / "options.json").unlink()
-    with pytest.raises(FileNotFoundError, match="options.json: there is no such file; bilm-tf wri"):
-        import_model(checkpoint, "model")
-    assert not Path("model").exists()
+        import_model(checkpoint, "other")
+    assert not Path("other").exists()

@@ -45,7 +45,7 @@ def test_layers_of_a_file(run: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
     run("elmo text.txt layers.hdf5 --all --options-file tiny")
     nearest = "elmo-nearest bank text.txt -n 3 --max-occurrences 7"
     expected = run(nearest)
-    monkeypatch.delattr("allennlp_elmo_plugin.commands.elmo_nearest.ElmoEmbedder")
+    monkeypatch.delattr("allennlp_elmo_plugin.commands.elmo_nearest.embedder")
     assert run(f"{nearest} --layers layers.hdf5") == expected
     assert expected.count("\n") == 2 * (1 + 3) + 1
     text = Path("text.txt").read_text(encoding="utf-8")

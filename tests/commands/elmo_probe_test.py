@@ -52,5 +52,5 @@ def test_command(task: str, run: Any, capsys: Any) -> None:
 def test_without_matplotlib(run: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run(f"{LINE} --task pos")
-    assert "No picture: it needs matplotlib" in caplog.text
+    assert "No pictures: they need matplotlib" in caplog.text
     assert read_files("out").keys() == {"results.json", "results.md"}
