@@ -1,5 +1,6 @@
 import copy
 import math
+import shutil
 from contextlib import contextmanager, nullcontext
 from typing import Any, Dict, Iterator
 
@@ -132,6 +133,22 @@ def test_perplexity_is_that_of_bilm_tf(run, batch_size, vocab):
     expected = float(arrays[f"test{batch_size}/perplexity"])
     assert model.get_metrics(reset=True)["perplexity"] == pytest.approx(expected, rel=1e-6)
     assert math.exp(np.mean(losses)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_training_goes_on_from_a_checkpoint_of_bilm_tf(vocab, tmp_path):
+    source = shutil.copytree(REFERENCE / "checkpoint", tmp_path / "checkpoint")
+    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
+    run = tmp_path / "run"
+    run.mkdir()
+    settings = {"pretrained_file": str(source), "dropout": 0.3, "serialization_dir": str(run)}
+    model = BidirectionalLanguageModel(vocab, **settings)
+    _, arrays = load_run("train_charcnn")
+    for name, values in variables(model):
+        assert (values == arrays[f"final/{name}"]).all(), name
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    # An archive of the run has its options, and AllenNLP leaves out the `pretrained_file`.
+    again = BidirectionalLanguageModel(vocab, serialization_dir=str(run))
+    assert again.options == model.options and again.options.dropout == 0.3
 
 
 def evaluate(model, batches):

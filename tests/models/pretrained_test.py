@@ -23,9 +23,6 @@ from tests.support.bilm_tf import (
     LSTM,
     OPTIONS,
     REFERENCE,
-    load_run,
-    read_vocabulary,
-    variables,
 )
 
 WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
@@ -154,16 +151,6 @@ def test_token_embedding_without_softmax(name, tmp_path, caplog):
     assert parts.state_dict().keys() == model.state_dict().keys()
     tied = [each["softmax"].weight is each["bilm"].token_layer.weight for each in (parts,)]
     assert tied == [name == "tied"] and len(parts["softmax"].bias) == len(WORDS)
-
-
-def test_checkpoint_of_bilm_tf(tmp_path):
-    shutil.copytree(REFERENCE / "checkpoint", tmp_path / "checkpoint")
-    shutil.copy(REFERENCE / "data" / "vocab.txt", tmp_path / "checkpoint")
-    vocab = read_vocabulary(tmp_path / "vocabulary")
-    made = BidirectionalLanguageModel(vocab, pretrained_file=str(tmp_path / "checkpoint"))
-    _, arrays = load_run("train_charcnn")
-    for name, values in variables(made):
-        assert (values == arrays[f"final/{name}"]).all(), name
 
 
 def test_archive_needs_the_source_no_more(tmp_path):
