@@ -142,14 +142,11 @@ def test_fine_tuning_starts_from_the_source_and_improves(
     callbacks = {"trainer.callbacks": ["initial_validation", "record_losses"]}
     arguments = str(tmp_path / "source"), "new_"
     train_model(config("fine_tune", *arguments, **callbacks), str(tmp_path / "run"))
-    metrics, losses = metrics_of(tmp_path / "run"), RecordLosses.losses
+    metrics = metrics_of(tmp_path / "run")
     before = metrics["initial_validation_perplexity"]
     log = (tmp_path / "run" / "out.log").read_text(encoding="utf-8")
     assert "start fresh" in log and f"initial_validation_perplexity {before:.4f}" in log
     assert metrics["best_validation_perplexity"] < before
-    # The first validation changes nothing in the training.
-    train_model(config("fine_tune", *arguments), str(tmp_path / "without"))
-    assert len(losses) > 10 and RecordLosses.losses == losses
     # Nothing of the source is needed any more.
     shutil.rmtree(tmp_path / "source")
     export(str(tmp_path / "run" / "model.tar.gz"), tmp_path / "exported")
@@ -162,15 +159,8 @@ def test_before_the_first_update_it_is_the_source(
 ) -> None:
     changes = {"trainer.num_epochs": 1, "trainer.callbacks": ["initial_validation"]}
     params = config("fine_tune", str(trained / "model.tar.gz"), **changes)
-    train_model(params.duplicate(), str(tmp_path / "run"))
+    train_model(params, str(tmp_path / "run"))
     metrics, source = metrics_of(tmp_path / "run"), metrics_of(trained)
-    initial = {kind: metrics[f"initial_validation_{kind}"] for kind in KINDS}
-    for kind, value in initial.items():
-        assert value == pytest.approx(source[f"best_validation_{kind}"], rel=1e-6)
-    # A recovered run keeps them.
-    params["trainer"]["num_epochs"] = 2
-    params.to_file(str(tmp_path / "run" / "config.json"))
-    train_model(params, str(tmp_path / "run"), recover=True)
-    again = metrics_of(tmp_path / "run")
-    assert again["epoch"] == 1
-    assert {kind: again[f"initial_validation_{kind}"] for kind in KINDS} == initial
+    for kind in KINDS:
+        expected = pytest.approx(source[f"best_validation_{kind}"], rel=1e-6)
+        assert metrics[f"initial_validation_{kind}"] == expected
