@@ -79,7 +79,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
-    table = [columns, ["---"] * len(columns)]
+    table = [columns]
     at_the_end: List[str] = []
     for row in rows:
         there = [model for model in models if model in row]
@@ -113,6 +113,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
             "change their scores."
         )
     lines = [f"| {' | '.join(cells)} |" for cells in table]
+    lines.insert(1, "|" + "---|" * len(columns))
     return "\n\n".join(["\n".join(lines), *notes]) + "\n"
 
 

@@ -1,5 +1,5 @@
 import math
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import numpy as np
 import pytest
@@ -51,28 +51,22 @@ def test_the_nearest_sense_is_that_of_a_plain_implementation() -> None:
     assert len(set(predicted)) == 3
 
 
-def _linear_data() -> Tuple[Any, List[Example]]:
-    """Dimensions of different sizes, a constant one and one that occurs twice."""
+def test_a_linear_probe_finds_what_is_linear_in_any_image_of_the_vectors() -> None:
     rng = np.random.default_rng(0)
+    # Dimensions of different sizes, a constant one and one that occurs twice
     vectors = rng.normal(size=(600, 5)) * [10, 1, 0.1, 0, 0] + [5, 0, 0, 7, 0]
     vectors[:, 4] = vectors[:, 0]
     scores = vectors @ np.array([[0.1, 1, 0, 0, 0], [0, -1, 10, 0, 0], [-0.1, 0, -10, 0, 0]]).T
-    return vectors.astype("float32"), [Example(0, "k", "abc"[i]) for i in scores.argmax(1)]
-
-
-def test_a_linear_probe_finds_what_is_linear() -> None:
-    vectors, examples = _linear_data()
+    examples = [Example(0, "k", "abc"[i]) for i in scores.argmax(1)]
     baseline = MostFrequentLabel(examples)
-    probe = LinearProbe(vectors[:400], examples[:400], baseline)
-    predicted = probe.predict(vectors[400:], examples[400:])
-    right = [label == each.label for label, each in zip(predicted, examples[400:])]
-    assert sum(right) / len(right) > 0.95
-    # The same for any linear image of the vectors, and again.
-    image = np.random.default_rng(1).normal(size=(5, 5)).astype("float32")
-    for others in (vectors, vectors[:, ::-1] / 3 - 1, vectors / [10, 1, 0.1, 1, 1] @ image):
-        other = LinearProbe(others[:400].astype("float32"), examples[:400], baseline)
-        same = np.array(other.predict(others[400:].astype("float32"), examples[400:])) == predicted
-        assert same.mean() > 0.98
+    image = rng.normal(size=(5, 5))
+    found = []
+    for each in (vectors, vectors[:, ::-1] / 3 - 1, vectors / [10, 1, 0.1, 1, 1] @ image):
+        each = each.astype("float32")
+        probe = LinearProbe(each[:400], examples[:400], baseline)
+        found.append(np.array(probe.predict(each[400:], examples[400:])))
+    assert np.mean(found[0] == [example.label for example in examples[400:]]) > 0.95
+    assert all(np.mean(other == found[0]) > 0.98 for other in found[1:])
 
 
 def test_a_linear_probe_minimises_a_plain_loss() -> None:

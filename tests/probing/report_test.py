@@ -27,7 +27,7 @@ def _results(task: str) -> Dict[str, Any]:
     }
 
 
-def test_tables() -> None:
+def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
     lines = markdown(_results("pos")).splitlines()
     assert lines[0] == "| | all (1,200) | ambiguous (7) | unseen (0) | paper |"
     assert lines[2:6] == [
@@ -37,29 +37,30 @@ def test_tables() -> None:
         "| LSTM 1, forward | 85.00 | 75.00 |  |  |",
     ]
     assert "3,000 examples to train, with 12 tags" in lines[-1] and "table 6" in lines[-1]
-    assert "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |" in markdown(
-        _results("wsd")
-    )
+    row = "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |"
+    assert row in markdown(_results("wsd"))
 
 
-def test_the_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from matplotlib.axes import Axes
-
+def test_the_picture_has_a_line_for_each_direction(tmp_path: Path) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
     drawn: Dict[str, Any] = {}
-    plot = Axes.plot
 
-    def watching(self: Any, x: Any, y: Any, *arguments: Any, **settings: Any) -> Any:
-        drawn[settings["label"]] = (list(x), list(y))
-        return plot(self, x, y, *arguments, **settings)
+    def watching(figure: Any, path: Path) -> None:
+        (axes,) = figure.axes
+        for line in axes.lines:
+            drawn[line.get_label()] = (list(line.get_xdata()), list(line.get_ydata()))
+        drawn["ticks"] = [text.get_text() for text in axes.get_xticklabels()]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Axes, "plot", watching)
+        patch.setattr(figures.Figure, "savefig", watching)
         draw(_results("pos"), tmp_path / "layers.png")
     assert drawn == {
         "both": ([0, 1], [80.0, 90.125]),
         "forward": ([0, 1], [80.0, 85.0]),
         "backward": ([0, 1], [80.0, 84.0]),
+        "most frequent tag": ([0, 1], [70.0, 70.0]),
         "Peters et al. (2018)": ([1, 2], [97.3, 96.8]),
+        "ticks": ["token layer", "LSTM 1"],
     }
+    draw(_results("wsd"), tmp_path / "layers.png")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")

@@ -7,7 +7,6 @@ import torch
 import speed.__main__ as module
 from speed import gpu
 from speed.report import Row, line, take_turns
-from speed.workload import Corpus
 from tests.support.pretend_gpu import gpu_for_tests
 
 
@@ -16,6 +15,7 @@ def _all_threads(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
 
 
+@pytest.mark.nightly
 def test_a_quick_look_at_every_workload(tmp_path, monkeypatch, capsys):
     """That everything runs, and that results are equal, which is checked before times are taken."""
     output = tmp_path / "rows.json"
@@ -52,15 +52,6 @@ def test_rows():
     programs = {name: lambda item, name=name: calls.append((name, item)) for name in "ab"}
     assert take_turns(programs, [1, 2]).keys() == {"a", "b"}
     assert calls == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
-
-
-def test_text():
-    corpus = Corpus(50)
-    assert len(corpus.words) == 50 and 0 <= corpus.word_ids(1000).max() < 50
-    assert abs(sum(map(len, corpus.sentences(5_000))) / 5_000 - 22) < 1
-    batches = corpus.batches(3, 4, by_length=True)
-    low, middle, high = sorted(sorted(map(len, batch)) for batch in batches)
-    assert low[-1] <= middle[0] and middle[-1] <= high[0] and {len(b) for b in batches} == {4}
 
 
 def test_on_a_gpu(monkeypatch, capsys):
