@@ -88,13 +88,9 @@ class CorpusEmbedder:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
             raise ValueError("sentence indices need sentences and indices; leave out one option")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype is {self.dtype!r}; it must be one of {list(DTYPES)}")
-        if self.compression not in (None, *COMPRESSIONS):
-            raise ValueError(
-                f"compression is {self.compression!r}; it must be one of {list(COMPRESSIONS)}, or "
-                "none"
-            )
+        for name, choices in (("dtype", DTYPES), ("compression", (*COMPRESSIONS, None))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {choices}")
         if not 0 <= self.shard_index < self.num_shards:
             raise ValueError(
                 f"there is no shard {self.shard_index} of {self.num_shards}; they are numbered "
@@ -329,9 +325,8 @@ def batches_by_length(
     lengths: Sequence[int], batch_tokens: int, batch_size: Optional[int] = None
 ) -> Iterator[Sequence[int]]:
     """
-    Yield the indices of the sentences of each batch, given the number of words of each: sentences
-    of similar lengths, with at most `batch_tokens` tokens, sentence boundaries counted, unless it
-    is one sentence.
+    Yield the indices of the sentences of each batch, given their numbers of words: sentences of
+    similar lengths, with at most `batch_tokens` tokens, boundaries counted, or one sentence.
     """
     batch: List[int] = []
     n_tokens = 0

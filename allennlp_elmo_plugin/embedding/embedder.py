@@ -52,13 +52,13 @@ class ElmoEmbedder:
     layers = embedder.embed_sentence(["A", "sentence", "."])
     ```
 
-    The API is that of the class of the same name in AllenNLP 0.9. There, the states of the language
-    model were carried from batch to batch, so that the layers of a sentence depended somewhat on
-    the sentences before it: `initial_state="carried"`. Layer 0 is the one without context (the
-    character encoder's output, twice); then follow the LSTM layers, the forward half first.
+    The API is that of the class of the same name in AllenNLP 0.9, where the layers of a sentence
+    depended somewhat on the sentences before it: `initial_state="carried"`. Layer 0 is the one
+    without context (the character encoder's output, twice); then follow the LSTM layers, the
+    forward half first.
 
-    Sentences may have any length: over 2048 tokens they are run in segments, with the same numbers.
-    If a GPU has too little memory for a batch, the batch is halved until it fits.
+    Sentences of any length have the same numbers in segments of 2048 tokens. If a GPU has too
+    little memory for a batch, the batch is halved until it fits.
 
     # Parameters
 

@@ -20,17 +20,8 @@ from allennlp_elmo_plugin.files.whole import LateErrorFile
 
 class Part(NamedTuple):
     """
-    The layers of sentences that follow each other in a text.
-
-    # Parameters
-
-    sentences : `List[str]`
-    lengths : `List[int]`
-        Words of each sentence.
-    layers : `torch.Tensor`
-        The layers of one sentence after the other, flattened.
-    states : `List[torch.Tensor]`, optional (default = `None`)
-        What the language model carries to the next part, if anything.
+    Sentences that follow each other in a text: how many words they have, their layers one after
+    the other, flattened, and what the language model carries to the next part, if anything.
     """
 
     sentences: List[str]
