@@ -1,4 +1,3 @@
-import functools
 import os
 import signal
 import threading
@@ -61,16 +60,6 @@ def test_it_follows_the_number_of_threads_and_the_device(two_threads):
     assert allowed == {1: False, 2: True, 3: True, 4: False}
     torch.set_num_threads(2)
     assert not may_run_in_parallel(torch.device("cuda"))
-
-
-def test_many_callers_share_the_workers(two_threads):
-    def call(caller):
-        for turn in range(20):
-            items = (caller, turn, 0), (caller, turn, 1)
-            assert run_in_parallel([functools.partial(tuple, item) for item in items]) == [*items]
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(call, range(16), timeout=60))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
