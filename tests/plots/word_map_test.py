@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.plots.word_map import _group, draw_map, make_map, write_map
+from allennlp_elmo_plugin.embedding.occurrences import Place
+from allennlp_elmo_plugin.plots.word_map import _describe, _group, draw_map, make_map, write_map
 from tests.support.testing import write_random_elmo
 
 TEXT = [
@@ -69,6 +70,19 @@ def test_groups_are_named_by_their_neighbours(
     text += [f"{near[0]} . . . . {word} . of {near[1]}".split(), [*near[:1], "x", *text[0]]]
     found = make_map(embedder, word, text)
     assert {name.split()[1].strip(",") for name in found.names} == set(near)
+
+
+def test_names_are_the_words_that_are_more_frequent_in_a_group_than_elsewhere() -> None:
+    texts = [
+        "far a b of to Common one bank one",
+        "common two bank x x x two",
+        "common two bank",
+        "common six bank",
+    ]
+    places = [Place(text.split(), text.split().index("bank")) for text in texts]
+    # `one` is there once a sentence; `far` and the second `two` are too far away to count.
+    assert _describe("bank", places, [1, 0, 0, 0]) == ["near two, six, common", "near one"]
+    assert _describe("bank", places, [0, 0, 0, 1]) == ["near two, one, common", "near six"]
 
 
 def test_groups_are_as_few_as_are_clear_and_the_largest_is_first() -> None:
