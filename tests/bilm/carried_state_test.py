@@ -95,3 +95,20 @@ def test_copies_and_state_dicts_keep_the_states(duplicate):
     original.reset()
     assert rows_of(copied, 1) == rows_of(other, 1) == [1.0]
     assert other.row(0).tolist() == [1.0] * 6 and original.state_dict() is None
+
+
+def test_states_of_an_earlier_version():
+    outputs, cells = torch.randn(3, 2, 8), torch.randn(3, 2, 10)
+    earlier = {
+        (direction, layer): (
+            outputs[layer, :, i * 4 : i * 4 + 4],
+            cells[layer, :, i * 5 : i * 5 + 5],
+        )
+        for layer in range(3)
+        for i, direction in enumerate(("forward", "backward"))
+    }
+    carried = CarriedState()
+    carried.load_state_dict(earlier)
+    assert all(torch.equal(one, other) for one, other in zip(carried.states, (outputs, cells)))
+    carried.load_state_dict({})
+    assert carried.states is None
