@@ -148,9 +148,3 @@ def test_another_benchmark_in_the_folder(runs: Runs, capsys: Any) -> None:
     with locked_folder(Path("out"), ValueError("in use")):
         message = refused(capsys, *f"{LINE} --tasks sst5".split())
     assert "another benchmark works there" in message and not runs
-
-
-def test_without_matplotlib(runs: Runs, run: Any, monkeypatch: Any, caplog: Any) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    run(f"{LINE} --tasks sst5 --seeds 1")
-    assert "No pictures: they need matplotlib" in caplog.text
