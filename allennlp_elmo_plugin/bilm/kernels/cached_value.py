@@ -81,6 +81,13 @@ class CachingModule(torch.nn.Module):
                 each.drop()
         return super().train(mode)
 
+    def _replicate_for_data_parallel(self) -> Self:
+        replica = super()._replicate_for_data_parallel()
+        for name, value in vars(self).items():
+            if isinstance(value, CachedValue):  # Each device has its own.
+                setattr(replica, name, CachedValue())
+        return replica
+
 
 def _version(parameter: torch.Tensor) -> Hashable:
     # Inference tensors have no versions.

@@ -163,9 +163,9 @@ class PreparedMatrix:
     ) -> torch.Tensor:
         """
         Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)` and
-        `(m,)` or `(n, m)`, all of the type `dtype`. `is_single` says that a program multiplies one
-        row at a time, for which the matrix as it is is fastest in float32. With products of more
-        rows, too, it is held in both layouts.
+        `(m,)` or `(n, m)`, all of the type `dtype`. The latter may be overwritten. `is_single` says
+        that a program multiplies one row at a time, for which the matrix as it is is fastest in
+        float32. With products of more rows, too, it is held in both layouts.
         """
         if self._is_quantized:
             result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
@@ -173,6 +173,8 @@ class PreparedMatrix:
         is_plain = is_single and self.dtype == torch.float32
         if self._is_packed and not is_plain and (self._is_large or rows.size(0) >= MANY_ROWS):
             return _onednn_product(rows, self._packed, add)
+        if add is not None and add.dim() == 2:
+            return add.addmm_(rows, self._plain)  # without a copy of `add`
         return _torch_product(rows, self._plain, add)
 
     def _scaled(self) -> torch.Tensor:

@@ -59,15 +59,11 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
     ):
         rows, bias, add = (each.to(prepared.dtype) for each in (rows, bias, add))
         assert_product(prepared.product(rows), rows, expected, rtol=rtol)
-        kept = add.clone()
-        for summand in (bias, add):
-            product = prepared.product(rows, summand)
+        for summand, of_one in ((bias, bias), (add, add[:1])):
+            product = prepared.product(rows, summand.clone())
             assert_product(product, rows, expected, summand, rtol=rtol)
-            one = prepared.product(rows[:1], summand[:1] if summand is add else bias, True)
-            assert_product(
-                one, rows[:1], expected, summand if summand is bias else add[:1], rtol=2 * rtol
-            )
-        assert torch.equal(add, kept)
+            one = prepared.product(rows[:1], of_one.clone(), is_single=True)
+            assert_product(one, rows[:1], expected, of_one, rtol=2 * rtol)
     before = set(vars(prepared))
     for n_rows in (1, 3, 20):
         prepared.product(rows[:n_rows])
