@@ -67,7 +67,6 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         super().__init__(namespace, tokens_to_add, token_min_padding_length)
         self._namespace_to_cache = namespace_to_cache
         self._tokens_to_add = tuple((tokens_to_add or {}).items())
-        _table(self._tokens_to_add)  # raises if they are wrong
 
     def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
         if self._namespace_to_cache is not None:

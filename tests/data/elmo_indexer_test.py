@@ -112,8 +112,3 @@ def test_ids_of_a_namespace():
     assert known > 0 and ids.dtype == torch.long
     assert ids.tolist() == [[known, -1, known], [-1, 0, 0]]
     assert indexer.get_empty_token_list() == {"elmo_tokens": [], "word_inputs": []}
-
-
-def test_a_character_that_is_none():
-    with pytest.raises(ValueError, match="tokens_to_add gives 'a' the character 261"):
-        ELMoTokenCharactersIndexer(tokens_to_add={"a": 261})
