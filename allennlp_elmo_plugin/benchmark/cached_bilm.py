@@ -115,4 +115,4 @@ def keep_vectors(
             fingerprint = tuple(module.bilm.fingerprint().values())
             if fingerprint not in vectors:
                 vectors[fingerprint] = Vectors(folder)
-            module.replace_bilm(CachedBiLm(module.bilm, vectors[fingerprint]))
+            module._elmo_lstm = CachedBiLm(module.bilm, vectors[fingerprint])

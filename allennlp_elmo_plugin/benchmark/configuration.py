@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -12,9 +13,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
-from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import local_files
+from allennlp_elmo_plugin.modules.elmo_files import elmo_model
 
 
 @dataclass
@@ -82,7 +82,9 @@ class Configuration:
             config = config.replace(json.dumps(str(path)), "null")  # Its content counts.
         found = {"config": _hash(config.encode()), "data": _digest(data)}
         if model == "elmo":
-            files = [Path(file) for file in local_files(self.elmo)]
+            # A checkpoint's index has the checksums of its data.
+            names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
+            files = [Path(name) for name in dict.fromkeys(names) if os.path.exists(name)]
             found["elmo"] = _digest(files) if files else self.elmo
         if model != "baseline":
             found["vectors"] = _digest([self.vectors] if self.vectors else [])

@@ -1,6 +1,4 @@
-"""
-The options of a language model, which are read from bilm-tf's options.json and written to it.
-"""
+"""The options of a language model, read from bilm-tf's options.json and written to it."""
 
 import json
 import logging
@@ -10,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
-from allennlp_elmo_plugin.files.json_file import did_you_mean, read_json_object, shown
+from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.whole import whole_file
 
 logger = logging.getLogger(__name__)
@@ -32,10 +30,6 @@ def _whole(least: int, most: int = _MAX_INT) -> Rule:
     return text, lambda value: type(value) is int and least <= value <= most
 
 
-def _number(text: str, is_right: Callable[[float], bool]) -> Rule:
-    return text, lambda value: type(value) in (int, float) and is_right(value)
-
-
 def _are_filters(value: Any) -> bool:
     return (
         isinstance(value, (list, tuple))
@@ -47,32 +41,25 @@ def _are_filters(value: Any) -> bool:
 
 _FILTERS = f"a list of [width, number] pairs, whole numbers from 1 to {_MAX_INT}", _are_filters
 _FLAG = "true or false", lambda value: isinstance(value, bool)
-_CLIP = _number("a number above 0, or null", lambda value: 0 < value < 1e300)
-_DROPOUT = _number("a number, at least 0 and below 1", lambda value: 0 <= value < 1)
+_CLIP = "a number above 0, or null", lambda value: _is_number(value) and 0 < value < 1e300
+_DROPOUT = "a number, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1
 _ACTIVATION = '"relu" or "tanh"', lambda value: value in ("relu", "tanh")
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
 def _option(key: str, rule: Rule, default: Any = MISSING) -> Any:
-    """
-    Return the field of a key of options.json, named with its sections.
-    """
+    """Return the field of a key of options.json, named with its sections."""
     return field(metadata={"key": key, "rule": rule}, default=default)
 
 
 @dataclass(frozen=True)
 class CharCnnOptions:
-    """
-    The section `char_cnn` of options.json, which describes the character encoder.
+    """The section `char_cnn` of options.json, which describes the character encoder."""
 
-    # Parameters
-
-    filters : `Tuple[Tuple[int, int], ...]`
-        The width and number of each convolution.
-    max_characters_per_token : `int`, optional (default = `50`)
-        How many ids a word is cut or padded to, including its begin and end marks.
-    """
-
-    filters: Tuple[Tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)
+    filters: Tuple[Tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)  # width, number
     activation: str = _option("char_cnn.activation", _ACTIVATION)
     embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
     n_highway: int = _option("char_cnn.n_highway", _whole(0), 0)
@@ -91,41 +78,21 @@ class BiLmOptions:
     """
     The options of bilm-tf's options.json, typed and checked: what a biLM is made of.
 
-    ```python
-    options = BiLmOptions.from_file("options.json")
-    options.projection_dim, options.n_layers
-    ```
+    `n_characters` is no field: bilm-tf's prediction needs 262, so that is written.
 
-    `n_characters` is no field. bilm-tf writes 261 while training (256 bytes and 5 special
-    characters) and requires 262 for prediction (every id plus 1, and 0 for the padding of the time
-    axis). This model always has 262 rows, row 0 being zero; it reads either, and writes 262.
-
-    # Parameters
-
-    lstm_dim : `int`
-        Cells of an LSTM layer in one direction (`lstm.dim`).
-    projection_dim : `int`
-        Size of a token vector and of an LSTM output in one direction (`lstm.projection_dim`).
-    cell_clip, proj_clip : `float`, optional (default = `None`)
-        Bounds of the cell state and of the projected output, if there is one; `None` for none.
-    use_skip_connections : `bool`, optional (default = `False`)
-        Whether each layer but the first adds its input to its output.
-    char_cnn : `CharCnnOptions`, optional (default = `None`)
-        The character encoder; `None` for a token embedding.
-    dropout : `float`, optional (default = `0.0`)
-        In training, on every layer's input and on the top layer's output.
-    n_tokens_vocab : `int`, optional (default = `None`)
-        Words of the softmax, and of the token embedding where there is one.
-    n_negative_samples_batch : `int`, optional (default = `8192`)
-        Negative samples for a direction and batch, if training samples its softmax
-        (`sample_softmax`).
-    share_embedding_softmax : `bool`, optional (default = `False`)
-        Whether the softmax's weight is the token embedding.
-    training : `Dict[str, Any]`, optional
-        bilm-tf's other keys (`unroll_steps`, `n_epochs`, ...), kept for writing.
-    project_lstm, project_characters : `bool`, optional (default = `None`)
-        Whether LSTM outputs and character encodings are projected; not in options.json. `None` is
-        bilm-tf's rule: only if that changes their size. AllenNLP always projects.
+    | field | what it is |
+    |---|---|
+    | `lstm_dim`, `projection_dim` | cells of an LSTM layer and size of its output, per direction |
+    | `cell_clip`, `proj_clip` | bounds of the cell state and of the projected output |
+    | `use_skip_connections` | whether each layer but the first adds its input to its output |
+    | `char_cnn` | the character encoder; `None` for a token embedding |
+    | `dropout` | in training, on every layer's input and on the top layer's output |
+    | `n_tokens_vocab` | words of the softmax, and of the token embedding if there is one |
+    | `sample_softmax` | whether training draws `n_negative_samples_batch` per direction and batch |
+    | `share_embedding_softmax` | whether the softmax's weight is the token embedding |
+    | `training` | bilm-tf's other keys (`unroll_steps`, `n_epochs`, ...), kept for writing |
+    | `project_lstm` | whether LSTM outputs are projected; `None`: if that changes their size |
+    | `project_characters` | the same of character encodings |
     """
 
     lstm_dim: int = _option("lstm.dim", _whole(1))
@@ -151,21 +118,17 @@ class BiLmOptions:
 
     @property
     def projects_lstm(self) -> bool:
-        if self.project_lstm is None:
-            return self.lstm_dim != self.projection_dim
-        return self.project_lstm
+        differs = self.lstm_dim != self.projection_dim
+        return differs if self.project_lstm is None else self.project_lstm
 
     @property
     def projects_characters(self) -> bool:
-        if self.project_characters is None:
-            return self.char_cnn is not None and self.char_cnn.n_filters != self.projection_dim
-        return self.project_characters
+        differs = self.char_cnn is not None and self.char_cnn.n_filters != self.projection_dim
+        return differs if self.project_characters is None else self.project_characters
 
     @property
     def architecture(self) -> Dict[str, Any]:
-        """
-        What determines a model's parameters and how they are used, by keys of options.json.
-        """
+        """What determines a model's parameters and how they are used, by keys of options.json."""
         values = flatten(self.to_dict())
         keys = [key for key in values if key == "bidirectional" or key.startswith(_SECTIONS)]
         projects = [self.projects_lstm, self.projects_characters]
@@ -173,25 +136,34 @@ class BiLmOptions:
 
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
-        """
-        Read an options.json. Raise `FileNotFoundError`, or `ValueError` that names the file and the
-        key.
-        """
+        """Read an options.json; a `ValueError` names the file and the key."""
         return cls.from_dict(read_json_object(path), source=str(path))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "options") -> "BiLmOptions":
         """
         Check the contents of an options.json, whose name in errors is `source`. Missing keys, and
-        those that are null, have bilm-tf's defaults: no clip, no skip connections, no highways.
+        those that are null, have bilm-tf's defaults.
 
-        The default of `bidirectional` is a guess. bilm-tf trains forward only without this key, but
-        always predicts in both directions, and its published options lack the key. So options
-        without it are forward only if they have `unroll_steps`, which only training needs.
+        bilm-tf's published options lack `bidirectional`, and are read in both directions. Without
+        it, only those of a training, which have `unroll_steps`, mean forward only.
         """
 
         def error(key: str, message: str) -> ValueError:
             return ValueError(f'{source}: "{shown(key)}" {message}')
+
+        def take(kind: Any) -> Dict[str, Any]:
+            arguments = {}
+            for each in fields(kind):
+                key = each.metadata.get("key")
+                if key in given:
+                    text, is_right = each.metadata["rule"]
+                    arguments[each.name] = value = given.pop(key)
+                    if not is_right(value):
+                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
+                elif key is not None and each.default is MISSING:
+                    raise error(key, "is missing; bilm-tf's options.json always has it")
+            return arguments
 
         given = {key: value for key, value in flatten(values).items() if value is not None}
         for section in _SECTIONS:
@@ -202,51 +174,31 @@ class BiLmOptions:
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
             text = f"must be {N_CHARACTERS - 1} (in training) or {N_CHARACTERS} (for prediction)"
             raise error("char_cnn.n_characters", f"{text}, but is {reprlib.repr(n_characters)}")
-        kinds: List[Any] = [cls]
+        own, char_cnn = take(cls), None
         if values.get("char_cnn") is not None:
-            kinds.append(CharCnnOptions)
             given.setdefault("char_cnn.activation", "relu")
-        parts: List[Dict[str, Any]] = []
-        for kind in kinds:
-            parts.append({})
-            for each in fields(kind):
-                key = each.metadata.get("key")
-                if key in given:
-                    text, is_right = each.metadata["rule"]
-                    parts[-1][each.name] = value = given.pop(key)
-                    if not is_right(value):
-                        raise error(key, f"must be {text}, but is {reprlib.repr(value)}")
-                elif key is not None and each.default is MISSING:
-                    raise error(key, "is missing; bilm-tf's options.json always has it")
-        for key in given:
-            if key.startswith(_SECTIONS):
-                known = [each.metadata.get("key", "") for kind in kinds for each in fields(kind)]
-                raise error(key, "is not known" + did_you_mean(key, known))
-        unknown = [shown(key) for key in given if key not in _TRAINING_KEYS]
-        if unknown:
-            logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
-        char_cnn = None
-        for part in parts[1:]:
-            filters = tuple(map(tuple, part["filters"]))
-            char_cnn = CharCnnOptions(**{**part, "filters": filters})
+            arguments = take(CharCnnOptions)
+            filters = tuple(map(tuple, arguments.pop("filters")))
+            char_cnn = CharCnnOptions(filters, **arguments)
             width, most = max(filters)[0], char_cnn.max_characters_per_token
             if width > most:
                 raise error("char_cnn.filters", f"has width {width}, more than {most} characters")
-        options = cls(**parts[0], char_cnn=char_cnn, training=given)
+        for key in given:
+            if key.startswith(_SECTIONS):
+                raise error(key, "is not known")
+        unknown = [shown(key) for key in given if key not in _TRAINING_KEYS]
+        if unknown:
+            logger.warning("%s: keys that nothing here uses: %s", source, reprlib.repr(unknown))
+        options = cls(**own, char_cnn=char_cnn, training=given)
         if options.projection_dim > options.lstm_dim:
             text = f'({options.projection_dim}) must not exceed "lstm.dim" ({options.lstm_dim})'
             raise error("lstm.projection_dim", text)
         if options.share_embedding_softmax and char_cnn is not None:
-            raise error(
-                "share_embedding_softmax", "needs a token embedding: take char_cnn out or unset it"
-            )
+            raise error("share_embedding_softmax", "needs a token embedding: take char_cnn out")
         return options
 
     def to_dict(self) -> Dict[str, Any]:
-        """
-        Return the contents of an options.json for prediction (`n_characters` 262), which bilm-tf,
-        AllenNLP and `from_dict` read.
-        """
+        """Return the contents of an options.json for prediction, which all programs read."""
         values: Dict[str, Any] = dict(self.training)
         parts: List[Any] = [self] if self.char_cnn is None else [self, self.char_cnn]
         for part in parts:
@@ -265,18 +217,14 @@ class BiLmOptions:
         return values
 
     def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """
-        Write an options.json, whole or not at all.
-        """
+        """Write an options.json, whole or not at all."""
         with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
             json.dump(self.to_dict(), options_file, indent=2)
             options_file.write("\n")
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
-    """
-    Return the values of an options.json, by their keys with dots between the sections.
-    """
+    """Return the values of an options.json, by their keys with dots between the sections."""
     flat: Dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"

@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.embedding.ray_workers import embed_parts, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
 from allennlp_elmo_plugin.files.whole import is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
-from allennlp_elmo_plugin.modules.elmo_files import local_files
+from allennlp_elmo_plugin.modules.elmo_files import resolve
 from allennlp_elmo_plugin.progress import counted
 
 _MODEL_SETTINGS = ("options_file", "weight_file", "initial_state", "precision")
@@ -173,7 +173,11 @@ def _check_ray_options(args: argparse.Namespace) -> None:
 
 def _check_inputs_stay(args: argparse.Namespace) -> None:
     """Refuse an output that would replace a file that the command reads."""
-    inputs = args.input_file, args.vocab_path, *local_files(args.options_file, args.weight_file)
+    if not os.path.exists(args.output_file):
+        return
+    inputs = [args.input_file, args.vocab_path]
+    if args.options_file or args.weight_file:
+        inputs += resolve(args.options_file, args.weight_file)
     for name in filter(os.path.exists, filter(None, inputs)):
-        if os.path.exists(args.output_file) and os.path.samefile(name, args.output_file):
+        if os.path.samefile(name, args.output_file):
             raise ValueError(f"input and output are the same file, {name}; choose another output")

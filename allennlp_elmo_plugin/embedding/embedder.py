@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, 
 from allennlp_elmo_plugin.embedding.occurrences import embed_places
 from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import or_bundled
+from allennlp_elmo_plugin.modules.elmo_files import BUNDLED_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +93,17 @@ class ElmoEmbedder:
                 f"there is no GPU {cuda_device}: torch finds {torch.cuda.device_count()}; use "
                 "cuda_device=-1 for the CPU"
             )
+        if options_file is None and weight_file is None:
+            options_file = str(BUNDLED_MODEL)
+            logger.warning(
+                'No model was named: using "tiny", the small English model of this package. '
+                '"original" is the published model that AllenNLP used.'
+            )
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
         self.elmo_bilm = ElmoBiLm(
-            *or_bundled(options_file, weight_file),
+            options_file,
+            weight_file,
             initial_state=initial_state,
             precision=precision,
             # As many words again may come as are asked for.

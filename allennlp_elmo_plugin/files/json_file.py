@@ -2,12 +2,11 @@
 Read JSON files that anybody may have written; write JSON that people can read.
 """
 
-import difflib
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from allennlp_elmo_plugin.files import BadFile
 
@@ -89,9 +88,3 @@ def shown(text: object, length: int = 60) -> str:
     """
     escaped = json.dumps(str(text))[1:-1]
     return escaped if len(escaped) <= length else f"{escaped[:length]}..."
-
-
-def did_you_mean(key: str, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown key: the known one that is like it, if any."""
-    similar = difflib.get_close_matches(key, known, 1)
-    return f"; did you mean {similar[0]}?" if similar else ""

@@ -3,7 +3,6 @@ The names of a model's files, and the rules by which those of other publishers a
 folder. Where several files could be meant, these functions raise `BadFile` with their names.
 """
 
-import glob
 import os
 import posixpath
 from fnmatch import fnmatchcase
@@ -131,11 +130,6 @@ def find_checkpoint_names(folder: Path) -> List[str]:
     with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
     names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
     return [name for name in names if name in with_data]
-
-
-def checkpoint_files(prefix: str) -> List[str]:
-    """Return the paths of the index and the data of a checkpoint of TensorFlow."""
-    return [f"{prefix}.index", *sorted(glob.glob(f"{glob.escape(prefix)}{_CHECKPOINT_DATA}"))]
 
 
 def is_training_run(folder: Path) -> bool:

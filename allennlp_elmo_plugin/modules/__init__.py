@@ -1,9 +1,6 @@
 """
 ELMo for the models of AllenNLP. Start with `elmo.py`, the module `Elmo`, then `elmo_bilm.py`, its
-language model; `elmo_token_embedder.py` puts it into a text field embedder,
-`elmo_output_encoder.py` at the output of an encoder. `elmo_files.py` finds a model by any of its
-names, `language_model_archive.py` reads archives of language models. `padded_lstm.py` is an encoder
-for the models of the benchmark.
+language model. `elmo_files.py` finds a model by any of its names.
 """
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids

@@ -1,6 +1,4 @@
-"""
-`Elmo`: representations for the models of AllenNLP, as learned mixes of the language model's layers.
-"""
+"""`Elmo`: representations for AllenNLP's models, learned mixes of the language model's layers."""
 
 import logging
 from typing import Any, Dict, List, Optional, Sequence, Union
@@ -41,24 +39,18 @@ class Elmo(torch.nn.Module, FromParams):
     A new module is in training mode, in which dropout, 0.5 by default, changes the vectors on every
     call: pass `dropout=0.0`, or call `elmo.eval()`. `ElmoEmbedder` has no dropout.
 
-    By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does, so that the
-    vectors of a sentence depend on what was embedded before; `initial_state` has other ways.
-    `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets the carried states once.
+    By default the biLM carries its LSTM states from batch to batch, as AllenNLP's does; see
+    `initial_state`. `elmo._elmo_lstm._elmo_lstm.reset_states()` forgets the carried states once.
 
     # Parameters
 
     options_file, weight_file : `str`
-        options.json and weights.hdf5 of the biLM: paths or addresses, one of which may be left out
-        if they are in the same folder; or `options_file` alone is a whole model: a folder, an
-        archive or a short name, such as `"tiny"`, the model in this package. See `find_model`.
+        options.json and weights.hdf5 of the biLM, or `options_file` alone is a whole model: a
+        folder, an archive or a short name, such as `"tiny"`. See `find_model`.
     num_output_representations : `int`, optional (default = `1`)
         How many mixes to learn, each with weights of its own.
-    requires_grad : `bool`, optional (default = `False`)
-        Whether the biLM itself is trained.
-    do_layer_norm : `bool`, optional (default = `False`)
-        Whether each layer is normalised before it is mixed.
-    dropout : `float`, optional (default = `0.5`)
-        Applied to each representation in training mode.
+    requires_grad, do_layer_norm : `bool`, optional (default = `False`)
+        Whether the biLM itself is trained, and whether layers are normalised before they are mixed.
     vocab_to_cache : `List[str]`, optional (default = `None`)
         Words whose vectors are computed once, here; `forward` then takes their indices in this list
         as `word_inputs`.
@@ -67,21 +59,18 @@ class Elmo(torch.nn.Module, FromParams):
     scalar_mix_parameters : `List[float]`, optional (default = `None`)
         Fixed weights of the layers, before the softmax, in place of learned ones.
     module : `torch.nn.Module`, optional (default = `None`)
-        A biLM in place of the two files, which are `None` then, and of the settings of the biLM. It
-        has `num_layers`, `get_output_dim()`, and a `forward` that returns `activations` and `mask`.
+        A biLM in place of the two files and its settings, with `num_layers`, `get_output_dim()`,
+        and a `forward` that returns `activations` and `mask`.
     initial_state : `str`, optional (default = `"carried"`)
         What the LSTMs start a sentence from. `"carried"`: what the batch before left in the same
         row, AllenNLP's behaviour. `"zero"`: zeros. `"settled"`: the state in which the model
-        settles when it reads nothing but sentence boundaries, `<S> </S>` again and again, found
-        once. With the latter two a sentence has the same vectors whatever came before it and
-        whatever else is in the batch.
+        settles when it reads nothing but sentence boundaries. With the latter two a sentence has
+        the same vectors whatever came before it and whatever else is in the batch.
     precision : `str`, optional (default = `"float32"`)
         Of the biLM's matrix products: `"float32"`; `"bfloat16"`, faster on hardware that has it;
-        or `"int8"`, faster for a sentence at a time on the CPU, without `requires_grad`. Errors are
-        in docs/speed.md.
+        or `"int8"`, faster for a sentence at a time on the CPU, without `requires_grad`.
     max_cached_words : `int`, optional (default = `50000`)
-        Words whose vectors are kept from batch to batch, where no gradient is needed: as many
-        numbers each as half a representation has. 0 for none.
+        Words whose vectors are kept from batch to batch, where no gradient is needed.
     """
 
     def __init__(
@@ -103,11 +92,6 @@ class Elmo(torch.nn.Module, FromParams):
         super().__init__()
         settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)
         if module is None:
-            if options_file is None and weight_file is None:
-                raise ConfigurationError(
-                    'Elmo needs options_file and weight_file, the name of a model ("tiny", '
-                    '"original", a folder or an archive) as options_file, or module'
-                )
             try:
                 module = ElmoBiLm(options_file, weight_file, *settings)
             except ValueError as error:
@@ -116,15 +100,14 @@ class Elmo(torch.nn.Module, FromParams):
             (None, None, False, "carried", "float32", MAX_CACHED_WORDS)
         ):
             raise ConfigurationError(
-                "module has its own files, requires_grad, initial_state, precision and "
-                "max_cached_words: build the module with them, and leave them out here"
+                "module has its own files and settings: leave out options_file, weight_file, "
+                "requires_grad, initial_state, precision and max_cached_words"
             )
         self._elmo_lstm = module
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
-        # As many as there are representations; each may be replaced under its name.
         self._scalar_mixes: List[ScalarMix] = []
         for k in range(num_output_representations):
             scalar_mix = ScalarMix(
@@ -138,16 +121,8 @@ class Elmo(torch.nn.Module, FromParams):
 
     @property
     def bilm(self) -> torch.nn.Module:
-        """
-        The language model: an `ElmoBiLm`, unless there is another `module`.
-        """
+        """The language model: an `ElmoBiLm`, unless there is another `module`."""
         return self._elmo_lstm
-
-    def replace_bilm(self, module: torch.nn.Module) -> None:
-        """
-        Compute with another `module` from now on.
-        """
-        self._elmo_lstm = module
 
     def get_output_dim(self) -> int:
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
@@ -163,10 +138,9 @@ class Elmo(torch.nn.Module, FromParams):
 
         # Returns
 
-        `Dict[str, Union[torch.Tensor, List[torch.Tensor]]]`
-            `elmo_representations`, a list of `num_output_representations` tensors of shape
-            `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
-            `(batch_size, timesteps)`; with the leading dimensions of the input.
+        `elmo_representations`, a list of `num_output_representations` tensors of shape
+        `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
+        `(batch_size, timesteps)`; with the leading dimensions of the input.
         """
         if word_inputs is not None and not self._has_cached_vocab:
             logger.warning("Elmo got word_inputs, but has no vocab_to_cache: they are not used.")
@@ -191,10 +165,7 @@ class Elmo(torch.nn.Module, FromParams):
         }
 
     def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
-        """
-        Return what `forward` does, from tokenised sentences. It is faster: words whose vectors are
-        cached need no character ids.
-        """
+        """Return what `forward` does, from words: faster, as cached ones need no character ids."""
         bilm = self._elmo_lstm
         if not isinstance(bilm, ElmoBiLm):
             raise ConfigurationError("embed_sentences needs Elmo's own biLM, not another module")
@@ -204,12 +175,9 @@ class Elmo(torch.nn.Module, FromParams):
         return self.forward(bilm.character_ids(sentences))
 
     def _mix(self, output: BiLmOutput) -> Dict[str, Any]:
-        """
-        Mix packed layers, which avoids the padding.
-        """
+        """Mix packed layers, which avoids the padding."""
         mixes = self._current_mixes()
-        # A layer norm is taken over all tokens of the batch at once. What another mix or a hook
-        # does with the padded layers is not known.
+        # A layer norm, another mix or a hook needs all tokens of the batch at once.
         if not all(is_plain(mix, ScalarMix) and not mix.do_layer_norm for mix in mixes):
             return self._mix_padded(padded_layers(output))
         strip = 0 if self._keep_sentence_boundaries else 1
@@ -220,27 +188,26 @@ class Elmo(torch.nn.Module, FromParams):
         return {"elmo_representations": representations, "mask": output.packing.mask(strip)}
 
     def _mix_padded(self, output: PaddedLayers) -> Dict[str, Any]:
-        """
-        Mix padded layers, as AllenNLP's `Elmo` does.
-        """
+        """Mix padded layers, as AllenNLP's `Elmo` does."""
         layers: Any = output["activations"]
         mask: Any = output["mask"]
         representations = [mix(layers, mask) for mix in self._current_mixes()]
         if not self._keep_sentence_boundaries:
-            stripped = [remove_sentence_boundaries(each, mask) for each in representations]
-            representations = [each for each, _ in stripped]
-            _, mask = remove_sentence_boundaries(layers[0], mask)
+            representations = [
+                remove_sentence_boundaries(each, mask)[0] for each in representations
+            ]
+            mask = remove_sentence_boundaries(layers[0], mask)[1]
         representations = [self._dropout(each) for each in representations]
         return {"elmo_representations": representations, "mask": mask}
 
     def _current_mixes(self) -> List[Any]:
+        # Each may have been replaced under its name.
         return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
 
 def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
     """
     Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
-    longest sentence, 50)`, zero where there is no token. Raise a `ValueError` for anything but a
-    list of lists of words.
+    longest sentence, 50)`, zero where there is no token.
     """
     return torch.as_tensor(sentences_to_character_ids(check_sentences(batch)))

@@ -1,6 +1,4 @@
-"""
-AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files.
-"""
+"""AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files."""
 
 import hashlib
 import json
@@ -25,29 +23,24 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
-from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
+from allennlp_elmo_plugin.modules.elmo_files import find_model
 
 logger = logging.getLogger(__name__)
 
 PaddedLayers = Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
 """
-What AllenNLP's `_ElmoBiLm` returns: `activations`, the token vectors (twice, side by side) and each
-LSTM layer's output, shape `(batch_size, timesteps + 2, n_directions * projection_dim)` each, and
-`mask`, shape `(batch_size, timesteps + 2)`.
+What AllenNLP's `_ElmoBiLm` returns: the layers as `activations`, shape `(batch_size, timesteps + 2,
+n_directions * projection_dim)` each, and `mask`, shape `(batch_size, timesteps + 2)`.
 """
 
 MAX_CACHED_WORDS = 50_000
-"""Default number of words whose vectors are kept from batch to batch."""
-
 INITIAL_STATES = ("carried", "settled", "zero")
-"""What a sentence can start from; see `Elmo`."""
 
 
 class ElmoBiLm(CachingModule, BiLm):
     """
-    AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results. `run_ids`
-    and `run_sentences` return the layers of `forward` packed. All three add the sentence
-    boundaries. See `Elmo` for the parameters.
+    AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results; see
+    `Elmo` for the parameters. `run_ids` and `run_sentences` return packed layers.
     """
 
     def __init__(
@@ -61,23 +54,18 @@ class ElmoBiLm(CachingModule, BiLm):
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         if initial_state not in INITIAL_STATES:
-            raise ValueError(
-                f"initial_state is {initial_state!r}; it must be one of {list(INITIAL_STATES)}"
-            )
+            raise ValueError(f"initial_state is {initial_state!r}; use one of {INITIAL_STATES}")
         if precision == "int8" and requires_grad:
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
-        paths = resolve(options_file, weight_file)
-        with find_model(*paths) as files, files.open() as (options, weights):
+        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
             weights.check(datasets(options))
-            encoder = ElmoCharacterEncoder.without_values(options, paths[1], requires_grad)
-            # Dropout is for the language model's own training. Forget biases have the 1.0 in them,
-            # as in AllenNLP's state dicts.
+            encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
+            # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             load(self, datasets(options, self.forget_bias), weights)
         self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
         self.max_characters = encoder.options.max_characters_per_token
-        """The length of a row of character ids."""
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
@@ -86,9 +74,9 @@ class ElmoBiLm(CachingModule, BiLm):
         self._word_embedding: Optional[torch.nn.Embedding] = None
         self._bos_embedding: Optional[torch.Tensor] = None
         self._eos_embedding: Optional[torch.Tensor] = None
-        if vocab_to_cache and requires_grad:
-            logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
         if vocab_to_cache:
+            if requires_grad:
+                logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
     @property
@@ -96,10 +84,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return self._token_embedder
 
     def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
-        """
-        Compute the vectors of `tokens` once; index i of `word_inputs` then means `tokens[i]`. Index
-        0 is padding.
-        """
+        """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
         with torch.no_grad():
             vectors = self.token_layer.embed_words(words)  # (len(tokens) + 2, projection_dim)
@@ -113,9 +98,7 @@ class ElmoBiLm(CachingModule, BiLm):
         self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
-        """
-        Return what `forward` reads for these words.
-        """
+        """Return what `forward` reads for these words."""
         ids = sentences_to_character_ids(sentences, CharacterTable(self.max_characters))
         return torch.from_numpy(ids).to(next(self.parameters()).device)
 
@@ -132,9 +115,7 @@ class ElmoBiLm(CachingModule, BiLm):
     def run_ids(
         self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
     ) -> BiLmOutput:
-        """
-        Run the layers as `forward` does, and return them packed.
-        """
+        """Run the layers as `forward` does, and return them packed."""
         embedded = self._cached_vectors(word_inputs) or self._token_embedder(inputs)
         return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
@@ -142,19 +123,14 @@ class ElmoBiLm(CachingModule, BiLm):
     def run_sentences(
         self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
     ) -> BiLmOutput:
-        """
-        Run the layers over words, by default from the state `start()`, and return them packed.
-        """
+        """Run the layers over words, by default from `start()`, and return them packed."""
         bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
         return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
     def _cached_vectors(
         self, word_inputs: Optional[torch.Tensor]
     ) -> Optional[Dict[str, torch.Tensor]]:
-        """
-        Return what the character encoder does, for words that are all in `vocab_to_cache`; another
-        word sends the batch to the characters.
-        """
+        """Return what the character encoder does, if all words are in `vocab_to_cache`."""
         if self._word_embedding is None or word_inputs is None:
             return None
         n_cached = self._word_embedding.num_embeddings
@@ -174,17 +150,14 @@ class ElmoBiLm(CachingModule, BiLm):
         return _pack(embedded["token_embedding"][:, 1:], embedded["mask"][:, 2:])
 
     def start(self) -> CarriedState:
-        """
-        Return the state that sentences start from, by `initial_state`; see `Elmo`.
-        """
+        """Return the state that sentences start from, by `initial_state`."""
         return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
 
     @model_call
     def settled_state(self) -> FixedState:
         """
         Return what is left, in either direction, when the sentence without a word, `<S> </S>`, is
-        read again and again from zero until ten times change no state by more than 1e-6, at most
-        100 times. It is found once, and again when a parameter has changed.
+        read from zero until ten times change no state by more than 1e-6, at most 100 times.
         """
         if not is_plain(self._token_embedder, ElmoCharacterEncoder):
             return self._settle()
@@ -206,34 +179,27 @@ class ElmoBiLm(CachingModule, BiLm):
         return FixedState(state)
 
     def fingerprint(self) -> Dict[str, str]:
-        """
-        Return what the layers of a sentence depend on: a digest of the model, and the settings.
-        """
+        """Return what layers depend on: a digest of the model, and the settings."""
         digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
         for module in (self.token_layer, self.lstm):
             for name, parameter in sorted(module.named_parameters()):
                 digest.update(f"{name} {tuple(parameter.shape)}".encode())
                 digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
-        return {
-            "model": digest.hexdigest(),
-            "initial_state": self.initial_state,
-            "precision": self.precision,
-        }
+        settings = {"initial_state": self.initial_state, "precision": self.precision}
+        return {"model": digest.hexdigest(), **settings}
 
 
 def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> Tuple[torch.Tensor, PackedBatch]:
     """
     Return vectors, shape `(batch_size, timesteps, projection_dim)`, without their padding, shape
-    `(n_tokens, projection_dim)`. The mask of tokens has shape `(batch_size, timesteps)`.
+    `(n_tokens, projection_dim)`, by a mask of shape `(batch_size, timesteps)`.
     """
     packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
     return packing.pack(vectors), packing
 
 
 def padded_layers(output: BiLmOutput) -> PaddedLayers:
-    """
-    Return layers as AllenNLP's `_ElmoBiLm` does.
-    """
+    """Return layers as AllenNLP's `_ElmoBiLm` does."""
     return {
         "activations": [output.unpack(layer) for layer in range(output.n_layers)],
         "mask": output.packing.mask(),

@@ -1,6 +1,4 @@
-"""
-AllenNLP's `_ElmoCharacterEncoder`, and what checks and completes the character ids that ELMo reads.
-"""
+"""AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
 from dataclasses import replace
 from typing import Dict, Optional, Tuple
@@ -20,13 +18,13 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
 
 
 class ElmoCharacterEncoder(CharacterEncoder):
     """
     AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
-    sentences to token vectors, sentence boundaries added. See `Elmo` for the parameters.
+    sentences to token vectors, sentence boundaries added.
     """
 
     # (max_characters,) each, by the names that they have in AllenNLP's class
@@ -34,43 +32,34 @@ class ElmoCharacterEncoder(CharacterEncoder):
     _end_of_sentence_characters: torch.Tensor
 
     def __init__(
-        self,
-        options_file: Optional[str],
-        weight_file: Optional[str],
-        requires_grad: bool = False,
+        self, options_file: Optional[str], weight_file: Optional[str], requires_grad: bool = False
     ) -> None:
-        paths = resolve(options_file, weight_file)
-        with find_model(*paths) as files, files.open() as (options, weights):
+        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
             encoder_only = replace(options, n_layers=0)
             weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
-            self._make(options, paths[1], requires_grad)
+            self._make(options, files, requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
             load(modules, datasets(encoder_only), weights)
 
     @classmethod
     def without_values(
-        cls, options: BiLmOptions, weight_file: str, requires_grad: bool
+        cls, options: BiLmOptions, files: ModelFiles, requires_grad: bool
     ) -> "ElmoCharacterEncoder":
-        """
-        Return an encoder whose parameters have no memory yet, for a model that loads them.
-        """
+        """Return an encoder whose parameters have no memory yet, for a model that loads them."""
         encoder = cls.__new__(cls)
-        encoder._make(options, weight_file, requires_grad)
+        encoder._make(options, files, requires_grad)
         return encoder
 
-    def _make(self, options: BiLmOptions, weight_file: str, requires_grad: bool) -> None:
+    def _make(self, options: BiLmOptions, files: ModelFiles, requires_grad: bool) -> None:
         if options.char_cnn is None:
-            raise ValueError(
-                'the options have no "char_cnn": a model that reads vocabulary ids, where Elmo '
-                "gives character ids"
-            )
+            raise ValueError('the options have no "char_cnn", but Elmo reads characters')
         dim, project = options.projection_dim, options.project_characters
         super().__init__(options.char_cnn, dim, project, "meta")
         self.requires_grad = requires_grad
         self.requires_grad_(requires_grad)
         # What programs read of AllenNLP's class.
         self._options = options.to_dict()
-        self._weight_file = weight_file
+        self._weight_file = str(files.weights)
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
         ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
         for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
@@ -110,9 +99,7 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
         raise ValueError(
             f"got {inputs.dtype} of shape {tuple(inputs.shape)}, but the model reads character ids "
             f"of shape (batch_size, timesteps, {max_characters}), the last of which is its "
-            "max_characters_per_token; batch_to_ids and elmo_characters give 50, "
-            f"`sentences_to_character_ids(sentences, CharacterTable({max_characters}))` of "
-            "allennlp_elmo_plugin.bilm.characters any number"
+            "max_characters_per_token; batch_to_ids and elmo_characters give 50"
         )
     if width == max_characters:
         return inputs
@@ -127,13 +114,8 @@ def add_boundaries(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
     Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
-    `(batch_size, timesteps, dim)`; also around one without a token, since AllenNLP runs the LSTMs
-    over such rows too. `lengths` has shape `(batch_size,)`.
-
-    # Returns
-
-    The tokens with their boundaries, shape `(batch_size, timesteps + 2, dim)`, and their mask,
-    shape `(batch_size, timesteps + 2)`.
+    `(batch_size, timesteps, dim)`, with `lengths`, shape `(batch_size,)`; also around one without a
+    token, as AllenNLP does. Return them, and their mask, shape `(batch_size, timesteps + 2)`.
     """
     bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
     bounded[:, 0] = begin

@@ -1,6 +1,4 @@
-"""
-ELMo at the output of an encoder.
-"""
+"""ELMo at the output of an encoder."""
 
 from typing import Optional
 
@@ -12,17 +10,12 @@ from allennlp.modules import Highway, Seq2SeqEncoder
 class ElmoOutputEncoder(Seq2SeqEncoder):
     """
     An encoder with ELMo at its output (Peters et al. 2018, section 3.3: "[h; ELMo]"), registered as
-    `elmo_output`. The representation is the first features of each token, so `"elmo"` has to be the
-    first of the embedders' names in alphabetical order; it bypasses the encoder and is prepended to
-    its output. With `num_output_representations` 2, `elmo_token_embedder` puts two representations
-    there: the first bypasses the encoder, and the second is part of its input.
+    `elmo_output`. The first `elmo_dim` features of a token bypass the encoder and are prepended to
+    its output, so `"elmo"` has to be the first of the embedders' names in alphabetical order. With
+    `num_output_representations` 2, the second representation is part of the encoder's input.
 
     # Parameters
 
-    encoder : `Seq2SeqEncoder`
-        Reads the other features.
-    elmo_dim : `int`
-        Size of the representation.
     num_highway_layers : `int`, optional (default = `0`)
         Highway layers before the encoder. BiDAF has its own before `phrase_layer`, which would mix
         the representation with the rest: set those to 0, and these to what they were.
@@ -32,9 +25,7 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
         super().__init__()
         self._encoder = encoder
         self._elmo_dim = elmo_dim
-        self._highway: Optional[Highway] = None
-        if num_highway_layers:
-            self._highway = Highway(encoder.get_input_dim(), num_highway_layers)
+        self._highway = Highway(encoder.get_input_dim(), num_highway_layers)
 
     def get_input_dim(self) -> int:
         return self._elmo_dim + self._encoder.get_input_dim()
@@ -48,11 +39,7 @@ class ElmoOutputEncoder(Seq2SeqEncoder):
     def forward(
         self, inputs: torch.Tensor, mask: Optional[torch.BoolTensor] = None
     ) -> torch.Tensor:
-        """
-        From shape `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`.
-        """
+        """From `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
         elmo, others = inputs.split([self._elmo_dim, inputs.size(-1) - self._elmo_dim], dim=-1)
-        if self._highway is not None:
-            flat = self._highway(others.flatten(0, -2))  # (batch_size * timesteps, others)
-            others = flat.view(*others.shape)
-        return torch.cat([elmo, self._encoder(others, mask)], dim=-1)
+        flat = self._highway(others.flatten(0, -2))  # (batch_size * timesteps, others)
+        return torch.cat([elmo, self._encoder(flat.view(*others.shape), mask)], dim=-1)

@@ -24,20 +24,15 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     # Parameters
 
-    options_file, weight_file : `str`, optional
-        See `Elmo`. Both default to the published original model, as in AllenNLP.
     projection_dim : `int`, optional (default = `None`)
         Project the output linearly to this size: all representations of a token together.
     namespace_to_cache : `str`, optional (default = `None`)
         A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
         indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
-    vocab : `Vocabulary`, optional (default = `None`)
-        The vocabulary with that namespace, which AllenNLP passes to the embedder of a config.
     num_output_representations : `int`, optional (default = `1`)
-        How many mixes to learn. The output has them side by side; see `ElmoOutputEncoder` for a use
-        of two.
+        How many mixes the output has, side by side; see `ElmoOutputEncoder` for a use of two.
     others : optional
-        See `Elmo`.
+        See `Elmo`. The files default to the published original model, as in AllenNLP.
     """
 
     def __init__(
@@ -82,7 +77,6 @@ class ElmoTokenEmbedder(TokenEmbedder):
             self.output_dim = projection_dim
 
     def get_output_dim(self) -> int:
-        """Return the size of the output for one token."""
         return self.output_dim
 
     def forward(
@@ -94,12 +88,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         """
         # (batch_size, ..., timesteps, n_directions * projection_dim) each
         representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
-        output = representations[0]
-        if len(representations) > 1:
-            output = torch.cat(representations, dim=-1)
-        if self._projection is not None:
-            output = self._projection(output)  # (batch_size, ..., timesteps, output_dim)
-        return output
+        output = torch.cat(representations, dim=-1) if representations[1:] else representations[0]
+        return output if self._projection is None else self._projection(output)
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
@@ -109,8 +99,7 @@ def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
         words = vocab.get_index_to_token_vocabulary(namespace)
     if vocab is None or words.get(0) != vocab._padding_token:
         raise ConfigurationError(
-            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such a "
-            "namespace of words and padding: set namespace_to_cache of the indexer "
-            "elmo_characters, too"
+            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such words: set "
+            "namespace_to_cache of the indexer elmo_characters, too"
         )
     return [words[i] for i in range(len(words))]

@@ -1,7 +1,4 @@
-"""
-The options in the archive of a `bidirectional_lm`, or in the folder it was trained in, read as
-data: nothing that config.json names is constructed.
-"""
+"""The options in the archive or the folder of a `bidirectional_lm`, read as data alone."""
 
 import os
 import reprlib
@@ -17,25 +14,20 @@ from allennlp_elmo_plugin.modules.downloads import cached_path
 PUBLISHED_ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/"
 """Where AllenNLP's models are; what alone is downloaded if a stranger's file names it."""
 
-# How many training runs may each have started from the one before.
-_MAX_ORIGINS = 16
-# Negative samples of `"num_samples": "auto"`, those of bilm-tf. Drawing them from a vocabulary that
-# is hardly larger would take longer than the full softmax.
+_MAX_ORIGINS = 16  # training runs that each started from the one before
+# Negative samples of `"num_samples": "auto"`, if the vocabulary is much larger.
 _MANY_SAMPLES = 8192
 
 
 def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
-    """
-    Return the options of the model of `n_words` in a folder with the files of an archive. Raise
-    `ValueError` that names the file and what is wrong with it.
-    """
+    """Return the options of the model of `n_words` in a folder with the files of an archive."""
     source = str(folder / CONFIG_FILE)
     try:
         model = read_json_object(source).get("model")
     except ValueError as error:  # the archive of a task model with ELMo: jsonnet
         raise ValueError(f"{error}; only the archive of a bidirectional_lm can be read") from None
     model = model if isinstance(model, dict) else {}
-    kind = model.get("type")
+    kind, values = model.get("type"), model.get("options")
     if kind == "from_archive":
         # A run that started from another archive has the options of that one.
         origin = model.get("archive_file")
@@ -47,24 +39,18 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
         with model_folder(origin, origin) as origin_folder:
             return archived_options(origin_folder, n_words, depth + 1)
     if kind != "bidirectional_lm":
-        raise ValueError(
-            f"{source}: the model is of the type {reprlib.repr(kind)}; only a bidirectional_lm can "
-            "be read"
-        )
-    values, path, options_file = (
-        model.get("options"),
-        folder / OPTIONS_FILE,
-        model.get("options_file"),
-    )
+        name = reprlib.repr(kind)
+        raise ValueError(f"{source}: the model is of the type {name}, not a bidirectional_lm")
     if values is None:
-        if isinstance(options_file, str) and options_file.startswith(PUBLISHED_ADDRESS):
-            path = Path(cached_path(options_file))
-        elif isinstance(options_file, str) and os.path.isfile(options_file):
-            path = Path(options_file)
+        path, named = folder / OPTIONS_FILE, model.get("options_file")
+        if isinstance(named, str) and named.startswith(PUBLISHED_ADDRESS):
+            path = Path(cached_path(named))
+        elif isinstance(named, str) and os.path.isfile(named):
+            path = Path(named)
         if not path.exists():
             raise ValueError(
-                f'{source}: "model.options_file" is {reprlib.repr(options_file)}, which is not a '
-                f"file here; put it there, or {OPTIONS_FILE} into the archive (by the setting "
+                f'{source}: "model.options_file" is {reprlib.repr(named)}, which is not a file '
+                f"here; put it there, or {OPTIONS_FILE} into the archive (by the setting "
                 f'"include_in_archive": ["{OPTIONS_FILE}"] of the training)'
             )
         source, values = str(path), read_json_object(path)
@@ -85,10 +71,8 @@ def set_options(
     source: str = "bidirectional_lm",
 ) -> None:
     """
-    Change options, the keys of options.json, by the arguments of a `bidirectional_lm`:
-    `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`, those that there are.
-    The vocabulary has `n_words`. Raise `ValueError` for another `num_samples` than a number or
-    "auto".
+    Change options, the keys of options.json, by those arguments of a `bidirectional_lm` that there
+    are: `num_samples`, `dropout`, `share_embedding_softmax` and `bidirectional`.
     """
     for key in ("dropout", "share_embedding_softmax", "bidirectional"):
         if arguments.get(key) is not None:

@@ -1,6 +1,4 @@
-"""
-A bidirectional LSTM that is quick to train on a CPU.
-"""
+"""A bidirectional LSTM that is quick to train on a CPU."""
 
 from typing import Optional
 
@@ -42,8 +40,7 @@ class PaddedLstm(Seq2SeqEncoder):
     ) -> torch.Tensor:
         """
         From shape `(batch_size, timesteps, input_size)` to `(batch_size, timesteps, 2 *
-        hidden_size)`, with zeros where `mask`, shape `(batch_size, timesteps)`, is false. Only the
-        end of a sequence is masked.
+        hidden_size)`, with zeros after the ends by `mask`, shape `(batch_size, timesteps)`.
         """
         lengths = inputs.new_full(inputs.shape[:1], inputs.size(1)) if mask is None else mask.sum(1)
         steps = torch.arange(inputs.size(1), device=inputs.device)  # (timesteps,)

@@ -11,19 +11,27 @@ import tarfile
 import tempfile
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.meta import META_NAME
 from allennlp.models import archival
 
+from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER
 from allennlp_elmo_plugin.files.model_file_names import (
     ARCHIVE_FILE,
     ARCHIVED_WEIGHT_FILE,
     METRICS_FILE,
+    OPTIONS_FILE,
+    WEIGHT_FILE,
 )
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.modules.elmo_files import elmo_sections, file_names, two_files
+from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.modules.elmo_files import (
+    DEFAULT_OPTIONS_FILE,
+    DEFAULT_WEIGHT_FILE,
+    resolve,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -88,12 +96,20 @@ def _elmo_files(config: Dict[str, Any], made: Path) -> Dict[str, Path]:
     """
     index: Dict[str, str] = {}
     paths: Dict[str, Path] = {}
-    for place, section in list(elmo_sections(config)):
-        names = file_names(section)
-        folder = made / str(len(index))
-        folder.mkdir()
-        files = two_files(names["options_file"], names["weight_file"], folder)
-        for (argument, name), path in zip(names.items(), files):
+    for place, section in list(_elmo_sections(config)):
+        names = {
+            "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
+            "weight_file": section.get("weight_file", DEFAULT_WEIGHT_FILE),
+        }
+        options, weights = resolve(*names.values())
+        if options == weights:
+            bilm = ElmoBiLm(options, weights)
+            folder = made / str(len(index))
+            folder.mkdir()
+            options, weights = str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE)
+            bilm.options.write(options)
+            write_weights(weights, bilm)
+        for (argument, name), path in zip(names.items(), (options, weights)):
             key = f"{place}.{argument}"
             index[key] = name
             paths[f"{_FOLDER}/{key}"] = Path(path)
@@ -107,3 +123,22 @@ def _elmo_files(config: Dict[str, Any], made: Path) -> Dict[str, Path]:
             paths[name] = made / name
             paths[name].write_text(content, encoding="utf-8")
     return paths
+
+
+def _elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """
+    Yield the sections of a config with arguments for ELMo files, each with its place: the keys that
+    lead there, joined by dots.
+    """
+    items: Any = section.items() if isinstance(section, dict) else ()
+    if isinstance(section, dict):
+        is_elmo = section.get("type") == "elmo_token_embedder"
+        # Sections of other types may have an `options_file` alone, as those of language models.
+        takes_files = is_elmo or "type" not in section or "weight_file" in section
+        default = DEFAULT_OPTIONS_FILE if is_elmo else None
+        if takes_files and section.get("options_file", default) is not None:
+            yield place, section
+    elif isinstance(section, list):
+        items = enumerate(section)
+    for key, value in items:
+        yield from _elmo_sections(value, f"{place}.{key}" if place else str(key))

@@ -11,7 +11,8 @@ from typing import Any, Dict, Optional, Sequence, Union
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.modules.configs import CONFIGS, elmo_model
+from allennlp_elmo_plugin.modules.configs import CONFIGS
+from allennlp_elmo_plugin.modules.elmo_files import elmo_model
 from allennlp_elmo_plugin.patches.replaced_names import replace_attribute
 
 # The error of `std.extVar` about a variable that is missing.

@@ -149,7 +149,7 @@ PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
         ),
         ("n_negative_samples_batch", -1, f'"n_negative_samples_batch" {WHOLE}'),
         ("lstm.\x1b[31m", 3, r'"lstm.\\u001b\[31m" is not known'),
-        ("lstm.cell_clp", 3, '"lstm.cell_clp" is not known; did you mean lstm.cell_clip'),
+        ("lstm.cell_clp", 3, '"lstm.cell_clp" is not known'),
         ("char_cnn.filter", [], '"char_cnn.filter" is not known'),
         ("lstm.projection_dim", 17, '"lstm.projection_dim" .17. must not exceed "lstm.dim" .16.'),
         ("lstm.use_skip_connections", 1, "must be true or false"),

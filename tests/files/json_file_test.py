@@ -5,7 +5,6 @@ import pytest
 
 from allennlp_elmo_plugin.files.json_file import (
     MAX_BYTES,
-    did_you_mean,
     parse_json,
     read_json_object,
     shown,
@@ -62,8 +61,6 @@ def test_files_that_are_too_large_or_none(tmp_path):
 def test_quotes_in_errors() -> None:
     assert shown("naïve\n\x1b") == "na\\u00efve\\n\\u001b"
     assert shown("x" * 60) == "x" * 60 and shown("xy" * 31) == "xy" * 30 + "..."
-    assert did_you_mean("num_epoch", ["type", "num_epochs"]) == "; did you mean num_epochs?"
-    assert did_you_mean("zzz", ["type"]) == ""
 
 
 def test_letters_are_written_as_they_are() -> None:

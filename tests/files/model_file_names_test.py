@@ -4,7 +4,6 @@ from typing import Any, Optional
 import pytest
 
 from allennlp_elmo_plugin.files.model_file_names import (
-    checkpoint_files,
     find_archives,
     find_checkpoint_names,
     find_options_file,
@@ -122,7 +121,6 @@ def test_checkpoints(folder: Any) -> None:
     files = ["a-1.index", "a-1.data-00000-of-00002", "a-1.data-00001-of-00002"]
     made = folder(f"corpus.index {' '.join(files)}")
     assert find_checkpoint_names(made) == ["a-1"] and has_checkpoint(made)
-    assert checkpoint_files(str(made / "a-1")) == [str(made / name) for name in files]
     (made / "a-1.index").unlink()
     assert not has_checkpoint(made)
     assert has_checkpoint(folder("checkpoint"))

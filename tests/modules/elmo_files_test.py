@@ -23,20 +23,15 @@ from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.model_card import facts_of
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo_files
-from allennlp_elmo_plugin.modules.configs import elmo_model
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.modules.elmo_files import (
     BUNDLED_MODEL,
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     ModelFiles,
-    elmo_sections,
-    file_names,
+    elmo_model,
     find_model,
-    local_files,
-    or_bundled,
     resolve,
-    two_files,
 )
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_checkpoint
@@ -181,12 +176,6 @@ def test_the_same_model_in_each_layout(
     assert found.source == model
     for name, values in found.bilm.state_dict().items():
         assert torch.equal(values, expected[name]), name
-    # Task models' archives have the two files.
-    (tmp_path / "two").mkdir()
-    names = [Path(each).name for each in two_files(model, model, tmp_path / "two")]
-    assert names[0].endswith("options.json") and names[1].endswith(".hdf5")
-    embedder = ElmoEmbedder(*two_files(model, model, tmp_path / "two"))
-    assert np.array_equal(embedder.embed_sentence(SENTENCE), layers)
 
 
 def test_all_files_of_a_language_model(published: Path, archive: Path, tmp_path: Path) -> None:
@@ -257,25 +246,8 @@ def test_short_names(downloads: List[str], name: str, model: str) -> None:
         resolve(*each)
         assert sorted(downloads) == [options, weights]
         downloads.clear()
-    assert local_files(name) == [] == downloads
     Elmo(name), ElmoTokenEmbedder(name), ElmoCharacterEncoder(name, name)
     assert downloads == 3 * [options, weights]
-
-
-def test_what_lies_here_comes_before_short_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: List[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small").mkdir()  # of something else
-    resolve("small")
-    assert len(downloads) == 2
-    for name in ("weights.hdf5", "model.hdf5", "checkpoint", "a.ckpt-1.index"):
-        (tmp_path / "small" / name).touch()
-        with pytest.raises((FileNotFoundError, ValueError), match="small"):
-            ElmoEmbedder("small")
-        (tmp_path / "small" / name).unlink()
-    write_random_elmo(tmp_path / "small")
-    assert resolve("small")[0].endswith("small/options.json") and len(downloads) == 2
 
 
 @pytest.mark.parametrize("prefix", ["", "a_"])
@@ -293,7 +265,7 @@ def test_one_of_the_two_files_means_its_model(
         *((files[0],), (files[0], DEFAULT_WEIGHT_FILE), (files[1],), (None, files[1])),
         *((DEFAULT_OPTIONS_FILE, files[1]), (f"{folder}/{prefix}options.json", files[1])),
     ):
-        assert resolve(*given) == tuple(files) == tuple(local_files(*given))
+        assert resolve(*given) == tuple(files)
     assert ElmoTokenEmbedder(weight_file=files[1]).get_output_dim() == 16
     assert not downloads
     other = folder.parent / "other.hdf5"
@@ -352,18 +324,6 @@ def test_without_a_connection_what_was_downloaded_before_is_used(
     assert "as it was downloaded before" in caplog.text
 
 
-def test_files_for_a_digest(folder: Path, tmp_path: Path) -> None:
-    assert local_files("nowhere") == local_files(None) == []
-    assert local_files("nowhere", str(folder)) == [str(folder)]
-    for name in ("a[1].index", "a[1].data-00000-of-00001", "a[1].best.index"):
-        (folder / name).touch()
-    expected = [str(folder / name) for name in ("a[1].index", "a[1].data-00000-of-00001")]
-    for name in ("a[1]", "a[1].index"):
-        assert local_files(str(folder / name)) == [*expected, str(folder / "options.json")]
-    with_files(tmp_path, "config.json", "best.th")
-    assert local_files(f"{tmp_path}/") == [str(tmp_path)]
-
-
 def test_what_is_missing_is_named(folder: Path, published: Path, archive: Path) -> None:
     for given, message in (
         (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
@@ -376,11 +336,9 @@ def test_what_is_missing_is_named(folder: Path, published: Path, archive: Path) 
     for name in ("", None):
         with pytest.raises(ValueError, match="no model was named"), find_model(name):
             pass
-    with pytest.raises(ConfigurationError, match='"tiny", "original"'):
+    with pytest.raises(ConfigurationError, match='no model was named.*"tiny"'):
         Elmo(None)
     weights = folder / "weights.hdf5"
-    with pytest.raises(ConfigurationError, match="exchange the two"):
-        Elmo(str(weights), str(folder / "options.json"))
     weights.unlink()
     (folder / "model.tar.gz").touch()  # as elmo-import writes it
     for use in (ElmoEmbedder, read_pretrained):
@@ -409,24 +367,21 @@ class TestBundledModel:
     def test_by_its_name(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any
     ) -> None:
-        """Without network; a folder of this name with a model in it comes first."""
+        """Without network; a folder of this name comes first."""
         monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
         monkeypatch.chdir(tmp_path)
-        Path("tiny").mkdir()
         files = str(BUNDLED_MODEL / "options.json"), str(BUNDLED_MODEL / "weights.hdf5")
         for names in (("tiny",), ("tiny", "tiny"), ("tiny", DEFAULT_WEIGHT_FILE)):
             assert resolve(*names) == files
-        assert local_files("tiny") == [*files]
         assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": 256}
         assert read_pretrained("tiny").bilm.get_output_dim() == 256
         layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
         assert "No model" not in caplog.text
+        Path("tiny").mkdir()
         write_random_elmo("tiny", projection_dim=3)
         assert resolve("tiny")[0] == "tiny/options.json"
         assert np.array_equal(ElmoEmbedder().embed_sentence(["A", "sentence"]), layers)
         assert 'No model was named: using "tiny"' in caplog.text and '"original"' in caplog.text
-        for names in (("a.json", None), (None, "a.hdf5"), ("a.json", "a.hdf5")):
-            assert or_bundled(*names) == names
 
     def test_size_and_card(self) -> None:
         names = {path.name for path in BUNDLED_MODEL.iterdir()}
@@ -437,25 +392,3 @@ class TestBundledModel:
         card = (BUNDLED_MODEL / "README.md").read_text(encoding="utf-8")
         assert all(f"| {key} | {value} |" in card for key, value in facts.items())
         assert "to be filled in" not in card and "CC BY-SA" in card
-
-
-@pytest.mark.parametrize(
-    "section, found",
-    [
-        ({"type": "elmo_token_embedder"}, True),
-        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
-        ({"type": "elmo_token_embedder", "options_file": None}, False),
-        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
-        ({"options_file": "small"}, True),
-        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
-        # The options of a language model, which has no published weights.
-        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
-        ({"weight_file": "b"}, False),
-    ],
-)
-def test_sections_of_a_config(section: Any, found: bool) -> None:
-    config = {"model": {"inner": [section]}}
-    assert list(elmo_sections(config)) == ([("model.inner.0", section)] if found else [])
-    assert list(elmo_sections(section)) == ([("", section)] if found else [])
-    defaults = {"options_file": DEFAULT_OPTIONS_FILE, "weight_file": DEFAULT_WEIGHT_FILE}
-    assert file_names({"type": "elmo_token_embedder"}) == defaults

@@ -216,3 +216,25 @@ def test_models_without_elmo(here: Path) -> None:
     names = members(here / "model" / "model.tar.gz")
     assert not [name for name in names if name.startswith("f")]
     assert load_archive(here / "model" / "model.tar.gz").model is not None
+
+
+@pytest.mark.parametrize(
+    "section, found",
+    [
+        ({"type": "elmo_token_embedder"}, True),
+        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
+        ({"type": "elmo_token_embedder", "options_file": None}, False),
+        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
+        ({"options_file": "small"}, True),
+        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
+        # The options of a language model, which has no published weights.
+        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
+        ({"weight_file": "b"}, False),
+    ],
+)
+def test_sections_of_a_config(section: Any, found: bool) -> None:
+    config = {"model": {"inner": [section]}}
+    assert list(our_archival._elmo_sections(config)) == (
+        [("model.inner.0", section)] if found else []
+    )
+    assert list(our_archival._elmo_sections(section)) == ([("", section)] if found else [])

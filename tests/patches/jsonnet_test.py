@@ -6,7 +6,7 @@ import pytest
 from allennlp.common import Params, params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.modules.configs import elmo_model
+from allennlp_elmo_plugin.modules.elmo_files import elmo_model
 from tests.support.testing import write_random_elmo
 
 

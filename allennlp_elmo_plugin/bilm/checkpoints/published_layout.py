@@ -1,6 +1,6 @@
 """
 The published layout of a biLM's weights (that of bilm-tf's `dump_weights`): a table of the numbers
-of each dataset and their places in the model. Readers and writers share it. It needs no model, so
+of each dataset and their places in the model, shared by readers and writers. It needs no model, so
 that files can be compared with options before there is memory for one.
 """
 
@@ -48,18 +48,14 @@ class Part(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """
-    A dataset of the published layout: its name, its shape, and the places of its numbers.
-    """
+    """A dataset of the published layout: its name, its shape, and the places of its numbers."""
 
     name: str
     shape: Tuple[int, ...]
     parts: List[Part]
 
     def get(self, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """
-        Return the dataset of a model's parameters, by their names: float32, on the CPU.
-        """
+        """Return the dataset, float32 on the CPU, of a model's parameters, by their names."""
         if self.parts == [Part(self.parts[0].parameter)]:  # without a copy of a large table
             return self.parts[0].view(parameters).cpu().float().contiguous()
         values = torch.empty(self.shape, dtype=torch.float32, device="cpu")
@@ -70,9 +66,7 @@ class Dataset(NamedTuple):
     def set(
         self, parameters: Mapping[str, torch.Tensor], rows: torch.Tensor, start: int = 0
     ) -> None:
-        """
-        Write some rows of the dataset, from row `start`, to a model's parameters, by their names.
-        """
+        """Write rows of the dataset, from row `start`, to a model's parameters."""
         for part in self.parts:
             first, stop, _ = part.place[0].indices(start + len(rows))
             begin = max(first, start)
@@ -86,9 +80,7 @@ class Dataset(NamedTuple):
 
 
 def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset]:
-    """
-    Yield the datasets of weights.hdf5 for a `BiLm` of these arguments. Nothing is allocated.
-    """
+    """Yield the datasets of weights.hdf5 for a `BiLm` of these arguments."""
     char_cnn, dim, lstm_dim = options.char_cnn, options.projection_dim, options.lstm_dim
     encoder = "_token_embedder"
     if char_cnn is None:
@@ -141,10 +133,7 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset
 
 
 def softmax_datasets(n_words: int, dim: int) -> List[Dataset]:
-    """
-    Return the datasets of a `Softmax`, which weights.hdf5 has no place for, by their names in
-    bilm-tf's checkpoints.
-    """
+    """Return the datasets of a `Softmax`, by their names in bilm-tf's checkpoints."""
     return [
         Dataset(SOFTMAX_WEIGHT, (n_words, dim), [Part("weight")]),
         Dataset(SOFTMAX_BIAS, (n_words,), [Part("bias")]),

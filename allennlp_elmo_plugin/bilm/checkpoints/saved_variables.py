@@ -10,19 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy
 import torch
@@ -41,14 +29,13 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.files.hdf5_file import float_datasets, open_weight_file
 from allennlp_elmo_plugin.files.json_file import shown
+from allennlp_elmo_plugin.files.whole import PathLike
 from allennlp_elmo_plugin.progress import step_bar
-
-PathLike = Union[str, "os.PathLike[str]"]
 
 # Numbers that are read at a time: few enough for the processor's cache.
 _BLOCK = 2**19
-# An LSTM's variable under any of bilm-tf's names. With one layer there is no `multi_rnn_cell`, and
-# forward only no `RNN_0`; its own dump of such models keeps TensorFlow's names in part.
+# An LSTM's variable under any of bilm-tf's names: one layer has no `multi_rnn_cell`, and forward
+# only no `RNN_0`.
 _LSTM_VARIABLE = re.compile(
     r"(?:RNN_(?P<direction>\d+)/)?rnn/"
     r"(?:(?:multi_rnn_cell/cell_|MultiRNNCell/Cell)(?P<layer>\d+)/)?"
@@ -59,13 +46,11 @@ _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 # What the names of a biLM's variables begin with.
 _BILM = ("char_embed", "CNN", "embedding", "RNN_", "rnn/")
 _ACCUMULATOR = "/Adagrad"
+_ADVICE = "are these the weights that belong to the options?"
 
 
 def published_name(name: str) -> str:
-    """
-    Return the name in the published layout of a variable of bilm-tf, from its name in TensorFlow
-    (without its `lm/`) or in any dump of bilm-tf.
-    """
+    """Return the published name of a variable in TensorFlow, without its `lm/`, or in any dump."""
     match = _LSTM_VARIABLE.fullmatch(name)
     if match is None:
         return name
@@ -74,10 +59,7 @@ def published_name(name: str) -> str:
 
 
 class Variable(NamedTuple):
-    """
-    A variable of floating-point numbers in a file: the file's name in errors, the shape, and a
-    function that returns an array, whose numbers are read where it is sliced.
-    """
+    """A variable: its file, its shape, and what opens an array that is read where it is sliced."""
 
     file: str
     shape: Tuple[int, ...]
@@ -85,19 +67,14 @@ class Variable(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """
-    The variables of a language model in whatever files they are saved, by their names in the
-    published layout, and the name of these files in errors.
-    """
+    """The variables of a language model by their published names; `source` is for errors."""
 
     source: str
     variables: Mapping[str, Variable]
 
     @property
     def n_words(self) -> Optional[int]:
-        """
-        How many words the saved tables of words have; `None` if there are none.
-        """
+        """How many words the saved tables of words have; `None` if there are none."""
         for name in (SOFTMAX_BIAS, "embedding"):
             if name in self.variables and self.variables[name].shape:
                 return self.variables[name].shape[0]
@@ -106,35 +83,25 @@ class Weights(NamedTuple):
     def check(self, table: Iterable[Dataset], parts: Tuple[str, ...] = _BILM) -> None:
         """
         Check that there are the variables that a model needs, and no others whose names begin with
-        `parts`, which are by default those of a biLM. Nothing is read or allocated. Raise
-        `ValueError` that names the file and the variable.
+        `parts`, by default those of a biLM. Nothing is read or allocated.
         """
         expected = set()
         for name, shape, _ in table:
             expected.add(name)
             if name not in self.variables:
-                raise ValueError(
-                    f"{self.source}: the variable {name!r} is missing, or has no floating-point "
-                    "numbers; are these the weights that belong to the options?"
-                )
+                text = f"the variable {name!r} is missing, or has no floating-point numbers"
+                raise ValueError(f"{self.source}: {text}; {_ADVICE}")
             variable = self.variables[name]
             if variable.shape != shape:
-                raise ValueError(
-                    f"{variable.file}: the variable {name!r} has shape {variable.shape}, but the "
-                    f"options ask for {shape}; are these the weights that belong to them?"
-                )
+                text = f"has shape {variable.shape}, but the options ask for {shape}"
+                raise ValueError(f"{variable.file}: the variable {name!r} {text}; {_ADVICE}")
         for name, variable in self.variables.items():
             if name not in expected and name.startswith(parts):
-                raise ValueError(
-                    f"{variable.file}: has the variable '{shown(name, 200)}', which a model of "
-                    "these options does not have; are these the weights that belong to them?"
-                )
+                text = f"has the variable '{shown(name, 200)}', which the options don't ask for"
+                raise ValueError(f"{variable.file}: {text}; {_ADVICE}")
 
     def read(self, name: str) -> Iterator[Tuple[int, torch.Tensor]]:
-        """
-        Yield a variable as float32, in blocks of rows, each with the number of its first row. Raise
-        `ValueError` that names the file and the variable.
-        """
+        """Yield a variable as float32, in blocks of rows, each with the number of its first row."""
         variable = self.variables[name]
         try:
             array = variable.open()
@@ -154,11 +121,7 @@ class Weights(NamedTuple):
 
 @contextmanager
 def open_weights(path: PathLike, softmax_file: Optional[PathLike] = None) -> Iterator[Weights]:
-    """
-    Open the weights of a language model: an HDF5 file in the published layout, with the file of the
-    output layer if there is one, or the prefix of a checkpoint of TensorFlow. Raise
-    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
-    """
+    """Open an HDF5 file, with that of its softmax, or the prefix of a checkpoint of TensorFlow."""
     path = os.fspath(path)
     if path.endswith(".index") or os.path.isfile(f"{path}.index"):
         yield _of_checkpoint(path.removesuffix(".index"))
@@ -175,9 +138,7 @@ def open_weights(path: PathLike, softmax_file: Optional[PathLike] = None) -> Ite
 
 
 def _of_checkpoint(prefix: str, slot: str = "") -> Weights:
-    """
-    Return the variables of bilm-tf in a checkpoint, or those of a slot of its optimizer.
-    """
+    """Return the variables of bilm-tf in a checkpoint, or those of a slot of its optimizer."""
     variables: Dict[str, Variable] = {}
     for name, entry in read_index(prefix).items():
         match = re.fullmatch(rf"lm/(.*?)({_ACCUMULATOR})?", name)
@@ -188,57 +149,42 @@ def _of_checkpoint(prefix: str, slot: str = "") -> Weights:
 
 
 def read_accumulators(prefix: PathLike) -> Optional[Tuple[Weights, int]]:
-    """
-    Return Adagrad's accumulators in a checkpoint, under the names of their variables, and the
-    number of updates so far (0 if it is not known); `None` if there are no accumulators.
-    """
+    """Return Adagrad's accumulators and the number of updates so far; `None` if there are none."""
     accumulators = _of_checkpoint(os.fspath(prefix), _ACCUMULATOR)
     if not accumulators.variables:
         return None
     step = read_index(prefix).get("global_step")
-    if step is None:
-        return accumulators, 0
-    if step.shape or not 0 <= step.open() < 2**63:
+    number = numpy.zeros(()) if step is None else step.open()
+    if number.shape or not 0 <= number < 2**63:
         raise ValueError(f"{prefix}: 'global_step' must be one number, at least 0")
-    return accumulators, int(step.open())
+    return accumulators, int(number)
 
 
 def weights_of_state_dict(
     source: str, tensors: Mapping[str, torch.Tensor], options: BiLmOptions
 ) -> Weights:
-    """
-    Return the weights in the state dict of a `bidirectional_lm` of these options, from the file
-    `source`. Raise `ValueError` that names the parameter that is missing, left over or of another
-    shape.
-    """
+    """Return the weights in the state dict of a `bidirectional_lm` of these options."""
     n_words, dim = options.n_tokens_vocab or 0, options.projection_dim
     parameters = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
     variables: Dict[str, Variable] = {}
     for dataset in chain(datasets(options), softmax_datasets(n_words, dim)):
-        module = "softmax" if dataset.name.startswith("softmax/") else "bilm"
         for part in dataset.parts:
             # Here the table ends, however many layers the options ask for.
             if part.parameter not in parameters:
-                raise ValueError(f"{source}: the parameter '{module}.{part.parameter}' is missing")
+                raise ValueError(f"{source}: the parameter '{part.parameter}' is missing")
         get = partial(dataset.get, parameters)
         variables[dataset.name] = Variable(source, dataset.shape, get)
     model = {"bilm": BiLm(options, device="meta"), "softmax": Softmax(n_words, dim, device="meta")}
     expected = torch.nn.ModuleDict(model).state_dict()
     for name, tensor in tensors.items():
         if name not in expected or tensor.shape != expected[name].shape:
-            raise ValueError(
-                f"{source}: a model of these options has no parameter '{shown(name, 200)}' of "
-                f"the shape {tuple(tensor.shape)}; are these the weights that belong to them?"
-            )
+            text = f"no parameter '{shown(name, 200)}' of the shape {tuple(tensor.shape)}"
+            raise ValueError(f"{source}: a model of these options has {text}; {_ADVICE}")
     return Weights(source, variables)
 
 
 def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> BiLmOptions:
-    """
-    Check the contents of an options.json, named `source` in errors, and set by the weights what it
-    may lack, or can't express: whether there is a backward direction, the number of words, whether
-    the softmax is the token embedding, and which projections there are.
-    """
+    """Check an options.json, and set by the weights what it may lack, or can't express."""
     names, completed = weights.variables, dict(values)
     if completed.get("bidirectional") is None:
         completed["bidirectional"] = f"{CELL.format(1, 0)}/W_0" in names
@@ -257,8 +203,7 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
 def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> None:
     """
     Load weights into a model, by a table that `Weights.check` has checked. Parameters on the device
-    `"meta"` get their memory here. Nothing changes unless all can be read: raise `ValueError` that
-    names the file and the variable, if one can't be read, or contains NaN or infinity.
+    `"meta"` get their memory here. Nothing changes unless all can be read, and none is NaN.
     """
     parameters = model.state_dict()
     loaded: Dict[str, torch.Tensor] = {}
@@ -288,21 +233,20 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> 
 def make_language_model(options: BiLmOptions, weights: Weights) -> Tuple[BiLm, Optional[Softmax]]:
     """
     Make a model of saved weights with the options that they completed, and its output layer, `None`
-    if that isn't saved. There is one copy of a large table in memory. Raise what `Weights.check`
-    and `load` raise.
+    if that isn't saved. There is one copy of a large table in memory.
     """
-    softmax_table: List[Dataset] = []
-    if SOFTMAX_WEIGHT in weights.variables or SOFTMAX_BIAS in weights.variables:
-        softmax_table = softmax_datasets(weights.n_words or 0, options.projection_dim)
-        if options.share_embedding_softmax:
-            softmax_table = softmax_table[1:]  # The weight is the token embedding.
+    n_words, dim = weights.n_words or 0, options.projection_dim
+    is_tied = options.share_embedding_softmax
+    softmax_table = softmax_datasets(n_words, dim)[1 if is_tied else 0 :]
+    if not {SOFTMAX_WEIGHT, SOFTMAX_BIAS} & weights.variables.keys():
+        softmax_table = []
     # First, as it ends where the file does, however many layers the options ask for.
     weights.check(chain(datasets(options), softmax_table))
     bilm = BiLm(options, device="meta")
     load(bilm, datasets(options), weights)
     if not softmax_table:
         return bilm, None
-    shared: Any = bilm.token_layer.weight if options.share_embedding_softmax else None
-    softmax = Softmax(weights.n_words or 0, options.projection_dim, weight=shared, device="meta")
+    shared: Any = bilm.token_layer.weight if is_tied else None
+    softmax = Softmax(n_words, dim, weight=shared, device="meta")
     load(softmax, softmax_table, weights)
     return bilm, softmax

@@ -3,9 +3,8 @@ TensorFlow V2 checkpoints, such as those of bilm-tf, read without TensorFlow.
 
 `PREFIX.index` is a table in the format of LevelDB: sorted blocks of keys, each written as the
 difference from the key before, and an index of the blocks. Its values are protocol buffers
-(`BundleEntryProto` of TensorFlow's `tensor_bundle.proto`), which describe where in the files
-`PREFIX.data-00000-of-0000N` the little-endian values of a variable are. Every block and every
-variable has a CRC32C checksum, and each is verified.
+(TensorFlow's `BundleEntryProto`): where in `PREFIX.data-00000-of-0000N` the little-endian values of
+a variable are. Every block and every variable has a CRC32C checksum, and each is verified.
 """
 
 import math
@@ -14,17 +13,16 @@ import re
 import struct
 from operator import index
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 import numpy
 
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.model_file_names import find_checkpoint_names
+from allennlp_elmo_plugin.files.whole import PathLike
 
 _FOOTER_SIZE = 48
 _MAGIC = 0xDB4775248B80FB57
-# What follows a block: its compression, and a checksum of both.
-_TRAILER_SIZE = 5
 # TensorFlow's numbers for types, those that variables have.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 # Limits, as few bytes of an index can describe much. bilm-tf's largest has 60 variables in 6 KB.
@@ -34,9 +32,7 @@ _MAX_DIMENSIONS = 32
 
 
 class Entry(NamedTuple):
-    """
-    An entry of the index: the type and shape of a variable, and its place in a data file.
-    """
+    """An entry of the index: the type and shape of a variable, and its place in a data file."""
 
     dtype: int
     shape: Tuple[int, ...]
@@ -50,16 +46,11 @@ class Entry(NamedTuple):
         return _DTYPES.get(self.dtype, "")[1:2] == "f"
 
     def check(self) -> numpy.dtype:
-        """
-        Return the type of the numbers. Raise `FileNotFoundError` for a missing data file,
-        `ValueError` for one that is cut off, and for a variable in parts or of another type.
-        """
+        """Return the type of the numbers, after comparing their size with that of the file."""
         dtype = numpy.dtype(_DTYPES.get(self.dtype, "V1"))
         if dtype.kind == "V" or self.size != math.prod(self.shape) * dtype.itemsize:
-            raise ValueError(
-                f"{self.file}: has a variable in parts, or in {self.size} bytes of TensorFlow's "
-                f"type {self.dtype} in the shape {self.shape}, which can't be read"
-            )
+            text = f"in {self.size} bytes of TensorFlow's type {self.dtype} in shape {self.shape}"
+            raise ValueError(f"{self.file}: can't read a variable in parts, or {text}")
         if not os.path.isfile(self.file):
             raise FileNotFoundError(f"{self.file}: this file of the checkpoint is missing")
         if self.offset + self.size > os.path.getsize(self.file):
@@ -67,9 +58,7 @@ class Entry(NamedTuple):
         return dtype
 
     def open(self) -> numpy.ndarray:
-        """
-        Map the variable to memory, after its checksum.
-        """
+        """Map the variable to memory, and compare its checksum."""
         from google_crc32c import value as crc32c
 
         dtype = self.check()
@@ -81,11 +70,8 @@ class Entry(NamedTuple):
         return array
 
 
-def read_index(prefix: Union[str, "os.PathLike[str]"]) -> Dict[str, Entry]:
-    """
-    Return the entries of a checkpoint's index by the names of the variables. Raise `ValueError`
-    that names the file and what is wrong with it.
-    """
+def read_index(prefix: PathLike) -> Dict[str, Entry]:
+    """Return the entries of a checkpoint's index by the names of the variables."""
     path = f"{os.fspath(prefix).removesuffix('.index')}.index"
     table = b""
     if os.path.isfile(path) and os.path.getsize(path) <= _MAX_INDEX_BYTES:
@@ -114,9 +100,7 @@ def read_index(prefix: Union[str, "os.PathLike[str]"]) -> Dict[str, Entry]:
 
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[Tuple[bytes, bytes]]:
-    """
-    Yield the keys and values of a block.
-    """
+    """Yield the keys and values of a block."""
     from google_crc32c import value as crc32c
 
     end = offset + size
@@ -152,9 +136,7 @@ def _entry(fields: Dict[int, Any], prefix: str, n_files: int) -> Entry:
 
 
 def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
-    """
-    Yield the fields of a protocol buffer: the number of each, and its value, a number or bytes.
-    """
+    """Yield the fields of a protocol buffer: each one's number and its value, a number or bytes."""
     place = 0
     while place < len(message):
         tag, place = _varints(message, place, 1)
@@ -173,10 +155,7 @@ def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
 
 
 def _varints(data: bytes, place: int, count: int) -> Tuple[int, ...]:
-    """
-    Return `count` numbers from `place` on, seven bits a byte from the lowest, and the place after
-    them.
-    """
+    """Return `count` numbers of seven bits a byte from `place` on, and the place after them."""
     numbers = []
     for _ in range(count):
         number = shift = 0
@@ -194,29 +173,24 @@ def _mask(checksum: int) -> int:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def find_checkpoint(path: Union[str, "os.PathLike[str]"]) -> str:
+def find_checkpoint(path: PathLike) -> str:
     """
-    Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files.
-    In a folder, it is the one that the file `checkpoint` names, wherever the folder was before;
-    without this file, the only one there is. Raise `FileNotFoundError` if there is none.
+    Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files:
+    the one that the file `checkpoint` names, wherever the folder was before, or the only one.
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
         prefix = path.removesuffix(".index")
         if not os.path.isfile(f"{prefix}.index"):
-            raise FileNotFoundError(
-                f"{prefix}.index: there is no such TensorFlow checkpoint; the old format V1 has to "
-                "be saved again by a newer TensorFlow"
-            )
+            raise FileNotFoundError(f"{prefix}.index: no such TensorFlow checkpoint of format V2")
         return prefix
-    found, named = find_checkpoint_names(Path(path)), None
+    found = find_checkpoint_names(Path(path))
+    named = found[0] if len(found) == 1 else None
     choice = os.path.join(path, "checkpoint")
     if os.path.isfile(choice):
         with open(choice, encoding="utf-8", errors="replace") as file:
             match = re.search(r'^[ \t]*model_checkpoint_path *: *"(.*)"', file.read(2**20), re.M)
         named = os.path.basename(match[1]) if match else ""
-    elif len(found) == 1:
-        named = found[0]
     if named not in found:
         raise FileNotFoundError(
             f"{path}: the file `checkpoint` names {named!r}; of TensorFlow's V2 checkpoints "

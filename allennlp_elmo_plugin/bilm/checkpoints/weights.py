@@ -1,10 +1,8 @@
-"""
-Read weights.hdf5 in the published layout into a model, and write it and softmax.hdf5 from one.
-"""
+"""Read weights.hdf5 in the published layout into a model; write it and softmax.hdf5 from one."""
 
 import math
 import os
-from typing import List, Union
+from typing import List
 
 import torch
 
@@ -16,10 +14,8 @@ from allennlp_elmo_plugin.bilm.checkpoints.published_layout import (
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load, open_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
+from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, whole_file
 from allennlp_elmo_plugin.progress import step_bar
-
-PathLike = Union[str, "os.PathLike[str]"]
 
 WEIGHT_DTYPES = ("float32", "float16")
 """Types of the numbers that are written. Numbers of any floating-point type are read."""
@@ -28,8 +24,7 @@ WEIGHT_DTYPES = ("float32", "float16")
 def read_weights(path: PathLike, model: BiLm) -> None:
     """
     Read a weights.hdf5 in the published layout, which bilm-tf and AllenNLP share, into a biLM of
-    the options that belong to it. Nothing changes unless the whole file fits. Raise
-    `FileNotFoundError`, or `ValueError` that names the file and what is wrong with it.
+    the options that belong to it. Nothing changes unless the whole file fits.
     """
     with open_weights(path) as weights:
         weights.check(datasets(model.options))
@@ -38,18 +33,14 @@ def read_weights(path: PathLike, model: BiLm) -> None:
 
 def write_weights(path: PathLike, bilm: BiLm, dtype: str = "float32") -> None:
     """
-    Write a biLM as weights.hdf5 in the published layout, whole or not at all. bilm-tf and AllenNLP
-    read the same numbers from it, unless `dtype` is `"float16"`, which rounds them and has half the
-    size; a number that float16 can't express is a `ValueError`.
+    Write a biLM as weights.hdf5 in the published layout, whole or not at all. With `dtype`
+    `"float16"`, numbers are rounded, and one that float16 can't express is a `ValueError`.
     """
     _write(path, bilm, list(datasets(bilm.options, bilm.forget_bias)), dtype)
 
 
 def write_softmax(path: PathLike, softmax: Softmax) -> None:
-    """
-    Write the output layer as softmax.hdf5, whole or not at all: `softmax/W`, shape `(n_words,
-    dim)`, and `softmax/b`, shape `(n_words,)`, as in bilm-tf's checkpoints.
-    """
+    """Write the output layer as softmax.hdf5; see `softmax_datasets`."""
     _write(path, softmax, softmax_datasets(*softmax.weight.shape))
 
 

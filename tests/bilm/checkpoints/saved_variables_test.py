@@ -214,7 +214,7 @@ HUGE = 2**31 - 1
         ({"lstm": {**VALUES["lstm"], "dim": HUGE}}, "W_0' has shape .16, 64., but .* .16, 85"),
         ({"lstm": {**VALUES["lstm"], "n_layers": HUGE}}, "Cell2/LSTMCell/W_0' is missing"),
         ({"lstm": {**VALUES["lstm"], "n_layers": 1}}, "has the variable 'RNN_0.*Cell1.*', which"),
-        ({"bidirectional": False}, "has the variable 'RNN_1.*', which a model of these"),
+        ({"bidirectional": False}, "has the variable 'RNN_1.*', which the options don't"),
         ({"char_cnn": None}, "'embedding' is missing"),
         ({"char_cnn": {**VALUES["char_cnn"], "n_highway": HUGE}}, "'CNN_high_1.*' is missing"),
         ({"char_cnn": {**VALUES["char_cnn"], "n_highway": 0}}, "has the variable 'CNN_high_0"),

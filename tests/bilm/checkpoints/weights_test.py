@@ -122,7 +122,7 @@ BROKEN = {
     **{
         name: (
             lambda file, name=name: file.create_dataset(name, data=np.zeros(3)),
-            f"has the variable '{name}', which a model of these options does not have",
+            f"has the variable '{name}', which the options don't ask for",
         )
         for name in (KERNEL.replace("Cell0", "Cell2"), "CNN_high_1/W_carry", "CNN/W_cnn_3")
     },
