@@ -2,14 +2,13 @@
 
 import json
 import logging
-import os
 import reprlib
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
-from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.files.whole import PathLike, whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ class BiLmOptions:
         return {**{key: values[key] for key in sorted(keys)}, "projects": projects}
 
     @classmethod
-    def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "BiLmOptions":
+    def from_file(cls, path: PathLike) -> "BiLmOptions":
         """Read an options.json; a `ValueError` names the file and the key."""
         return cls.from_dict(read_json_object(path), source=str(path))
 
@@ -216,7 +215,7 @@ class BiLmOptions:
             values["char_cnn"]["n_characters"] = N_CHARACTERS
         return values
 
-    def write(self, path: Union[str, "os.PathLike[str]"]) -> None:
+    def write(self, path: PathLike) -> None:
         """Write an options.json, whole or not at all."""
         with whole_file(path) as staged, open(staged, "w", encoding="utf-8") as options_file:
             json.dump(self.to_dict(), options_file, indent=2)

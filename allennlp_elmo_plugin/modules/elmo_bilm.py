@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
-from allennlp_elmo_plugin.modules.elmo_files import find_model
+from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,8 @@ class ElmoBiLm(CachingModule, BiLm):
             raise ValueError(f"initial_state is {initial_state!r}; use one of {INITIAL_STATES}")
         if precision == "int8" and requires_grad:
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
-        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
+        paths = resolve(options_file, weight_file)
+        with find_model(*paths) as files, files.open() as (options, weights):
             weights.check(datasets(options))
             encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
             # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.

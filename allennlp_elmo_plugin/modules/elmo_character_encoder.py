@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
+from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model, resolve
 
 
 class ElmoCharacterEncoder(CharacterEncoder):
@@ -34,7 +34,8 @@ class ElmoCharacterEncoder(CharacterEncoder):
     def __init__(
         self, options_file: Optional[str], weight_file: Optional[str], requires_grad: bool = False
     ) -> None:
-        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
+        paths = resolve(options_file, weight_file)
+        with find_model(*paths) as files, files.open() as (options, weights):
             encoder_only = replace(options, n_layers=0)
             weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
             self._make(options, files, requires_grad)
@@ -98,8 +99,7 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     if is_wrong or width not in (max_characters, MAX_CHARACTERS_PER_TOKEN):
         raise ValueError(
             f"got {inputs.dtype} of shape {tuple(inputs.shape)}, but the model reads character ids "
-            f"of shape (batch_size, timesteps, {max_characters}), the last of which is its "
-            "max_characters_per_token; batch_to_ids and elmo_characters give 50"
+            f"of shape (batch_size, timesteps, {max_characters}); batch_to_ids gives 50"
         )
     if width == max_characters:
         return inputs

@@ -112,8 +112,9 @@ def find_model(
           `weights_of`;
         - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
         - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
-        - a folder with `options.json` and a checkpoint of bilm-tf, which comes before
-          `weights.hdf5`, or the path of one of several checkpoints, without `.index`;
+        - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
+          checkpoints, without `.index`. Given the folder alone, a checkpoint comes before
+          `weights.hdf5`, since it has more;
         - a short name: `tiny`, the model in this package, or of the published models `small`,
           `medium`, `original` or `original-5.5b`. A folder of that name comes first.
 
@@ -121,7 +122,9 @@ def find_model(
 
     `FileNotFoundError` or `ValueError` that names the path, address or name, and the fix.
     """
-    path, weights = resolve(options_file, weight_file)
+    path = weights = os.path.expanduser(options_file or "")
+    if weight_file is not None or not os.path.isdir(path):
+        path, weights = resolve(options_file, weight_file)
     source = options_file or weights
     if path != weights:
         yield _with_others(source, Path(path), Path(weights))
@@ -190,7 +193,7 @@ def resolve(options_file: Optional[str], weight_file: Optional[str] = None) -> T
     if os.path.isdir(name):
         folder = Path(name)
         files = find_options_file(folder), find_weight_file(folder)
-        if None in files or is_training_run(folder) or has_checkpoint(folder):
+        if None in files or is_training_run(folder):
             return name, name
         return str(files[0]), str(files[1])
     if is_archive(name) or _is_checkpoint(name):

@@ -91,7 +91,7 @@ class TestOtherWidthsOfWords:
 
     def test_longer_words_need_ids_of_their_width(self, files):
         paths = files(60)
-        with pytest.raises(ValueError, match=r"shape \(batch_size, timesteps, 60\).*give 50"):
+        with pytest.raises(ValueError, match=r"shape \(batch_size, timesteps, 60\).*gives 50"):
             Elmo(*paths, 1)(batch_to_ids([["word"]]))
         long = "x" * 52
         layers = ElmoEmbedder(*paths, initial_state="carried").embed_batch(

@@ -199,6 +199,7 @@ def test_all_files_of_a_language_model(published: Path, archive: Path, tmp_path:
                 assert found.n_words == 50
     with find_model(str(weights)) as files:
         assert files.weights == weights
+    assert resolve(str(folder)) == (str(options), str(weights))  # for vectors
     run = run_of(archive, tmp_path / "run")
     with find_model(str(run)) as files, files.open() as (read, found):
         paths = run / "config.json", run / "best.th", None, run / "vocabulary"
@@ -329,7 +330,7 @@ def test_what_is_missing_is_named(folder: Path, published: Path, archive: Path) 
         (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
         ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
         (("nowhere/options.json",), "^there is no nowhere/options.json"),
-        ((str(folder.parent),), "^there is no .*/options.json; a model is the folder or archive"),
+        ((str(folder.parent),), "there is no weights.hdf5; a model is the folder or archive"),
     ):
         with pytest.raises(FileNotFoundError, match=message):
             ElmoEmbedder(*given)

@@ -18,7 +18,6 @@ SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax/W", "softmax/b"
 _ALL = slice(None)
 # Each gate's place in TensorFlow (i, g, f, o) and in the model (i, f, g, o).
 _GATES = ((0, 0), (1, 2), (2, 1), (3, 3))
-_FORGET_GATE = 2
 
 
 def _same(rows: torch.Tensor) -> torch.Tensor:
@@ -123,7 +122,7 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset
             yield Dataset(f"{cell}/W_0", (2 * dim, 4 * lstm_dim), kernel)
             bias = []
             for stored, own in _GATES:
-                offset = 1.0 - forget_bias if stored == _FORGET_GATE else 0.0
+                offset = 1.0 - forget_bias if (stored, own) == (2, 1) else 0.0  # the forget gate
                 name = f"{layer}.state_linearity.bias"
                 bias.append(Part(name, gates[own], place=(gates[stored],), offset=offset))
             yield Dataset(f"{cell}/B", (4 * lstm_dim,), bias)

@@ -77,7 +77,7 @@ def read_index(prefix: PathLike) -> Dict[str, Entry]:
     if os.path.isfile(path) and os.path.getsize(path) <= _MAX_INDEX_BYTES:
         table = Path(path).read_bytes()
     if len(table) < _FOOTER_SIZE or struct.unpack("<Q", table[-8:])[0] != _MAGIC:
-        raise ValueError(f"{path}: not the index of a TensorFlow checkpoint, or one cut off")
+        raise ValueError(f"{path}: missing, cut off, or not the index of a V2 checkpoint")
     try:
         # The offset and size of an empty block for metadata, and of the index of the others.
         footer = _varints(table[-_FOOTER_SIZE:], 0, 4)
@@ -180,10 +180,7 @@ def find_checkpoint(path: PathLike) -> str:
     """
     path = os.fspath(path)
     if not os.path.isdir(path):
-        prefix = path.removesuffix(".index")
-        if not os.path.isfile(f"{prefix}.index"):
-            raise FileNotFoundError(f"{prefix}.index: no such TensorFlow checkpoint of format V2")
-        return prefix
+        return path.removesuffix(".index")
     found = find_checkpoint_names(Path(path))
     named = found[0] if len(found) == 1 else None
     choice = os.path.join(path, "checkpoint")

@@ -103,9 +103,8 @@ class TestWhichCheckpoint:
     def test_none(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"there are \[\]"):
             find_checkpoint(tmp_path)
-        (tmp_path / "old.ckpt").write_text("V1")
-        with pytest.raises(FileNotFoundError, match="old.ckpt.index: .* of format V2"):
-            find_checkpoint(tmp_path / "old.ckpt")
+        with pytest.raises(ValueError, match="old.ckpt.index: missing"):
+            read_index(find_checkpoint(tmp_path / "old.ckpt.index"))
 
 
 def entry(shape, size, offset=0, dtype=1):
@@ -155,7 +154,7 @@ def test_an_index_that_few_bytes_make_large(tmp_path):
         read_index(tmp_path / "x")
     with open(tmp_path / "x.index", "wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ValueError, match="x.index: not the index"):
+    with pytest.raises(ValueError, match="x.index: .* not the index"):
         read_index(tmp_path / "x")
 
 
