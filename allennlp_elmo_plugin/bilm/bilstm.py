@@ -2,7 +2,8 @@
 
 import copy
 import functools
-from typing import Dict, List, Optional, Sequence
+import itertools
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,6 +13,7 @@ from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.bilm.recurrence import LstmState
 
 # Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
 # own. On a quiet machine that is about as fast as both together, beside a busy process twice.
@@ -20,10 +22,8 @@ _WORTH_THREADS = 2**24
 
 class BiLstm(torch.nn.Module):
     """
-    The LSTM layers of both directions of a biLM. The directions share nothing: each has its own
-    layers, inputs and state. Layers are named `forward_layer_k` and `backward_layer_k`, and sizes
-    `input_size`, `hidden_size`, `cell_size` and `num_layers`, as in AllenNLP's `ElmoLstm`. See
-    `BiLm` for the parameters.
+    The LSTM layers of both directions of a biLM, which share nothing, with the names of AllenNLP's
+    `ElmoLstm`. See `BiLm` for the parameters.
     """
 
     def __init__(
@@ -36,8 +36,7 @@ class BiLstm(torch.nn.Module):
         self.directions = options.directions
         self.use_skip_connections = options.use_skip_connections
         self.dropout = torch.nn.Dropout(options.dropout)
-        # Whether all words of a row have the same mask of dropout, and the dropout of the weights
-        # that the recurrence multiplies with. See `BidirectionalLanguageModel`.
+        # See `BidirectionalLanguageModel`.
         self.variational_dropout = False
         self.recurrent_dropout = 0.0
         # Whether calls of the biLM start from the state that the last one left, and that state.
@@ -71,12 +70,12 @@ class BiLstm(torch.nn.Module):
         ]
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
-        """Forget the carried states; see `CarriedState.reset`."""
+        """See `CarriedState.reset`."""
         self.carried.reset(mask)
 
     @property
     def _states(self) -> Optional[List[torch.Tensor]]:
-        """The carried states as in AllenNLP's `ElmoLstm`: a list of copies; see `CarriedState`."""
+        """Copies of the carried states, as in AllenNLP's `ElmoLstm`."""
         states = self.carried.states
         return None if states is None else [each.clone() for each in states]
 
@@ -85,10 +84,7 @@ class BiLstm(torch.nn.Module):
         self.carried.states = None if states is None else (states[0].detach(), states[1].detach())
 
     def start(self) -> CarriedState:
-        """
-        Return the state that sentences start from unless a call is given another: what the last
-        call left if the module is `stateful`, else zeros.
-        """
+        """Return what sentences start from by default: the carried state if `stateful`, or zero."""
         if not self.stateful:
             return FixedState()
         # `DataParallel` forgets what a replica writes to its attributes.
@@ -108,25 +104,29 @@ class BiLstm(torch.nn.Module):
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried
         states = carried.read(self._zeros(packing.batch_size, vectors))
-        run = functools.partial(self._run, inputs, packings, states)
-        each_direction = [functools.partial(run, [direction]) for direction in self.directions]
         # Directions that read the same sentences go step by step together, except where gradients
         # or random numbers are computed.
-        if (
+        are_apart = (
             needs_grad(*inputs.values(), *self.weights)
             or any(each is not packing for each in packings.values())
-            or (self.dropout.training and self.dropout.p)
-        ):
-            results = [run_direction() for run_direction in each_direction]
-        elif self._is_worth_threads(packing):
-            results = run_in_parallel(each_direction)
-        else:
-            results = [run(self.directions)]
+            or bool(self.dropout.training and self.dropout.p)
+        )
+        in_threads = not are_apart and self._is_worth_threads(packing)
+        groups: Sequence[Sequence[str]] = [self.directions]
+        if are_apart or in_threads:
+            groups = [[direction] for direction in self.directions]
+        calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
+        results = run_in_parallel(calls) if in_threads else [call() for call in calls]
+        outputs = {}
+        for direction, (layers, last_states) in itertools.chain(*map(dict.items, results)):
+            outputs[direction] = layers
+            for index, last_state in enumerate(last_states):
+                for rows, last in zip(self._part(states, direction, index), last_state):
+                    rows.index_copy_(0, packings[direction].order, last)
         carried.write(states)
-        return {direction: layers for each in results for direction, layers in each.items()}
+        return outputs
 
     def _zeros(self, n_rows: int, like: torch.Tensor) -> States:
-        """Return the states that rows start from for the first time; see `CarriedState`."""
         n_directions = len(self.directions)
         with lasting_tensors():
             outputs, cells = (
@@ -136,25 +136,18 @@ class BiLstm(torch.nn.Module):
         return outputs, cells
 
     def _is_worth_threads(self, packing: PackedBatch) -> bool:
-        """
-        Return whether each direction runs in a thread of its own: if a step has so many
-        multiplications.
-        """
         if len(self.directions) < 2 or not packing.n_tokens:
             return False
         lstm = self.layer(self.directions[0], 0)
         n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
         if lstm.precision != "float32":
             n_multiplications //= 2  # which take half of the time
-        rows_of_a_step = packing.n_tokens / len(packing.batch_sizes)  # in the mean
-        return rows_of_a_step * n_multiplications >= _WORTH_THREADS and may_run_in_parallel(
-            packing.row.device
-        )
+        mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
+        is_worth = mean_rows * n_multiplications >= _WORTH_THREADS
+        return is_worth and may_run_in_parallel(packing.row.device)
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
-        """
-        Return packed vectors, shape `(n_tokens, projection_dim)`, after the dropout of training.
-        """
+        """Return packed vectors, shape `(n_tokens, projection_dim)`, after training's dropout."""
         if not (self.variational_dropout and self.training):
             return self.dropout(vectors)
         # (batch_size, projection_dim)
@@ -163,43 +156,39 @@ class BiLstm(torch.nn.Module):
 
     def _run(
         self,
+        directions: Sequence[str],
         inputs: Dict[str, torch.Tensor],
         packings: Dict[str, PackedBatch],
         states: States,
-        directions: Sequence[str],
-    ) -> Dict[str, List[torch.Tensor]]:
-        """Run the layers of directions with the same `PackedBatch`, and update their states."""
+    ) -> Dict[str, Tuple[List[torch.Tensor], List[LstmState]]]:
+        """
+        Return for each of these directions, which have the same `PackedBatch`, the layers' outputs
+        and their states after each sequence's last token.
+        """
         packing = packings[directions[0]]
+        if not packing.n_tokens:
+            return {each: ([inputs[each]] * self.num_layers, []) for each in directions}
+        results: Dict[str, Tuple[List[torch.Tensor], List[LstmState]]]
+        results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
-        layers = []
-        for index in range(self.num_layers if packing.n_tokens else 0):
+        for index in range(self.num_layers):
             vectors = [self.drop(each, packing) for each in vectors]
-            parts = [self.part(states, direction, index) for direction in directions]
-            results = run_layers(
-                [self.layer(direction, index) for direction in directions],
-                vectors,
-                packing,
-                [(part[0][packing.order], part[1][packing.order]) for part in parts],
-                self.recurrent_dropout,
-            )
-            for part, (_, last) in zip(parts, results):
-                for kept, values in zip(part, last):
-                    kept.index_copy_(0, packing.order, values)
-            outputs = [output for output, _ in results]  # (n_tokens, projection_dim) each
+            parts = [self._part(states, direction, index) for direction in directions]
+            starts = [(outputs[packing.order], cells[packing.order]) for outputs, cells in parts]
+            lstms = [self.layer(direction, index) for direction in directions]
+            ran = run_layers(lstms, vectors, packing, starts, self.recurrent_dropout)
+            outputs = [output for output, _ in ran]  # (n_tokens, projection_dim) each
             if self.use_skip_connections and index > 0:
                 # The input as the layer saw it, dropout included
                 outputs = [output + each for output, each in zip(outputs, vectors)]
-            layers.append(outputs)
+            for direction, output, (_, last_state) in zip(directions, outputs, ran):
+                results[direction][0].append(output)
+                results[direction][1].append(last_state)
             vectors = outputs
-        if not layers:
-            layers = [vectors] * self.num_layers  # without a row
-        return dict(zip(directions, map(list, zip(*layers))))
+        return results
 
-    def part(self, states: States, direction: str, index: int) -> States:
-        """
-        Return the part of states that is a layer's: outputs, shape `(n_rows, projection_dim)`, and
-        cells, shape `(n_rows, dim)`.
-        """
+    def _part(self, states: States, direction: str, index: int) -> LstmState:
+        """Return views of a layer's outputs and cells, shape `(n_rows, its dim)` each."""
         place = list(self.directions).index(direction)
         outputs, cells = (each[index].chunk(len(self.directions), 1)[place] for each in states)
         return outputs, cells

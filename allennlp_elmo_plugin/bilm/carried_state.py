@@ -13,26 +13,22 @@ class CarriedState:
     """
     The LSTM states that row i of a batch leaves for row i of the next, without gradient.
 
-    Rows behave as in AllenNLP's stateful encoders: a batch with more rows than any before starts
-    the new ones from zero, one with fewer leaves the others waiting, and a row with no token keeps
-    its state. In bilm-tf's training, where batches have one size, that is its carried state.
+    As in AllenNLP's stateful encoders, new rows start from zero, and rows that a batch doesn't
+    have, or that have no token, keep their state.
 
     # Parameters
 
     states : `Tuple[torch.Tensor, torch.Tensor]`, optional (default = zeros)
         As in AllenNLP's `ElmoLstm`: outputs, shape `(n_layers, n_rows, n_directions *
         projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`. They are
-        replaced as a whole, never changed.
+        replaced, never changed in place.
     """
 
     def __init__(self, states: Optional[States] = None) -> None:
         self.states = states
 
     def read(self, zeros: States) -> States:
-        """
-        Return the states in memory of their own, with the rows of `zeros` at least, and of its type
-        and device.
-        """
+        """Return a copy with the type and device of `zeros`, and at least as many rows."""
         states = self.states  # once: another thread may replace it
         if states is None:
             return zeros
@@ -45,20 +41,14 @@ class CarriedState:
         return outputs, cells
 
     def write(self, states: Optional[States]) -> None:
-        """Keep these states."""
         self.states = states
 
     def for_segments(self, batch_size: int) -> "CarriedState":
-        """
-        Return the state for a batch that several calls run, each from where the last one ended.
-        """
+        """Return the state for several calls that each continue where the last one ended."""
         return self
 
     def reset(self, mask: Optional[torch.Tensor] = None) -> None:
-        """
-        Start the next batch from zero: all rows, or those in `mask`, shape `(batch_size,)`. Rows
-        that the batch doesn't have stay as they are.
-        """
+        """Start all rows, or those in `mask`, shape `(batch_size,)`, from zero."""
         if mask is None or self.states is None:
             self.states = None
             return
@@ -94,12 +84,8 @@ class CarriedState:
 
 class FixedState(CarriedState):
     """
-    One state that every row of every batch starts from, and that no batch changes.
-
-    # Parameters
-
-    carried : `CarriedState`, optional (default = zeros)
-        Its first row is the state.
+    One state that every row of every batch starts from, and that no batch changes: the first row of
+    `carried`, by default zeros.
     """
 
     def __init__(self, carried: Optional[CarriedState] = None) -> None:

@@ -1,6 +1,4 @@
-"""
-An LSTM layer with clipped cell and projection, as bilm-tf has it.
-"""
+"""An LSTM layer with clipped cell and projection, as bilm-tf has it."""
 
 import math
 from typing import List, Optional, Sequence, Tuple
@@ -57,9 +55,7 @@ class ProjectedLstm(CachingModule):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """
-        Initialise as bilm-tf: Glorot uniform over the kernel that inputs and state share, biases 0.
-        """
+        """Initialise as bilm-tf, where inputs and state share one kernel."""
         in_dim = self.input_size + self.hidden_size
         glorot_uniform_(self.input_linearity.weight, in_dim, 4 * self.cell_size)
         glorot_uniform_(self.state_linearity.weight, in_dim, 4 * self.cell_size)
@@ -70,9 +66,8 @@ class ProjectedLstm(CachingModule):
     @property
     def weights(self) -> List[torch.Tensor]:
         """
-        The parameters: weights `(4 * dim, projection_dim)` of inputs and outputs, bias `(4 *
-        dim,)`, and if there is a projection its weight `(projection_dim, dim)`. Altered layers are
-        refused; see `check_layers`.
+        The parameters, after `check_layers`: weights `(4 * dim, projection_dim)` of inputs and
+        outputs, bias `(4 * dim,)`, and if there is a projection its weight `(projection_dim, dim)`.
         """
         check_layers(self, torch.nn.Linear)
         projection = self.state_projection
@@ -83,15 +78,13 @@ class ProjectedLstm(CachingModule):
             *([] if projection is None else [projection.weight]),
         ]
 
-    def _weights_in_use(self, dropout: float = 0.0) -> List[torch.Tensor]:
-        """Return the weights with the forget bias added, and in training some dropped."""
+    def _weights_in_use(self) -> List[torch.Tensor]:
+        """Return the weights with the forget bias added."""
         weight_input, weight_state, bias, *projection = self.weights
         if self.forget_bias:
             offset = torch.zeros_like(bias)
             offset[self.cell_size : 2 * self.cell_size] = self.forget_bias
             bias = bias + offset
-        if dropout and self.training:
-            weight_state = torch.nn.functional.dropout(weight_state, dropout)
         return [weight_input, weight_state, bias, *projection]
 
     @property
@@ -101,19 +94,22 @@ class ProjectedLstm(CachingModule):
 
     def prepared_weights(self) -> LstmWeights:
         """Return the weights for `run_steps`, on the CPU prepared once until they change."""
-        if self.state_linearity.weight.device.type != "cpu":
-            return self._prepare()
-        return self._prepared.get(self.weights, self._prepare, self.precision)
 
-    def _prepare(self) -> LstmWeights:
-        return LstmWeights.prepare(self._weights_in_use(), self._clips, self.precision)
+        def prepare() -> LstmWeights:
+            return LstmWeights.prepare(self._weights_in_use(), self._clips, self.precision)
+
+        if self.state_linearity.weight.device.type != "cpu":
+            return prepare()
+        return self._prepared.get(self.weights, prepare, self.precision)
 
     def run_with_gradient(
         self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState, dropout: float
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return what `run_steps` does for this layer alone."""
+        weights = self._weights_in_use()
+        if dropout and self.training:
+            weights[1] = torch.nn.functional.dropout(weights[1], dropout)
         dtype = product_type(inputs, self.precision)
-        weights = self._weights_in_use(dropout)
         return Recurrence.apply(state, batch_sizes, self._clips, dtype, inputs, *weights)
 
 
@@ -125,13 +121,11 @@ def run_layers(
     recurrent_dropout: float = 0.0,
 ) -> List[Tuple[torch.Tensor, LstmState]]:
     """
-    Run layers of one shape, such as those of two directions, over a batch with a token at least.
-
-    `inputs` are those of each layer in packed order, shape `(n_tokens, input_dim)`, and `states`
-    what it starts from, in the order of `packing.order`, without a gradient. In training,
-    `recurrent_dropout` sets a share of the weights between an output and the next gates to zero
-    (DropConnect, Merity et al. 2018). Return for each layer its outputs, shape `(n_tokens,
-    projection_dim)`, and the state after each sequence's last token.
+    Run layers as `run_steps` does, over a batch with a token at least, from `states` in the order
+    of `packing.order`. In training, where a gradient is computed, `recurrent_dropout` sets a share
+    of the weights between an output and the next gates to zero (DropConnect, Merity et al. 2018).
+    Return for each layer its outputs, shape `(n_tokens, projection_dim)`, and the state after each
+    sequence's last token.
     """
     sizes = packing.batch_sizes
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
@@ -147,9 +141,6 @@ def run_layers(
 
 
 def glorot_uniform_(weight: torch.Tensor, in_dim: int, out_dim: int) -> torch.Tensor:
-    """
-    Fill `weight`, all or part of a matrix of `in_dim` x `out_dim`, as TensorFlow's default
-    initializer does (Glorot and Bengio 2010, eq. 16).
-    """
+    """Fill all or part of a matrix of `in_dim` x `out_dim` as TensorFlow's default does."""
     limit = math.sqrt(6.0 / (in_dim + out_dim))
     return torch.nn.init.uniform_(weight, -limit, limit)

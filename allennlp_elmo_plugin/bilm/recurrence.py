@@ -39,9 +39,8 @@ Clips = Tuple[Optional[float], Optional[float]]
 
 class LstmWeights(NamedTuple):
     """
-    The weights of a layer, from inputs and outputs to gates and from cells to outputs. The gates
-    are those of input and forgetting, the candidate, and the gate of the output. The candidate's
-    weights are doubled, so that one sigmoid serves all: `tanh(x) = 2 * sigmoid(2 * x) - 1`.
+    The weights of a layer. Those of the candidate, the third of the four gates, are doubled, so
+    that one sigmoid serves all: `tanh(x) = 2 * sigmoid(2 * x) - 1`.
     """
 
     input: PreparedMatrix
@@ -80,11 +79,10 @@ def run_steps(
     Run layers of one shape, such as those of two directions, step by step together. Apart from the
     matrix products, this needs as many operators as one layer.
 
-    `inputs` are those of each layer, packed, shape `(n_tokens, input_dim)`, and `states` where it
-    starts. To `saved` the gates and cells of each step of one layer are written: shapes `(n_tokens,
-    4 * dim)` and `(n_tokens, dim)`. Return all outputs, shape `(n_layers, n_tokens,
-    projection_dim)`, and the cells after each sequence's last token, shape `(n_layers, n_sequences,
-    dim)`.
+    `inputs` are those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of
+    a single layer are written to `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`.
+    Return all outputs, shape `(n_layers, n_tokens, projection_dim)`, and the cells after each
+    sequence's last token, shape `(n_layers, n_sequences, dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
     dtype = layers[0].state.dtype
@@ -95,25 +93,21 @@ def run_steps(
     all_outputs = all_cells.new_empty(shape, dtype=dtype)
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
+    from_inputs = [_input_gates(*each, batch_sizes) for each in zip(layers, inputs)]
     # The boundaries alone, which settle the state, are not worth another layout of the weights.
     is_single = n_sequences == 1 and len(batch_sizes) > 2
-    steps = zip(
-        batch_sizes,
-        all_outputs.split(batch_sizes, 1),
-        zip(*map(_input_gates, layers, inputs, [batch_sizes] * n_layers)),
-        *([] if saved is None else (each.split(batch_sizes) for each in saved)),
-    )
-    n_rows = 0
-    for size, outputs, from_inputs, *saved_of_step in steps:
+    start = n_rows = 0
+    for size, outputs in zip(batch_sizes, all_outputs.split(batch_sizes, 1)):
         if size != n_rows:  # at first, and where sequences have ended
             n_rows = size
             before = [each[:size] for each in before]
             gates, cells, hidden = (each[:, :size] for each in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-        for layer, rows, add, out in zip(layers, before, from_inputs, gates):
-            raw = layer.state.product(rows, add=add, is_single=is_single)  # (size, 4 * dim)
-            torch.sigmoid(raw.to(out.dtype), out=out)
+        for layer, rows, added, out in zip(layers, before, from_inputs, gates):
+            # (size, 4 * dim)
+            arguments = layer.state.product(rows, add=next(added), is_single=is_single)
+            torch.sigmoid(arguments.to(out.dtype), out=out)
         candidate.mul_(2).sub_(1)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
@@ -125,8 +119,10 @@ def run_steps(
             out.copy_(rows if project is None else project.product(rows, is_single=is_single))
         if proj_clip is not None:
             outputs.clamp_(-proj_clip, proj_clip)
-        for kept, values in zip(saved_of_step, (gates, cells)):
-            kept.copy_(values[0])
+        if saved is not None:
+            for kept, values in zip(saved, (gates, cells)):
+                kept[start : start + size] = values[0]
+        start += size
     return all_outputs, all_cells
 
 
@@ -160,97 +156,95 @@ class Recurrence(torch.autograd.Function):
         batch_sizes: List[int],
         clips: Clips,
         dtype: torch.dtype,
-        inputs: torch.Tensor,
-        *weights: torch.Tensor,
+        *tensors: torch.Tensor,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """`dtype` is that of the matrix products and of what is saved."""
+        """
+        `tensors` are the inputs and the weights, `dtype` is that of the matrix products and of what
+        is saved.
+        """
+        inputs, *weights = (tensor.to(dtype) for tensor in tensors)
         n_tokens, dim = inputs.size(0), state[1].size(1)
-        rows, *weights_ = (each.to(dtype) for each in (inputs, *weights))
-        saved = rows.new_empty(n_tokens, 4 * dim), rows.new_empty(n_tokens, dim)
-        layer = LstmWeights.prepare(weights_, clips)
-        (outputs,), (last_cells,) = run_steps([layer], [rows], batch_sizes, [state], saved)
-        ctx.save_for_backward(*state, outputs, *saved, rows, *weights_)
+        saved = inputs.new_empty(n_tokens, 4 * dim), inputs.new_empty(n_tokens, dim)
+        layer = LstmWeights.prepare(weights, clips)
+        (outputs,), (last_cells,) = run_steps([layer], [inputs], batch_sizes, [state], saved)
+        ctx.save_for_backward(*state, outputs, *saved, inputs, *weights)
         ctx.batch_sizes = batch_sizes
-        ctx.cell_clip, ctx.proj_clip = (_rounded(clip, dtype) for clip in clips)
+        # Rounded like the saved values, on the CPU without a wait for a GPU
+        ctx.cell_clip, ctx.proj_clip = (
+            None if clip is None else torch.tensor(clip, dtype=dtype, device="cpu").item()
+            for clip in clips
+        )
         ctx.mark_non_differentiable(last_cells)
-        return outputs.to(inputs.dtype), last_cells
+        return outputs.to(tensors[0].dtype), last_cells
 
     @backward_once
     def backward(ctx: Any, grad_outputs: torch.Tensor, _: Any) -> Any:
         # Read once: gradient checkpointing frees them after that.
-        initial_output, initial_cells, outputs, gates, cells, *inputs = ctx.saved_tensors
-        rows, weight_input, weight_state, _, *projection = inputs
+        initial_output, initial_cells, outputs, gates, cells, *tensors = ctx.saved_tensors
+        inputs, weight_input, weight_state, _, *projection = tensors
         batch_sizes: List[int] = ctx.batch_sizes
-        # Gradient of what went into the gates, (n_tokens, 4 * dim), and what was projected,
-        # (n_tokens, dim), in place of gates and cells if these are not needed again.
-        grad_gates, hidden = gates, cells
+        # Step by step, from the last, `gates` is overwritten by the gradient of the gates'
+        # arguments, and `cells` by what was projected.
         if not may_overwrite_saved():
-            grad_gates, hidden = torch.empty_like(gates), torch.empty_like(cells)
+            gates, cells = gates.clone(), cells.clone()
         grad_projected = torch.empty_like(outputs)  # (n_tokens, projection_dim)
         outputs_before = torch.empty_like(outputs)  # (n_tokens, projection_dim)
         grad_state = torch.zeros_like(initial_output)
         grad_cells = torch.zeros_like(initial_cells)
-        workspace, tanhs = torch.empty_like(initial_cells), torch.empty_like(initial_cells)
+        workspace, all_tanhs = torch.empty_like(initial_cells), torch.empty_like(initial_cells)
         dtype, dim = grad_cells.dtype, grad_cells.size(1)
         grad_bias = grad_cells.new_zeros(4 * dim)
+        # Not doubled: these are gradients of the tanh's argument itself.
         to_state = PreparedMatrix(weight_state)
         unproject = PreparedMatrix(projection[0]) if projection else None
-        start = rows.size(0)
-        after = cells[start - batch_sizes[-1] :].to(dtype)  # (size, dim), cells of the step
+        start = inputs.size(0)
+        cells_after = cells[start - batch_sizes[-1] :].to(dtype)  # (size, dim)
         for t in range(len(batch_sizes) - 1, -1, -1):
             size = batch_sizes[t]
             step, start = slice(start - size, start), start - size
             step_before = slice(start - batch_sizes[t - 1], start)
-            before = cells[step_before].to(dtype) if t else initial_cells
+            cells_before = cells[step_before].to(dtype) if t else initial_cells
             outputs_before[step] = (outputs[step_before] if t else initial_output)[:size]
-            grad_hidden = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
+            grad_output = grad_outputs[step] + grad_state[:size]  # (size, projection_dim)
             if ctx.proj_clip is not None:
-                clamp_backward_(grad_hidden, outputs[step], ctx.proj_clip)
-            if unproject is not None:
-                grad_projected[step] = grad_hidden
+                clamp_backward_(grad_output, outputs[step], ctx.proj_clip)
+            if unproject is None:
+                grad_hidden = grad_output
+            else:
+                grad_projected[step] = grad_output
                 grad_hidden = unproject.product(grad_projected[step]).to(dtype)  # (size, dim)
-            of_step = gates[step].to(dtype)  # (size, 4 * dim)
-            in_gate, forget_gate, candidate, out_gate = of_step.chunk(4, 1)
-            # From here on, a gate may be overwritten by its gradient once it is not needed.
-            grad_raw = grad_gates[step] if grad_gates.dtype == dtype else of_step
-            grad_in, grad_forget, grad_candidate, grad_out = grad_raw.chunk(4, 1)
-            tanh_cells = tanh(after[:size], out=tanhs[:size])  # (size, dim)
-            product = torch.mul(grad_hidden, tanh_cells, out=workspace[:size])  # (size, dim)
-            grad = tanh_backward(grad_hidden.mul_(out_gate), tanh_cells, out=grad_hidden)
-            grad.add_(grad_cells[:size])
+            step_gates = gates[step].to(dtype)  # (size, 4 * dim), in float32 a view
+            in_gate, forget_gate, candidate, out_gate = step_gates.chunk(4, 1)
+            tanhs = tanh(cells_after[:size], out=all_tanhs[:size])  # (size, dim)
+            # The gradient of one gate after the other
+            grad_gate = torch.mul(grad_hidden, tanhs, out=workspace[:size])  # (size, dim)
+            grad_cell = tanh_backward(grad_hidden.mul_(out_gate), tanhs, out=grad_hidden)
+            grad_cell.add_(grad_cells[:size])
             if ctx.cell_clip is not None:
-                clamp_backward_(grad, after[:size], ctx.cell_clip)
-            hidden[step] = tanh_cells.mul_(out_gate)
-            sigmoid_backward(product, out_gate, grad_out)
-            torch.mul(grad, forget_gate, out=grad_cells[:size])
-            torch.mul(grad, before[:size], out=product)
-            sigmoid_backward(product, forget_gate, grad_forget)
-            torch.mul(grad, candidate, out=product)
-            tanh_backward(grad.mul_(in_gate), candidate, grad_candidate)
-            sigmoid_backward(product, in_gate, grad_in)
-            grad_bias.add_(grad_raw.sum(0))
-            if grad_raw is of_step:
-                grad_gates[step] = of_step
+                clamp_backward_(grad_cell, cells_after[:size], ctx.cell_clip)
+            cells[step] = tanhs.mul_(out_gate)
+            sigmoid_backward(grad_gate, out_gate, out=out_gate)
+            torch.mul(grad_cell, forget_gate, out=grad_cells[:size])
+            torch.mul(grad_cell, cells_before[:size], out=grad_gate)
+            sigmoid_backward(grad_gate, forget_gate, out=forget_gate)
+            torch.mul(grad_cell, candidate, out=grad_gate)
+            tanh_backward(grad_cell.mul_(in_gate), candidate, out=candidate)
+            sigmoid_backward(grad_gate, in_gate, out=in_gate)
+            grad_bias.add_(step_gates.sum(0))
+            if gates.dtype != dtype:
+                gates[step] = step_gates
             if t:
-                grad_state[:size] = to_state.product(grad_gates[step])
-            after = before
+                grad_state[:size] = to_state.product(gates[step])
+            cells_after = cells_before
+        grad_gates, hidden = gates, cells
         needed = ctx.needs_input_grad[4:]
-        grads: List[Optional[torch.Tensor]] = [None] * len(needed)
-        if needed[0]:
-            grads[0] = matrix_product(grad_gates, weight_input)  # (n_tokens, input_dim)
-        if needed[1]:
-            grads[1] = weight_gradient(grad_gates, rows)  # (4 * dim, input_dim)
-        if needed[2]:
-            grads[2] = weight_gradient(grad_gates, outputs_before)  # (4 * dim, projection_dim)
-        if needed[3]:
-            grads[3] = grad_bias
-        if projection and needed[4]:
-            grads[4] = weight_gradient(grad_projected, hidden)  # (projection_dim, dim)
+        grads = [
+            matrix_product(grad_gates, weight_input) if needed[0] else None,
+            weight_gradient(grad_gates, inputs) if needed[1] else None,
+            weight_gradient(grad_gates, outputs_before) if needed[2] else None,
+            grad_bias,
+        ]
+        if projection:
+            grads.append(weight_gradient(grad_projected, hidden) if needed[4] else None)
         dtype = grad_outputs.dtype
         return (*[None] * 4, *(None if grad is None else grad.to(dtype) for grad in grads))
-
-
-def _rounded(clip: Optional[float], dtype: torch.dtype) -> Optional[float]:
-    """Return the smallest that a saved value at its clip may be, after rounding."""
-    # Without a wait for a GPU that is torch's default device
-    return None if clip is None else min(clip, torch.tensor(clip, dtype=dtype, device="cpu").item())
