@@ -2,21 +2,20 @@
 
 import copy
 import functools
-import itertools
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, lasting_tensors, needs_grad
-from allennlp_elmo_plugin.bilm.kernels.parallel import may_run_in_parallel, run_in_parallel
+from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.bilm.recurrence import LstmState
 
-# Multiplications of a step of a layer in float32 from which each direction runs in a thread of its
-# own. On a quiet machine that is about as fast as both together, beside a busy process twice.
+# Multiplications of a step of a layer from which each direction runs in a thread of its own. On a
+# quiet machine that is about as fast as both together, beside a busy process twice.
 _WORTH_THREADS = 2**24
 
 
@@ -60,7 +59,6 @@ class BiLstm(torch.nn.Module):
 
     @property
     def weights(self) -> List[torch.Tensor]:
-        """See `ProjectedLstm.weights`."""
         check_layers(self, ProjectedLstm, type(self.dropout))
         return [
             weight
@@ -70,7 +68,6 @@ class BiLstm(torch.nn.Module):
         ]
 
     def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
-        """See `CarriedState.reset`."""
         self.carried.reset(mask)
 
     @property
@@ -97,13 +94,18 @@ class BiLstm(torch.nn.Module):
         carried: Optional[CarriedState] = None,
     ) -> Dict[str, List[torch.Tensor]]:
         """
-        Run the layers of each direction over the token vectors that it reads, packed, shape
-        `(n_tokens, projection_dim)`, from the state `carried`, by default `start()`, which is
-        updated. Return the output of each layer, of the same shape.
+        Return the output of each layer over packed token vectors, shape `(n_tokens,
+        projection_dim)` each. They start from `carried`, by default `start()`, which is updated.
         """
         vectors, packing = inputs[self.directions[0]], packings[self.directions[0]]
         carried = self.start() if carried is None else carried
-        states = carried.read(self._zeros(packing.batch_size, vectors))
+        shape = self.num_layers, packing.batch_size
+        with lasting_tensors():
+            outputs, cells = (
+                vectors.new_zeros(*shape, len(self.directions) * dim)
+                for dim in (self.hidden_size, self.cell_size)
+            )
+        states = carried.read((outputs, cells))
         # Directions that read the same sentences go step by step together, except where gradients
         # or random numbers are computed.
         are_apart = (
@@ -117,34 +119,23 @@ class BiLstm(torch.nn.Module):
             groups = [[direction] for direction in self.directions]
         calls = [functools.partial(self._run, group, inputs, packings, states) for group in groups]
         results = run_in_parallel(calls) if in_threads else [call() for call in calls]
-        outputs = {}
-        for direction, (layers, last_states) in itertools.chain(*map(dict.items, results)):
-            outputs[direction] = layers
+        ran = {direction: each for result in results for direction, each in result.items()}
+        for direction, (_, last_states) in ran.items():
             for index, last_state in enumerate(last_states):
-                for rows, last in zip(self._part(states, direction, index), last_state):
+                for rows, last in zip(self.part(states, direction, index), last_state):
                     rows.index_copy_(0, packings[direction].order, last)
         carried.write(states)
-        return outputs
-
-    def _zeros(self, n_rows: int, like: torch.Tensor) -> States:
-        n_directions = len(self.directions)
-        with lasting_tensors():
-            outputs, cells = (
-                like.new_zeros(self.num_layers, n_rows, n_directions * dim)
-                for dim in (self.hidden_size, self.cell_size)
-            )
-        return outputs, cells
+        return {direction: layers for direction, (layers, _) in ran.items()}
 
     def _is_worth_threads(self, packing: PackedBatch) -> bool:
-        if len(self.directions) < 2 or not packing.n_tokens:
+        # With more threads of torch than three, they use more cores together.
+        on_cpu = packing.row.device.type == "cpu" and torch.get_num_threads() in (2, 3)
+        if not on_cpu or len(self.directions) < 2 or not packing.n_tokens:
             return False
         lstm = self.layer(self.directions[0], 0)
         n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
-        if lstm.precision != "float32":
-            n_multiplications //= 2  # which take half of the time
         mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
-        is_worth = mean_rows * n_multiplications >= _WORTH_THREADS
-        return is_worth and may_run_in_parallel(packing.row.device)
+        return mean_rows * n_multiplications >= _WORTH_THREADS
 
     def drop(self, vectors: torch.Tensor, packing: PackedBatch) -> torch.Tensor:
         """Return packed vectors, shape `(n_tokens, projection_dim)`, after training's dropout."""
@@ -161,10 +152,7 @@ class BiLstm(torch.nn.Module):
         packings: Dict[str, PackedBatch],
         states: States,
     ) -> Dict[str, Tuple[List[torch.Tensor], List[LstmState]]]:
-        """
-        Return for each of these directions, which have the same `PackedBatch`, the layers' outputs
-        and their states after each sequence's last token.
-        """
+        """Return the layers' outputs, and their states after each sequence's last token."""
         packing = packings[directions[0]]
         if not packing.n_tokens:
             return {each: ([inputs[each]] * self.num_layers, []) for each in directions}
@@ -173,7 +161,7 @@ class BiLstm(torch.nn.Module):
         vectors = [inputs[direction] for direction in directions]
         for index in range(self.num_layers):
             vectors = [self.drop(each, packing) for each in vectors]
-            parts = [self._part(states, direction, index) for direction in directions]
+            parts = [self.part(states, direction, index) for direction in directions]
             starts = [(outputs[packing.order], cells[packing.order]) for outputs, cells in parts]
             lstms = [self.layer(direction, index) for direction in directions]
             ran = run_layers(lstms, vectors, packing, starts, self.recurrent_dropout)
@@ -187,7 +175,7 @@ class BiLstm(torch.nn.Module):
             vectors = outputs
         return results
 
-    def _part(self, states: States, direction: str, index: int) -> LstmState:
+    def part(self, states: States, direction: str, index: int) -> LstmState:
         """Return views of a layer's outputs and cells, shape `(n_rows, its dim)` each."""
         place = list(self.directions).index(direction)
         outputs, cells = (each[index].chunk(len(self.directions), 1)[place] for each in states)

@@ -16,12 +16,9 @@ class CarriedState:
     As in AllenNLP's stateful encoders, new rows start from zero, and rows that a batch doesn't
     have, or that have no token, keep their state.
 
-    # Parameters
-
-    states : `Tuple[torch.Tensor, torch.Tensor]`, optional (default = zeros)
-        As in AllenNLP's `ElmoLstm`: outputs, shape `(n_layers, n_rows, n_directions *
-        projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`. They are
-        replaced, never changed in place.
+    `states`, by default zeros, are as in AllenNLP's `ElmoLstm` outputs, shape `(n_layers, n_rows,
+    n_directions * projection_dim)`, and cells, shape `(n_layers, n_rows, n_directions * dim)`. They
+    are replaced, never changed in place.
     """
 
     def __init__(self, states: Optional[States] = None) -> None:
@@ -101,4 +98,4 @@ class FixedState(CarriedState):
         return self.for_segments(zeros[0].size(1)).read(zeros)
 
     def write(self, states: Optional[States]) -> None:
-        """Do nothing."""
+        pass

@@ -18,22 +18,20 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, model_call, needs_grad
 from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 
-# Words of nearly the same length are encoded together, in steps of this many characters.
+# Words of nearly the same length are encoded together, in steps of this many characters, but fewer
+# words whatever their lengths.
 _LENGTH_STEP = 4
-# Fewer words than these are encoded together whatever their lengths.
 _FEW_WORDS = 64
-# Words that are encoded at a time.
+# Words that are encoded at a time, and values of one convolution before its maximum.
 _WORDS_AT_ONCE = 4096
-# Number of values of one convolution before its maximum that are held at a time.
 _CHUNK = 2**22
 
 
 class _MaxOverNgrams(torch.autograd.Function):
     """
     `max over p of sum over j of table[j, ids[:, p + j]]`: a convolution over characters with its
-    maximum over positions, as a lookup: shape `(n_words, n_filters)` from a table `(width,
-    n_characters, n_filters)` and the character ids of groups of words, `(n_words of the group,
-    n_characters of the group)` each. Its gradient goes to the winning n-gram alone.
+    maximum over positions, as a lookup. Return shape `(n_words, n_filters)` from a table `(width,
+    n_characters, n_filters)` and the character ids of groups of words, `(n, n_characters)` each.
     """
 
     @staticmethod
@@ -63,40 +61,32 @@ class _MaxOverNgrams(torch.autograd.Function):
         sizes = [ids.size(0) for ids in groups]
         width, n_characters, n_filters = ctx.shape
         grad_table = grad.new_zeros(width * n_characters * n_filters)
-        # Of the table's entries for each offset: (width, n_filters)
+        # (width, n_filters)
         columns = torch.arange(width, device=grad.device).unsqueeze(1) * n_characters * n_filters
         columns = columns + torch.arange(n_filters, device=grad.device)
         for ids, position, group_grad in zip(groups, positions.split(sizes), grad.split(sizes)):
             rows = ids * n_filters  # (n, n_characters of the group)
             values = group_grad.reshape(-1)  # (n * n_filters,)
             for offset, column in enumerate(columns):
-                # Which entry of the table won, by word and filter: (n, n_filters)
+                # (n, n_filters)
                 entry = rows.gather(1, position + offset).add_(column)
                 grad_table.scatter_add_(0, entry.view(-1), values)
         return (grad_table.view(ctx.shape), *[None] * len(groups))
 
 
 def _first_position(sums: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
-    """
-    Return the first positions of the maxima `best`, shape `(n, n_filters)`, of `sums`, shape `(n,
-    n_ngrams, n_filters)`, which it overwrites. This is three times as fast as `torch.max`.
-    """
+    """Overwrite `sums` to find its maxima `best`: three times as fast as `torch.max`."""
     n_ngrams = sums.size(1)
-    # bfloat16 has integers up to 256 only.
-    rank_type = torch.promote_types(sums.dtype, torch.float32)
     # The first position has the highest rank: (n_ngrams, 1)
-    ranks = torch.arange(n_ngrams, 0, -1, device=sums.device, dtype=rank_type).unsqueeze(1)
-    losers = sums.sub_(best.unsqueeze(1)).sign_().to(rank_type)  # -1, or 0 for the maximum
+    ranks = torch.arange(n_ngrams, 0, -1, device=sums.device, dtype=sums.dtype).unsqueeze(1)
+    losers = sums.sub_(best.unsqueeze(1)).sign_()  # -1, or 0 for the maximum
     highest = torch.add(ranks, losers, alpha=n_ngrams, out=losers).amax(1)  # (n, n_filters)
     # With NaN, any position.
     return torch.sub(n_ngrams, highest, out=highest).nan_to_num_().long()
 
 
 class _Prepared(NamedTuple):
-    """
-    What is computed from the parameters once for inference: the n-gram table of each convolution,
-    the matrices and biases of the linear layers, and the vectors of words.
-    """
+    """What is computed from the parameters once for inference."""
 
     tables: List[torch.Tensor]  # (width, n_characters, n_filters) each
     linear: List[Tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
@@ -106,26 +96,13 @@ class _Prepared(NamedTuple):
 class CharacterEncoder(CachingModule):
     """
     Computes a word's vector from its characters, as bilm-tf's `char_cnn`: character embeddings,
-    convolutions, the maximum over positions, highway layers and a projection (Kim et al. 2016;
-    Jozefowicz et al. 2016).
+    convolutions, the maximum over positions, highway layers and, by default if the number of
+    filters is not `output_dim`, a projection (Kim et al. 2016; Jozefowicz et al. 2016). Every
+    distinct word is computed once.
 
-    Every distinct word is computed once, and its padding hardly at all: all n-grams past the end of
-    a word are equal, so one is enough. A convolution of embedded characters is a sum over its
-    offsets of one vector for each of the 262 characters, which is looked up rather than multiplied.
-
-    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. One matrix of a
-    highway layer (Srivastava et al. 2015) computes the new values and the gate, which is the share
-    of the input to keep. bilm-tf's gate is the share to replace, so its carry weights are these
-    with the opposite sign.
-
-    # Parameters
-
-    options : `CharCnnOptions`
-        The `char_cnn` section of options.json.
-    output_dim : `int`
-        Size of a word's vector.
-    project : `bool`, optional (default = if the number of filters is not `output_dim`)
-        Whether there is a projection.
+    Parameters have the names and shapes of AllenNLP's `_ElmoCharacterEncoder`. Its highway gate is
+    the share of the input to keep. bilm-tf's gate is the share to replace, so its carry weights are
+    these with the opposite sign.
     """
 
     def __init__(
@@ -155,7 +132,6 @@ class CharacterEncoder(CachingModule):
             self._projection = torch.nn.Linear(n_filters, output_dim, device=device)
         # Words whose vectors are kept from batch to batch, where no gradient is needed.
         self.max_cached_words = 0
-        # Of the products: one of `PRECISIONS`.
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
         self._prepared: CachedValue[_Prepared] = CachedValue()
@@ -198,10 +174,7 @@ class CharacterEncoder(CachingModule):
 
     @property
     def weights(self) -> List[torch.Tensor]:
-        """
-        The parameters, also in a replica of `DataParallel`, where torch finds none. Altered layers
-        are refused; see `check_layers`.
-        """
+        """The parameters, after `check_layers`."""
         check_layers(self, torch.nn.Conv1d, torch.nn.ModuleDict, torch.nn.Linear)
         check_layers(self._highways["_layers"], torch.nn.Linear)
         weights: List[Any] = [self._char_embedding_weights]
@@ -211,25 +184,17 @@ class CharacterEncoder(CachingModule):
 
     @model_call
     def forward(self, character_ids: torch.Tensor) -> torch.Tensor:
-        """
-        Return the vectors of words, shape `(n_words, output_dim)`, in any order, repeated or not,
-        from their character ids, shape `(n_words, max_characters_per_token)`.
-        """
+        """Return the vectors of words by their character ids, shape `(n_words, output_dim)`."""
         # (n_words, max_characters_per_token)
         rows = character_ids.to("cpu", torch.int16).contiguous().numpy()
-        # Each row as one string of bytes.
         return self._embed(rows.view(f"V{rows.shape[1] * rows.itemsize}").ravel().tolist())
 
     @model_call
     def embed_words(self, words: Sequence[str]) -> torch.Tensor:
-        """Return the vectors of words as they are written, shape `(len(words), output_dim)`."""
+        """Return the vectors of words, shape `(len(words), output_dim)`."""
         return self._embed(self._table.spell(words))
 
     def _embed(self, spellings: List[bytes]) -> torch.Tensor:
-        """
-        Return the vectors of words by their character ids as bytes, shape `(len(spellings),
-        output_dim)`. Words that are in the cache, or repeated, are not encoded again.
-        """
         prepared = self._prepare()
         if prepared is not None and self.max_cached_words:
             return prepared.words.look_up(spellings, lambda new: self._encode(new, prepared))
@@ -245,10 +210,7 @@ class CharacterEncoder(CachingModule):
         return torch.cat([self.encode(part, prepared) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:
-        """
-        Compute the vectors of words and keep them for `embed_words`. They count among
-        `max_cached_words`.
-        """
+        """Keep the vectors of words for later calls. They count among `max_cached_words`."""
         with torch.no_grad():
             self.embed_words(words)
             self._cached_words().stay()
@@ -259,11 +221,7 @@ class CharacterEncoder(CachingModule):
             return self._cached_words().n_staying
 
     def forget_words(self, n_kept: Optional[int] = None) -> None:
-        """
-        Remove all words from the cache except those of `keep_words`, or the first `n_kept` of them.
-        The rounding of a word's vector depends on the words that it was computed with. After this
-        call, no number depends on earlier ones.
-        """
+        """Forget words but those of `keep_words`: their rounding may depend on earlier calls."""
         with torch.no_grad():
             words = self._cached_words()
             if n_kept is not None:
@@ -275,10 +233,7 @@ class CharacterEncoder(CachingModule):
         return WordCache(0) if prepared is None else prepared.words
 
     def _prepare(self) -> Optional[_Prepared]:
-        """
-        Return what is kept for inference; `None` where a gradient is needed, or on a GPU without
-        cached words, where it isn't worth a check whether parameters have changed.
-        """
+        # On a GPU it isn't worth a check whether parameters have changed.
         weights = self.weights
         if needs_grad(*weights) or not (self.max_cached_words or weights[0].device.type == "cpu"):
             return None
@@ -293,16 +248,13 @@ class CharacterEncoder(CachingModule):
         return self._prepared.get(weights, make, (self.precision, self.max_cached_words))
 
     def _tables(self) -> List[torch.Tensor]:
-        """
-        Return for each convolution the contribution of a character by its place in the n-gram,
-        shape `(width, n_characters, n_filters)`.
-        """
+        """Return for each convolution its table, shape `(width, n_characters, n_filters)`."""
         embeddings = self._char_embedding_weights  # (n_characters, dim)
         tables = []
         for (width, _), convolution in zip(self.options.filters, self.convolutions):
             weight = convolution.weight.permute(2, 0, 1).flatten(0, 1)  # (width * n_filters, dim)
-            zeros = weight.new_zeros(weight.size(0))
-            table = Linear.apply(embeddings, weight, zeros, weight.dtype)
+            no_bias = weight.new_zeros(weight.size(0))
+            table = Linear.apply(embeddings, weight, no_bias, weight.dtype)
             tables.append(table.unflatten(1, (width, -1)).transpose(0, 1).contiguous())
         return tables
 
@@ -325,8 +277,6 @@ class CharacterEncoder(CachingModule):
         # (n_words, n_filters), sorted by length
         maxima = torch.cat([_MaxOverNgrams.apply(table, *groups) for table in tables], 1) + biases
         activated = maxima.relu() if self.options.activation == "relu" else maxima.tanh()
-        # With oneDNN and so many rows, a word's vector is the same to the bit whatever other words
-        # are computed with it.
         vectors = padded_rows(activated)  # (n_rows, n_filters)
         for index in range(self.options.n_highway):
             both = self._linear(index, vectors, prepared)  # (n_rows, 2 * n_filters)
@@ -340,9 +290,6 @@ class CharacterEncoder(CachingModule):
     def _linear(
         self, index: int, rows: torch.Tensor, prepared: Optional[_Prepared]
     ) -> torch.Tensor:
-        """
-        Return `rows`, shape `(n_rows, in_dim)`, after a linear layer, shape `(n_rows, out_dim)`.
-        """
         if prepared is not None:
             matrix, bias = prepared.linear[index]
             return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
@@ -350,12 +297,8 @@ class CharacterEncoder(CachingModule):
         return Linear.apply(rows, layer.weight, layer.bias, product_type(rows, self.precision))
 
     def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
-        """
-        Sort words by length, so that those of nearly the same length are encoded together. Return
-        the groups' character ids, each cut to what its longest word needs, and the order of the
-        words in all groups together, shape `(n_words,)`.
-        """
-        # Place of the last id that is not padding, plus 1: (n_words,)
+        # Groups of words of nearly the same length, cut to one n-gram past it, since those that
+        # follow are equal, and the order of the words in them, (n_words,)
         places = torch.arange(1, character_ids.size(1) + 1, device="cpu")
         lengths = ((character_ids != PADDING + 1) * places).amax(1)
         order = lengths.argsort()

@@ -1,12 +1,11 @@
 """
 Words as sequences of character ids, the input of every character model.
 
-The alphabet is that of bilm-tf: the 256 byte values of UTF-8 and five marks. bilm-tf uses these 261
-ids in training; for prediction it adds 1 to each, and 0 stands for positions after the end of a
-sentence. This package always uses the second form, so that one model does both.
+The alphabet is that of bilm-tf: the 256 byte values of UTF-8 and five marks, and 1 is added to each
+id, as bilm-tf does for prediction, since 0 stands for positions after the end of a sentence.
 """
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -18,7 +17,6 @@ PADDING = 260
 
 MAX_CHARACTERS_PER_TOKEN = 50
 N_CHARACTERS = 262
-"""The 261 ids above, and 0 for positions after the end of a sentence."""
 
 BEGIN_SENTENCE_WORD = "<S>"
 END_SENTENCE_WORD = "</S>"
@@ -33,12 +31,8 @@ def words_to_character_ids(
 ) -> np.ndarray:
     """
     Spell words as bilm-tf does: begin mark, the bytes of the UTF-8 form, end mark, padding. Bytes
-    over `max_characters - 2` are cut off, even inside a character. What UTF-8 can't express (a lone
-    surrogate) is left out. `<S>` and `</S>` are one special character each.
-
-    # Returns
-
-    int16, shape `(len(words), max_characters)`, ids from 1 to 261.
+    over `max_characters - 2` are cut off, even inside a character. Lone surrogates are left out.
+    Return ids from 1 to 261, int16, shape `(len(words), max_characters)`.
     """
     special = [(row, word) for row, word in enumerate(words) if word in special_characters]
     spellings = [word.encode("utf-8", "ignore")[: max_characters - 2] for word in words]
@@ -57,19 +51,9 @@ def words_to_character_ids(
 
 class CharacterTable:
     """
-    The spellings of words seen before: `lookup` costs one dictionary access a word. The table is
-    emptied when it would have more than `max_words`. Threads may share it. A copy or pickle starts
-    empty.
-
-    # Parameters
-
-    max_characters : `int`, optional (default = `50`)
-        The length of a row.
-    tokens_to_add : `Mapping[str, int]`, optional (default = `None`)
-        More words that are one special character, as `<S>` and `</S>` are, with bilm-tf's ids for
-        them: 0 to 260.
-    max_words : `int`, optional (default = `2**18`)
-        The default is 26 MB of rows.
+    The spellings of words seen before, at most `max_words`, 26 MB by default. The words
+    `tokens_to_add` are one special character each, as `<S>` and `</S>` are, with bilm-tf's ids, 0
+    to 260. Threads may share a table.
     """
 
     def __init__(
@@ -85,7 +69,7 @@ class CharacterTable:
 
     def spell(self, words: Sequence[str]) -> List[bytes]:
         """Return the rows of words as bytes."""
-        # Rows are only added to a dictionary, so that no other thread can remove one.
+        # Rows are never removed: another thread may read this dictionary.
         rows = self._rows
         new = [word for word in dict.fromkeys(words) if word not in rows]
         if len(rows) + len(new) > self.max_words:
@@ -102,16 +86,13 @@ class CharacterTable:
         ids = np.frombuffer(bytearray().join(self.spell(words)), dtype=np.int16)
         return ids.reshape(len(words), self.max_characters)
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return CharacterTable, (self.max_characters, self._tokens_to_add, self.max_words)
-
 
 def sentences_to_character_ids(
     sentences: Sequence[Sequence[str]], table: Optional[CharacterTable] = None
 ) -> np.ndarray:
     """
-    Return ids from 1 to 261 for each word, and 0 after the end of a sentence, int64, shape
-    `(len(sentences), longest, max_characters)`. With many batches, pass the same `table` each time.
+    Return the ids of words, and 0 after the end of a sentence, int64, shape `(len(sentences),
+    longest, max_characters)`. With many batches, pass the same `table` each time.
     """
     table = CharacterTable() if table is None else table
     lengths = [len(sentence) for sentence in sentences]
@@ -124,10 +105,7 @@ def sentences_to_character_ids(
 
 
 def check_sentences(batch: Any) -> List[List[str]]:
-    """
-    Return the sentences of a batch as lists. A string in the place of a sentence, which would be
-    taken for a list of one-letter words, is a `ValueError`, as is a word that is not a string.
-    """
+    """Return the sentences of a batch as lists, unless one or a word is of the wrong type."""
     if isinstance(batch, str):
         raise ValueError(
             f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "

@@ -8,10 +8,7 @@ import torch
 
 
 class Samples(NamedTuple):
-    """
-    Negative samples of a batch: distinct vocabulary ids, shape `(n_samples,)`, and the number of
-    draws that found them, including repeats.
-    """
+    """Distinct vocabulary ids, shape `(n_samples,)`, and how many draws found them."""
 
     ids: torch.Tensor
     num_tries: int
@@ -20,9 +17,8 @@ class Samples(NamedTuple):
 class LogUniformSampler:
     """
     Draws `n_samples` distinct words as TensorFlow's `log_uniform_candidate_sampler(unique=True)`
-    does: word k of a vocabulary of `n_words`, in descending order of frequency, has the probability
-    `p(k) = ln((k + 2) / (k + 1)) / ln(n_words + 1)`, and words are drawn until there are enough
-    distinct ones. They come from torch's random numbers on the CPU.
+    does, from torch's random numbers on the CPU. Word k of `n_words`, in descending order of
+    frequency, has the probability `p(k) = ln((k + 2) / (k + 1)) / ln(n_words + 1)`.
     """
 
     def __init__(self, n_words: int, n_samples: int) -> None:
@@ -40,10 +36,8 @@ class LogUniformSampler:
     def sample(self) -> Samples:
         """Return samples in the order of their first draws."""
         draws = self._draw(self._n_draws)
-        words, first_draws = numpy.unique(draws, return_index=True)
-        while len(words) < self.n_samples:
+        while len(first_draws := numpy.unique(draws, return_index=True)[1]) < self.n_samples:
             draws = numpy.concatenate([draws, self._draw(len(draws))])
-            words, first_draws = numpy.unique(draws, return_index=True)
         chosen = numpy.sort(first_draws)[: self.n_samples]  # (n_samples,)
         num_tries = int(chosen[-1]) + 1
         self._n_draws = num_tries + num_tries // 8 + 16
@@ -52,7 +46,7 @@ class LogUniformSampler:
     def _draw(self, n_draws: int) -> numpy.ndarray:
         uniform = torch.rand(n_draws, dtype=torch.float64, device="cpu")
         ids = (uniform * self._log_range).exp_().sub_(1.0).long()  # (n_draws,)
-        # Rounding may reach the end of the range, which is not part of the distribution.
+        # Rounding may reach the end of the range.
         return ids.remainder_(self.n_words).numpy()
 
     def state_dict(self) -> Dict[str, int]:
@@ -64,9 +58,8 @@ class LogUniformSampler:
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:
         """
-        Return how often words are expected among samples with this `num_tries`, in double precision
-        and with the shape of `ids`: `1 - (1 - p)^num_tries`, or `p * n_samples` where no draw was a
-        repeat, as in TensorFlow.
+        Return how often words are expected among samples with this `num_tries`, in the shape of
+        `ids`: `1 - (1 - p)^num_tries`, or as in TensorFlow `p * n_samples` if no draw was a repeat.
         """
         p = torch.log1p(1.0 / (ids.double() + 1.0)) / self._log_range
         if num_tries == self.n_samples:

@@ -10,20 +10,13 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import product_type
 from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, needs_grad
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.bilm.recurrence import (
-    Clips,
-    LstmState,
-    LstmWeights,
-    Recurrence,
-    run_steps,
-)
+from allennlp_elmo_plugin.bilm.recurrence import LstmState, LstmWeights, Recurrence, run_steps
 
 
 class ProjectedLstm(CachingModule):
     """
-    One layer of an LSTM in one direction with clipped cell and projected output: bilm-tf's
-    `tf.nn.rnn_cell.LSTMCell(num_proj, cell_clip, proj_clip)`, with the parameter names, shapes and
-    gate order (i, f, g, o) of AllenNLP's `LstmCellWithProjection`. See `BiLm` for the parameters.
+    One layer of an LSTM in one direction, with the parameter names, shapes and gate order (i, f, g,
+    o) of AllenNLP's `LstmCellWithProjection`. See `BiLm` for the parameters.
 
     ```
     i, f, o = sigmoid(...)   g = tanh(...)      of W x + U output' + b (+ forget_bias for f)
@@ -49,7 +42,6 @@ class ProjectedLstm(CachingModule):
         self.state_projection = None
         if options.projects_lstm:
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
-        # Of the products: one of `PRECISIONS`.
         self.precision = "float32"
         self._prepared: CachedValue[LstmWeights] = CachedValue()
         self.reset_parameters()
@@ -65,30 +57,28 @@ class ProjectedLstm(CachingModule):
 
     @property
     def weights(self) -> List[torch.Tensor]:
-        """
-        The parameters, after `check_layers`: weights `(4 * dim, projection_dim)` of inputs and
-        outputs, bias `(4 * dim,)`, and if there is a projection its weight `(projection_dim, dim)`.
-        """
+        """The parameters, after `check_layers`; the last one if there is a projection."""
+        # (4 * dim, projection_dim) twice, (4 * dim,), (projection_dim, dim)
         check_layers(self, torch.nn.Linear)
-        projection = self.state_projection
-        return [
-            self.input_linearity.weight,
-            self.state_linearity.weight,
-            self.state_linearity.bias,
-            *([] if projection is None else [projection.weight]),
-        ]
+        state = self.state_linearity
+        weights = [self.input_linearity.weight, state.weight, state.bias]
+        if self.state_projection is not None:
+            weights.append(self.state_projection.weight)
+        return weights
 
-    def _weights_in_use(self) -> List[torch.Tensor]:
-        """Return the weights with the forget bias added."""
+    def weights_in_use(self, dropout: float = 0.0) -> List[torch.Tensor]:
+        """Return the weights with the forget bias added, and in training some dropped."""
         weight_input, weight_state, bias, *projection = self.weights
         if self.forget_bias:
             offset = torch.zeros_like(bias)
             offset[self.cell_size : 2 * self.cell_size] = self.forget_bias
             bias = bias + offset
+        if dropout and self.training:
+            weight_state = torch.nn.functional.dropout(weight_state, dropout)
         return [weight_input, weight_state, bias, *projection]
 
     @property
-    def _clips(self) -> Clips:
+    def clips(self) -> Tuple[Optional[float], Optional[float]]:
         proj_clip = None if self.state_projection is None else self.state_projection_clip_value
         return self.memory_cell_clip_value, proj_clip
 
@@ -96,21 +86,11 @@ class ProjectedLstm(CachingModule):
         """Return the weights for `run_steps`, on the CPU prepared once until they change."""
 
         def prepare() -> LstmWeights:
-            return LstmWeights.prepare(self._weights_in_use(), self._clips, self.precision)
+            return LstmWeights.prepare(self.weights_in_use(), self.clips, self.precision)
 
         if self.state_linearity.weight.device.type != "cpu":
             return prepare()
         return self._prepared.get(self.weights, prepare, self.precision)
-
-    def run_with_gradient(
-        self, inputs: torch.Tensor, batch_sizes: List[int], state: LstmState, dropout: float
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return what `run_steps` does for this layer alone."""
-        weights = self._weights_in_use()
-        if dropout and self.training:
-            weights[1] = torch.nn.functional.dropout(weights[1], dropout)
-        dtype = product_type(inputs, self.precision)
-        return Recurrence.apply(state, batch_sizes, self._clips, dtype, inputs, *weights)
 
 
 def run_layers(
@@ -118,21 +98,20 @@ def run_layers(
     inputs: Sequence[torch.Tensor],
     packing: PackedBatch,
     states: Sequence[LstmState],
-    recurrent_dropout: float = 0.0,
+    dropout: float = 0.0,
 ) -> List[Tuple[torch.Tensor, LstmState]]:
     """
     Run layers as `run_steps` does, over a batch with a token at least, from `states` in the order
-    of `packing.order`. In training, where a gradient is computed, `recurrent_dropout` sets a share
-    of the weights between an output and the next gates to zero (DropConnect, Merity et al. 2018).
-    Return for each layer its outputs, shape `(n_tokens, projection_dim)`, and the state after each
-    sequence's last token.
+    of `packing.order`. In training, but only where a gradient is computed, a share `dropout` of the
+    weights of the state is set to zero (DropConnect, Merity et al. 2018). Return for each layer its
+    outputs, shape `(n_tokens, projection_dim)`, and the state after each sequence's last token.
     """
     sizes = packing.batch_sizes
     if needs_grad(*inputs, *(weight for lstm in lstms for weight in lstm.weights)):
-        results = [
-            lstm.run_with_gradient(rows, sizes, state, recurrent_dropout)
-            for lstm, rows, state in zip(lstms, inputs, states)
-        ]
+        results = []
+        for lstm, rows, state in zip(lstms, inputs, states):
+            dtype, weights = product_type(rows, lstm.precision), lstm.weights_in_use(dropout)
+            results.append(Recurrence.apply(state, sizes, lstm.clips, dtype, rows, *weights))
     else:
         layers = [lstm.prepared_weights() for lstm in lstms]
         outputs, cells = run_steps(layers, inputs, sizes, states)

@@ -14,24 +14,19 @@ from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, glorot_uniform_
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
-Lengths = Union[Sequence[int], torch.Tensor]
+Lengths = Union[Sequence[int], torch.Tensor, None]
 
 keep_freed_memory()
 
 
 class BiLmOutput(NamedTuple):
-    """
-    The layers of a batch: for each direction (`"forward"`, `"backward"`) the token vectors and the
-    output of every LSTM layer, each `(n_tokens, projection_dim)`, and the `PackedBatch` that tells
-    where each token belongs.
-    """
+    """For each direction the token vectors and each LSTM layer, `(n_tokens, projection_dim)`."""
 
     layers: Dict[str, List[torch.Tensor]]
     packings: Dict[str, PackedBatch]
 
     @property
     def packing(self) -> PackedBatch:
-        """The one index of both directions, where both read the same sentences."""
         return self.packings["forward"]
 
     @property
@@ -39,18 +34,14 @@ class BiLmOutput(NamedTuple):
         return len(self.layers["forward"])
 
     def unpack(self, layer: int, strip: int = 0) -> torch.Tensor:
-        """
-        Return a layer (0 for the token vectors, then the LSTM layers) in the order of the text; see
-        `PackedBatch.unpack`.
-        """
+        """Return a layer (0 for the token vectors) as `PackedBatch.unpack` does."""
         return self.packing.unpack([each[layer] for each in self.layers.values()], strip)
 
 
 class TokenEmbedding(torch.nn.Module):
     """
-    A token's vector by its vocabulary id: bilm-tf's token layer for options without `char_cnn`. Its
-    gradient is sparse, which `torch.nn.Embedding` would tell `DistributedDataParallel`, also where
-    a shared softmax makes it dense.
+    bilm-tf's token layer for options without `char_cnn`. `DistributedDataParallel` would take its
+    gradient for sparse from a `torch.nn.Embedding`, also where a shared softmax makes it dense.
     """
 
     def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
@@ -59,7 +50,7 @@ class TokenEmbedding(torch.nn.Module):
         glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """From shape `(n_tokens,)` to `(n_tokens, output_dim)`."""
+        # (n_tokens,) to (n_tokens, output_dim)
         return torch.nn.functional.embedding(token_ids, self.weight, sparse=True)
 
 
@@ -77,21 +68,15 @@ class BiLm(torch.nn.Module):
     ```
 
     `forward` and `run_words` find the vectors of tokens by their ids or words, and `run` runs the
-    LSTM layers over them. Sentence boundaries are tokens like others. Submodules and parameters
-    have the names and shapes of AllenNLP's `_ElmoBiLm`.
+    LSTM layers over them. Submodules and parameters have the names of AllenNLP's `_ElmoBiLm`.
 
     # Parameters
 
-    options : `BiLmOptions`
-        What the model is made of.
     forget_bias : `float`, optional (default = `1.0`)
         Added to the forget gates at every use, as in bilm-tf; 0.0 if the parameters include it, as
         AllenNLP's do.
-    token_layer : `CharacterEncoder`, optional (default = a new one)
-        In place of the one that the options describe.
     device : `str`, optional (default = torch's default device)
-        Where the parameters are. On `"meta"` they have no memory and no values, and no random
-        numbers are drawn: loading weights gives them both.
+        With `"meta"`, loading weights gives the parameters their memory.
     """
 
     def __init__(
@@ -119,8 +104,7 @@ class BiLm(torch.nn.Module):
             )
         self._elmo_lstm = BiLstm(options, forget_bias, device)
         self.precision = "float32"
-        # Layers of a representation, the token vectors among them.
-        self.num_layers = options.n_layers + 1
+        self.num_layers = options.n_layers + 1  # with the token vectors
 
     @property
     def token_layer(self) -> Union[CharacterEncoder, TokenEmbedding]:
@@ -135,9 +119,8 @@ class BiLm(torch.nn.Module):
 
     def set_precision(self, precision: str) -> None:
         """
-        Set the numbers that matrix products are computed with: "float32"; "bfloat16", also where a
-        gradient is needed; or "int8", for inference of few sentences at a time. Parameters and the
-        cells of the LSTMs are float32 whatever the precision.
+        Set the precision of matrix products: "float32", "bfloat16", or for inference of few
+        sentences at a time "int8". Parameters and cells are always float32.
         """
         if precision not in PRECISIONS:
             raise ValueError(f"precision is {precision!r}; it must be one of {PRECISIONS}")
@@ -150,22 +133,15 @@ class BiLm(torch.nn.Module):
     def forward(
         self,
         tokens: torch.Tensor,
-        lengths: Optional[Lengths] = None,
+        lengths: Lengths = None,
         tokens_reverse: Optional[torch.Tensor] = None,
-        lengths_reverse: Optional[Lengths] = None,
+        lengths_reverse: Lengths = None,
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
         """
-        Run the model over ids of tokens. See `run` for `tokens_reverse` and `carried`.
-
-        # Parameters
-
-        tokens, tokens_reverse : `torch.Tensor`
-            Character ids, shape `(batch_size, timesteps, max_characters_per_token)`, or for a token
-            embedding vocabulary ids, shape `(batch_size, timesteps)`.
-        lengths, lengths_reverse : `Sequence[int]` or `torch.Tensor`, optional
-            Tokens in each row, shape `(batch_size,)`, by default all of `timesteps`; the rest is
-            padding. From a tensor on a GPU they have to be copied.
+        Run the model over character ids, shape `(batch_size, timesteps, max_characters_per_token)`,
+        or for a token embedding vocabulary ids, shape `(batch_size, timesteps)`. A row has `length`
+        tokens, by default `timesteps`; the rest is padding. See `run` for the other parameters.
         """
         packing = _packing(tokens, lengths)
         packed = packing.pack(tokens)  # (n_tokens, ...)
@@ -185,15 +161,11 @@ class BiLm(torch.nn.Module):
         sentences_reverse: Optional[Sequence[Sequence[str]]] = None,
         carried: Optional[CarriedState] = None,
     ) -> BiLmOutput:
-        """
-        Run a model of characters over words. Words whose vectors are cached are not spelled again
-        (`CharacterEncoder.max_cached_words`).
-        """
+        """Run a model of characters over words."""
         reverse = None if sentences_reverse is None else self._embed_words(sentences_reverse)
         return self.run(*self._embed_words(sentences), carried, reverse)
 
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
-        """Return the packed vectors of words, shape `(n_tokens, projection_dim)`."""
         encoder = self._token_embedder
         assert isinstance(encoder, CharacterEncoder)
         lengths = list(map(len, sentences))
@@ -216,18 +188,9 @@ class BiLm(torch.nn.Module):
         reverse: Optional[Tuple[torch.Tensor, PackedBatch]] = None,
     ) -> BiLmOutput:
         """
-        Run the LSTM layers.
-
-        # Parameters
-
-        vectors : `torch.Tensor`
-            Of tokens, packed, shape `(n_tokens, projection_dim)`.
-        carried : `CarriedState`, optional (default = that of `BiLstm.start()`)
-            What sentences start from. It is updated.
-        reverse : `Tuple[torch.Tensor, PackedBatch]`, optional (default = `None`)
-            The vectors that the backward direction reads, in the order in which it reads them:
-            training has a stream for each direction. By default it reads the sentences from their
-            ends.
+        Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`, from
+        the state `carried`, by default `BiLstm.start()`, which is updated. `reverse` is what the
+        backward direction reads, in its order, where training has a stream for each.
         """
         inputs, packings = {"forward": vectors}, {"forward": packing}
         if self.options.bidirectional:
@@ -238,7 +201,7 @@ class BiLm(torch.nn.Module):
         return BiLmOutput({key: [inputs[key], *outputs[key]] for key in inputs}, packings)
 
 
-def _packing(tokens: torch.Tensor, lengths: Optional[Lengths]) -> PackedBatch:
+def _packing(tokens: torch.Tensor, lengths: Lengths) -> PackedBatch:
     batch_size, timesteps = tokens.shape[:2]
     if lengths is None:
         lengths = [timesteps] * batch_size

@@ -1,9 +1,6 @@
 """
-The recurrence of an LSTM with a clipped cell and a projection: steps of layers that run together,
-and their gradient.
-
-Matrix products, and what is saved for the backward pass, have the type of the weights, float32 or
-bfloat16. Cells, and what is computed with them, have the type of the initial cells, float32.
+The recurrence of an LSTM with a clipped cell and a projection, and its gradient. Matrix products,
+and what is saved for the backward pass, may be in bfloat16; cells are always float32.
 """
 
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -25,23 +22,18 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     weight_gradient,
 )
 
-# The inputs' part of the gates is computed for as many steps ahead as fit into this size. Memory of
-# this size is used again rather than returned to the system.
+# The inputs' part of the gates is computed for as many steps ahead as fit into this size.
 _CHUNK_BYTES = 8 * 2**20
 
 LstmState = Tuple[torch.Tensor, torch.Tensor]
 """Outputs `(n_sequences, projection_dim)` and cells `(n_sequences, dim)`."""
-
 
 Clips = Tuple[Optional[float], Optional[float]]
 """Bounds of cell and output."""
 
 
 class LstmWeights(NamedTuple):
-    """
-    The weights of a layer. Those of the candidate, the third of the four gates, are doubled, so
-    that one sigmoid serves all: `tanh(x) = 2 * sigmoid(2 * x) - 1`.
-    """
+    """A layer's weights. The candidate's are doubled: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
 
     input: PreparedMatrix
     state: PreparedMatrix
@@ -53,19 +45,15 @@ class LstmWeights(NamedTuple):
     def prepare(
         cls, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
     ) -> "LstmWeights":
-        """Prepare what `ProjectedLstm.weights` describes."""
         weight_input, weight_state, bias, *projection = weights
         dim = bias.size(0) // 4
         scales = torch.ones_like(bias)  # (4 * dim,)
         scales[2 * dim : 3 * dim] = 2.0
+        to_input = PreparedMatrix(weight_input.t(), precision, scales)
         to_state = PreparedMatrix(weight_state.t(), precision, scales)
-        return cls(
-            PreparedMatrix(weight_input.t(), precision, scales),
-            to_state,
-            (bias.detach() * scales).to(to_state.dtype),
-            PreparedMatrix(projection[0].t(), precision) if projection else None,
-            clips,
-        )
+        bias = (bias.detach() * scales).to(to_state.dtype)
+        project = PreparedMatrix(projection[0].t(), precision) if projection else None
+        return cls(to_input, to_state, bias, project, clips)
 
 
 def run_steps(
@@ -76,8 +64,7 @@ def run_steps(
     saved: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    Run layers of one shape, such as those of two directions, step by step together. Apart from the
-    matrix products, this needs as many operators as one layer.
+    Run layers of one shape, such as those of two directions, step by step together.
 
     `inputs` are those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of
     a single layer are written to `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`.
@@ -94,8 +81,7 @@ def run_steps(
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
     from_inputs = [_input_gates(*each, batch_sizes) for each in zip(layers, inputs)]
-    # The boundaries alone, which settle the state, are not worth another layout of the weights.
-    is_single = n_sequences == 1 and len(batch_sizes) > 2
+    is_single = n_sequences == 1
     start = n_rows = 0
     for size, outputs in zip(batch_sizes, all_outputs.split(batch_sizes, 1)):
         if size != n_rows:  # at first, and where sequences have ended
@@ -131,22 +117,20 @@ def _input_gates(
 ) -> Iterator[torch.Tensor]:
     """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
     inputs = inputs.to(layer.input.dtype)
-    chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
-    start = 0
-    sizes: List[int] = []
-    for t, size in enumerate(batch_sizes):
-        sizes.append(size)
-        if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
-            end = start + sum(sizes)
-            rows = padded_rows(inputs[start:end])
-            yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
-            start, sizes = end, []
+    n_rows = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
+    t = start = 0
+    while t < len(batch_sizes):
+        sizes = batch_sizes[t : t + max(1, n_rows // batch_sizes[t])]  # none above the first
+        end = start + sum(sizes)
+        rows = padded_rows(inputs[start:end])
+        yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
+        t, start = t + len(sizes), end
 
 
 class Recurrence(torch.autograd.Function):
     """
-    `run_steps` of one layer, with its gradient. The gradient of each weight is one matrix product
-    after the loop. No gradient reaches the initial state, where truncated back-propagation stops.
+    `run_steps` of one layer with its gradient, except that of the initial state, where truncated
+    back-propagation stops.
     """
 
     @staticmethod
@@ -158,10 +142,7 @@ class Recurrence(torch.autograd.Function):
         dtype: torch.dtype,
         *tensors: torch.Tensor,
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """
-        `tensors` are the inputs and the weights, `dtype` is that of the matrix products and of what
-        is saved.
-        """
+        """Products, and what is saved of `tensors`, inputs and weights, have the type `dtype`."""
         inputs, *weights = (tensor.to(dtype) for tensor in tensors)
         n_tokens, dim = inputs.size(0), state[1].size(1)
         saved = inputs.new_empty(n_tokens, 4 * dim), inputs.new_empty(n_tokens, dim)

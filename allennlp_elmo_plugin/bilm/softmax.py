@@ -14,11 +14,10 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 
-# Size of the logits that are held at a time, unless they have very few rows.
+# Size of the logits that are held at a time
 _CHUNK_BYTES = 2**24
 _MIN_ROWS = 32
-# Rows that evaluation computes at a time. The chunks of words, and so the rounding, don't depend on
-# the number of rows.
+# Rows that evaluation computes at a time
 _EVALUATED_ROWS = 1024
 
 
@@ -28,25 +27,18 @@ def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
 
 
 def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> List[torch.Tensor]:
-    """Return what a forward pass saved times `grad`, in the same memory where that is possible."""
+    """Return `saved` times `grad`, in the same memory if possible."""
     scale = torch.Tensor.mul_ if may_overwrite_saved() else torch.Tensor.mul
     return [scale(tensor, grad) for tensor in saved]
 
 
 class _FullLoss(torch.autograd.Function):
-    """
-    Mean negative log likelihood under the full softmax. Loss and gradient are computed together, in
-    chunks of rows, which avoids a table of tokens by vocabulary.
-    """
+    """Mean negative log likelihood, with the gradient, in chunks of rows."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        targets: torch.Tensor,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
+        # (n_tokens, dim), (n_words, dim), (n_words,), (n_tokens,)
+        hidden, weight, bias, targets = tensors
         n_tokens = hidden.size(0)
         needs_grad = any(ctx.needs_input_grad)
         if needs_grad:
@@ -78,23 +70,16 @@ class _FullLoss(torch.autograd.Function):
 
 class _SampledLoss(torch.autograd.Function):
     """
-    Mean negative log likelihood under the softmax over each target and the samples, with a sparse
-    gradient of the rows of `weight` and `bias` that it uses, on the CPU coalesced. Matrix products
-    have the type `dtype`.
+    Mean negative log likelihood under the softmax over each target and the samples, with sparse
+    gradients of `weight` and `bias`, on the CPU coalesced. Matrix products have the type `dtype`.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor,
-        targets: torch.Tensor,
-        target_offsets: torch.Tensor,
-        sample_ids: torch.Tensor,
-        sample_offsets: torch.Tensor,
-        dtype: torch.dtype,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: torch.Tensor) -> torch.Tensor:
+        # (n_tokens, dim), (n_words, dim), (n_words,)
+        hidden, weight, bias = tensors[:3]
+        # (n_tokens,) twice, (n_samples,) twice
+        targets, target_offsets, sample_ids, sample_offsets = tensors[3:]
         n_tokens, n_samples = hidden.size(0), sample_ids.size(0)
         needs_grad = any(ctx.needs_input_grad)
         sorted_ids, order = sample_ids.sort()
@@ -112,7 +97,7 @@ class _SampledLoss(torch.autograd.Function):
         if needs_grad:
             grad_hidden = torch.empty_like(hidden)
             grad_target_logits = torch.empty_like(target_logits)
-            # The bias is the weight of a one. Products are fastest with the small side transposed.
+            # The bias is the weight of a one.
             transposed = torch.cat([hidden_, hidden_.new_ones(n_tokens, 1)], 1).t().contiguous()
             grad_samples = hidden.new_zeros(transposed.size(0), n_samples)  # (dim + 1, n_samples)
         loss = hidden.new_zeros(())
@@ -135,7 +120,6 @@ class _SampledLoss(torch.autograd.Function):
                 grad = grad.to(dtype)
                 grad_hidden[rows] = matrix_product(grad, sample_weight)
                 grad_samples.add_(matrix_product(transposed[:, rows], grad))
-                # The target's probability minus 1.
                 grad_target_logits[rows] = samples_total.div_(total).div_(-n_tokens)
         if needs_grad:
             grad_column = grad_target_logits.unsqueeze(1)  # (n_tokens, 1)
@@ -166,22 +150,13 @@ class _SampledLoss(torch.autograd.Function):
             torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape)._coalesced_(ctx.is_coalesced)
             for rows, shape in zip(values, ctx.shapes)
         )
-        return (grad_hidden, *sparse, *[None] * 5)
+        return (None, grad_hidden, *sparse, *[None] * 4)
 
 
 class Softmax(torch.nn.Module):
     """
-    The output layer of a biLM, shared by both directions, with a sampled softmax (Jean et al. 2015)
-    for training, as in bilm-tf.
-
-    # Parameters
-
-    n_words, dim : `int`
-        Size of the vocabulary, size of the input vectors.
-    num_samples : `int`, optional (default = `0`)
-        Negative samples for a direction and batch; 0 for the full softmax.
-    weight : `torch.nn.Parameter`, optional (default = a new one)
-        Shape `(n_words, dim)`: the token embedding, where the two are shared.
+    The output layer of a biLM, shared by both directions, with bilm-tf's sampled softmax (Jean et
+    al. 2015) if there are `num_samples`. `weight` is the token embedding, where the two are shared.
     """
 
     def __init__(
@@ -194,8 +169,7 @@ class Softmax(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.sampler = LogUniformSampler(n_words, num_samples) if num_samples else None
-        # Of the products of the sampled loss: "float32" or "bfloat16".
-        self.precision = "float32"
+        self.precision = "float32"  # or "bfloat16", in the sampled loss
         self.bias = torch.nn.Parameter(torch.zeros(n_words, device=device))
         if weight is None:
             weight = torch.nn.Parameter(torch.empty(n_words, dim, device=device))
@@ -204,16 +178,12 @@ class Softmax(torch.nn.Module):
 
     @model_call
     def loss(
-        self,
-        hidden: torch.Tensor,
-        targets: torch.Tensor,
-        samples: Optional[Samples] = None,
+        self, hidden: torch.Tensor, targets: torch.Tensor, samples: Optional[Samples] = None
     ) -> torch.Tensor:
         """
-        Return the loss to train on, a scalar: the mean negative log likelihood of vocabulary ids
-        `targets`, shape `(n_tokens,)`, given vectors `hidden`, shape `(n_tokens, dim)`. It is over
-        `samples`, newly drawn by default, if there is a sampler, else over the vocabulary. All
-        tokens share the samples; as in bilm-tf, one that is a token's target does not count for it.
+        Return the mean negative log likelihood of vocabulary ids `targets`, shape `(n_tokens,)`,
+        given vectors `hidden`, shape `(n_tokens, dim)`. If there is a sampler, it is over
+        `samples`, by default new ones, each of which counts except where it is the target.
         """
         if self.sampler is None:
             return _FullLoss.apply(hidden, self.weight, self.bias, targets)
@@ -223,25 +193,13 @@ class Softmax(torch.nn.Module):
             self.sampler.expected_count(words, samples.num_tries).log().to(hidden.dtype)
             for words in (targets, ids)
         )
-        return _SampledLoss.apply(
-            hidden,
-            self.weight,
-            self.bias,
-            targets,
-            target_offsets,
-            ids,
-            sample_offsets,
-            product_type(hidden, self.precision),
-        )
+        tensors = hidden, self.weight, self.bias, targets, target_offsets, ids, sample_offsets
+        return _SampledLoss.apply(product_type(hidden, self.precision), *tensors)
 
     @torch.no_grad()
     @model_call
     def log_probabilities(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """
-        Return the natural logarithms of the targets' probabilities under the full softmax, shape
-        `(n_tokens,)`, without a gradient. The arguments are those of `loss`. Memory is bounded by a
-        chunk of logits, whatever the number of tokens and the size of the vocabulary.
-        """
+        """Return the targets' log probabilities under the full softmax, shape `(n_tokens,)`."""
         n_words = max(1, _CHUNK_BYTES // (_EVALUATED_ROWS * hidden.element_size()))
         words = list(zip(self.weight.split(n_words), self.bias.split(n_words)))
         totals = []

@@ -20,16 +20,8 @@ _WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
 
 def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> List[str]:
     """
-    Return the words in a vocabulary file of bilm-tf, in the order of their ids. The file is read by
-    the rule of `files/text_lines.py`, with one exception: after the first line, a byte order mark
-    is part of the word. A line `!!!MAXTERMID` is skipped. If each line has a word and a count, as
-    in some published vocabularies, the counts are skipped; the special words may lack theirs.
-    Errors call the file `source`.
-
-    # Raises
-
-    `ValueError`
-        A line is empty, a word is there twice, or `<S>`, `</S>` or `<UNK>` is missing.
+    Return the words in a vocabulary file of bilm-tf, in the order of their ids, without the counts
+    of some published vocabularies. Errors call the file `source`.
     """
     source = source or os.fspath(path)
     lines: List[str] = []
@@ -67,10 +59,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
 
 
 def _without_counts(lines: List[str]) -> List[str]:
-    """
-    Return the words of lines that may have counts. A word may contain white space ("10 000"), so a
-    number is a count only if all lines have one, except for those of special words.
-    """
+    # A word may contain white space ("10 000"), so a number is a count only if all lines have one.
     found = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
     uncounted = (*SPECIAL_WORDS, IGNORED_WORD)
     if not any(found) or any(
@@ -82,8 +71,5 @@ def _without_counts(lines: List[str]) -> List[str]:
 
 def write_vocabulary_file(path: Union[str, "os.PathLike[str]"], words: Iterable[str]) -> None:
     """Write `words` one a line, whole or not at all."""
-    with (
-        whole_file(path) as staged,
-        open(staged, "w", encoding="utf-8", newline="\n") as file,
-    ):
+    with whole_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word}\n" for word in words)

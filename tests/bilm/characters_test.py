@@ -1,6 +1,4 @@
-import copy
 import json
-import pickle
 import random
 from pathlib import Path
 
@@ -93,14 +91,6 @@ def test_a_table_looks_up_what_it_spelled(max_words):
             assert rows[-1].tolist()[:3] == [259, 4, 260]
             assert np.array_equal(rows[:-1], [word_to_character_ids(word) for word in part[:-1]])
             rows[:] = 0  # They belong to the caller.
-
-
-def test_copies_of_a_table_start_empty():
-    table = CharacterTable(max_characters=20, tokens_to_add={"[X]": 3})
-    table.lookup(["a", "b"])
-    for other in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
-        assert len(other._rows) == 0
-        assert np.array_equal(other.lookup(["a", "[X]"]), table.lookup(["a", "[X]"]))
 
 
 def test_sentences_are_padded_with_zeros():

@@ -1,23 +1,8 @@
-"""
-Values that are computed from parameters once and kept for inference: packed weights, vectors of
-words.
-"""
+"""Values computed from parameters once and kept for inference: packed weights, word vectors."""
 
 import itertools
 import threading
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Generic,
-    Hashable,
-    List,
-    NamedTuple,
-    Optional,
-    Self,
-    Sequence,
-    TypeVar,
-)
+from typing import Any, Callable, Dict, Generic, List, Optional, Self, Sequence, Tuple, TypeVar
 
 import torch
 
@@ -27,16 +12,6 @@ T = TypeVar("T")
 
 # Numbers of a parameter that are compared in each call.
 _SAMPLE_SIZE = 16
-# Rows that a word cache has space for at first.
-_FEW_ROWS = 1024
-
-
-class _Kept(NamedTuple):
-    value: Any
-    key: Hashable
-    # Views keep the storages, so that no other parameter can be at an address.
-    views: List[torch.Tensor]
-    sample: torch.Tensor  # (n_sampled,)
 
 
 class CachedValue(Generic[T]):
@@ -48,22 +23,23 @@ class CachedValue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._kept: Optional[_Kept] = None
+        self._kept: Optional[Tuple[T, Any, List[torch.Tensor], torch.Tensor]] = None
 
-    def get(
-        self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Hashable = None
-    ) -> T:
-        """
-        Return the value that `make` makes from the parameters. `key` is what else it depends on.
-        """
+    def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
+        """Return what `make` makes from the parameters. `key` is what else it depends on."""
         key = (key, *map(_version, parameters))
         kept = self._kept  # once: another thread may replace it
-        if kept is None or kept.key != key or not torch.equal(kept.sample, torch.cat(kept.views)):
-            kept = self._kept = None  # before the new one is made: both may not fit
-            with lasting_tensors():
-                views = list(map(_some_numbers, parameters))
-                kept = self._kept = _Kept(make(), key, views, torch.cat(views))
-        return kept.value
+        if kept is not None:
+            kept_key, views, sample = kept[1:]
+            if kept_key == key and torch.equal(sample, torch.cat(views)):
+                return kept[0]
+        kept = self._kept = None  # before the new one is made: both may not fit
+        with lasting_tensors():
+            # Views keep the storages, so that no other parameter can be at an address.
+            views = list(map(_some_numbers, parameters))
+            value = make()
+            self._kept = value, key, views, torch.cat(views)
+        return value
 
     def drop(self) -> None:
         self._kept = None
@@ -89,7 +65,7 @@ class CachingModule(torch.nn.Module):
         return replica
 
 
-def _version(parameter: torch.Tensor) -> Hashable:
+def _version(parameter: torch.Tensor) -> Tuple[int, int]:
     # Inference tensors have no versions.
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
@@ -120,17 +96,14 @@ class WordCache:
         self.n_staying = len(self._places)
 
     def forget(self) -> None:
-        """Forget all words but those that stay, the first `n_staying`."""
+        """Forget all words but the first `n_staying`."""
         with self._lock:
             self._places = dict(itertools.islice(self._places.items(), self.n_staying))
 
     def look_up(
         self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
     ) -> torch.Tensor:
-        """
-        Return the vectors of words in any order, shape `(len(words), dim)`. `encode` computes those
-        of new words, shape `(n_new, dim)`.
-        """
+        """Return the vectors of words, shape `(len(words), dim)`. `encode` computes new ones."""
         with self._lock, lasting_tensors():
             new = self._missing(words)
             if len(self._places) + len(new) > self.max_words:
@@ -149,7 +122,7 @@ class WordCache:
     def _add(self, words: List[bytes], vectors: torch.Tensor) -> None:
         start, end = len(self._places), len(self._places) + len(words)
         if self._vectors is None or end > self._vectors.size(0):
-            larger = vectors.new_empty(max(_FEW_ROWS, 2 * end), vectors.size(1))
+            larger = vectors.new_empty(max(1024, 2 * end), vectors.size(1))
             if self._vectors is not None:
                 larger[:start] = self._vectors[:start]
             self._vectors = larger

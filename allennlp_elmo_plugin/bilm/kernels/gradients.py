@@ -1,7 +1,4 @@
-"""
-A fast tanh, gradients of elementwise functions, each one operator of torch, and what a backward
-pass may do.
-"""
+"""A fast tanh, gradients of elementwise functions, and what a backward pass may do."""
 
 import functools
 from typing import Any, Callable, Optional
@@ -13,10 +10,7 @@ from allennlp_elmo_plugin.bilm.kernels.model_call import without_autocast
 
 
 def backward_once(backward: Callable[..., Any]) -> Any:
-    """
-    Mark the backward pass of a `torch.autograd.Function`, which has no second derivative: asking
-    for one is an error. It computes in the types that tensors have.
-    """
+    """Mark a backward pass, outside of autocast, for whose own derivative there is an error."""
     differentiable_once = autograd_function.once_differentiable(backward)
 
     @functools.wraps(backward)
@@ -32,34 +26,25 @@ def backward_once(backward: Callable[..., Any]) -> Any:
 
 
 def may_overwrite_saved() -> bool:
-    """
-    Return whether the running backward pass frees what the forward pass saved, so that its memory
-    may be used for gradients.
-    """
+    """Return whether the running backward pass frees what the forward pass saved."""
     return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def tanh(values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """
-    `torch.tanh`. On the CPU `tanh(x) = 2 * sigmoid(2 * x) - 1` is several times faster, as torch
-    calls Intel's MKL for a tanh, which is slow on processors of others.
-    """
+    # MKL's, which torch calls on the CPU, is several times slower on processors not Intel's.
     if values.device.type == "cpu":
         return torch.mul(values, 2, out=out).sigmoid_().mul_(2).sub_(1)
     return torch.tanh(values, out=out)
 
 
 def tanh_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of the argument of `tanh` from those of its output, and the output."""
     return torch.ops.aten.tanh_backward(grad, output, grad_input=out)
 
 
 def sigmoid_backward(grad: torch.Tensor, output: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of the argument of `sigmoid` from those of its output, and the output."""
     return torch.ops.aten.sigmoid_backward(grad, output, grad_input=out)
 
 
 def clamp_backward_(grad: torch.Tensor, values: torch.Tensor, clip: float) -> torch.Tensor:
     """Set the gradient to zero where values are at or beyond `-clip` and `clip`, in place."""
-    # Ten times as fast as a multiplication by a mask.
     return torch.ops.aten.hardtanh_backward(grad, values, -clip, clip, grad_input=grad)

@@ -1,9 +1,7 @@
 """
-Matrix products on the CPU by oneDNN, where torch has it. With AVX-512 they are at least as fast as
-the BLAS behind `torch.mm`; for few rows, or on processors that are not Intel's, two to five times.
-
-The operator is the one that torch's compiler calls. It is not part of torch's public
-interface, so it is used only if it exists and returns the right numbers.
+Matrix products on the CPU by oneDNN, at least as fast as `torch.mm`, and for few rows, or on
+processors that are not Intel's, two to five times. The operator is that of torch's compiler, not
+public: it is used if it returns the right numbers.
 """
 
 import functools
@@ -18,17 +16,12 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 # oneDNN takes longer to start than products with fewer multiplications take.
 _FEW_MULTIPLICATIONS = 2**19
-# So many rows go to oneDNN in any case. In experiments, the result of a row among so many did not
-# depend on the other rows, to the bit, in float32 and bfloat16.
+# So many rows go to oneDNN in any case: a row's result does not depend on the others there.
 MANY_ROWS = 8
 
 
 def padded_rows(rows: torch.Tensor) -> torch.Tensor:
-    """
-    Return rows with zeros below them, at least `MANY_ROWS` and at most a sixteenth of more rows:
-    shape `(n_padded, dim)` from `(n, dim)`. oneDNN keeps code for the last thousand shapes, a
-    megabyte or more for each, so that any number of rows would take gigabytes.
-    """
+    """Pad rows to one of few numbers: oneDNN keeps a megabyte or more for each shape."""
     n = rows.size(0)
     step = max(MANY_ROWS, 2 ** (n.bit_length() - 5))
     n_padded = max(-(-n // step), 1) * step
@@ -52,10 +45,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 
 def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
-    """
-    Return the type of the rows that are multiplied with a parameter in this precision. Without
-    AVX-512, where torch takes 15 to 150 times as long in bfloat16, this is float32.
-    """
+    """Return the type of products, not bfloat16 without AVX-512, where that is very slow."""
     if precision == "bfloat16" and (parameter.device.type != "cpu" or has_onednn(torch.bfloat16)):
         return torch.bfloat16
     return torch.float32 if precision == "int8" else parameter.dtype
@@ -64,7 +54,6 @@ def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
 def _onednn_product(
     rows: torch.Tensor, weight: torch.Tensor, add: Optional[torch.Tensor]
 ) -> torch.Tensor:
-    """Return `rows @ weight.t() + add`. oneDNN may have packed the weight."""
     operator = torch.ops.mkldnn._linear_pointwise
     if add is None or add.dim() == 1:
         return operator(rows, weight, add, "none", [], "")
@@ -80,10 +69,7 @@ def _torch_product(
 def matrix_product(
     left: torch.Tensor, right: torch.Tensor, add: Optional[torch.Tensor] = None
 ) -> torch.Tensor:
-    """
-    Return `left @ right + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)`, `(k, m)`
-    and `(m,)` or `(n, m)`.
-    """
+    """Return `left @ right + add` without a gradient. `add` has shape `(m,)` or `(n, m)`."""
     is_large = left.size(0) * right.numel() >= _FEW_MULTIPLICATIONS
     if is_large and left.device.type == "cpu" and has_onednn(left.dtype):
         return _onednn_product(left, right.t(), add)
@@ -91,10 +77,7 @@ def matrix_product(
 
 
 def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """
-    Return `grad.t() @ rows`, contiguous: the gradient of a weight, shape `(m, k)`, from shapes
-    `(n, m)` and `(n, k)`.
-    """
+    """Return the gradient of a weight, `grad.t() @ rows`, contiguous."""
     # oneDNN copies a transposed left side, so the smaller of the two stands there.
     if grad.size(1) > rows.size(1):
         left = rows.t()
@@ -105,10 +88,7 @@ def weight_gradient(grad: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 class Linear(torch.autograd.Function):
-    """
-    `rows @ weight.t() + bias` with its gradient, shape `(n, m)` from shapes `(n, k)`, `(m, k)` and
-    `(m,)`, the products in the type `dtype`.
-    """
+    """`rows @ weight.t() + bias` with its gradient, the products in the type `dtype`."""
 
     @staticmethod
     def forward(
@@ -132,16 +112,9 @@ class Linear(torch.autograd.Function):
 
 class PreparedMatrix:
     """
-    A matrix, shape `(k, m)`, that is laid out once for many products, when the first one needs it.
-
-    # Parameters
-
-    precision : `str`, optional (default = `"float32"`)
-        The numbers to compute with: "float32" (those of the matrix), "bfloat16", or "int8", in
-        which the matrix has a scale for each column and the rows, of 7 bits, get one scale at each
-        product: with 8 bits, products overflow on processors without VNNI.
-    scales : `torch.Tensor`, optional (default = ones)
-        What the columns are multiplied with, shape `(m,)`.
+    A matrix, shape `(k, m)`, that is laid out once for many products, when the first one needs it,
+    with its columns multiplied by `scales`, shape `(m,)`. In the precision "int8", each column has
+    a scale, and rows have 7 bits: with 8, products overflow on processors without VNNI.
     """
 
     def __init__(
@@ -193,12 +166,10 @@ class PreparedMatrix:
 
     @functools.cached_property
     def _quantized(self) -> Any:
-        """The matrix in integers of 8 bits with a scale for each column."""
         weight = self._scaled().t().contiguous()  # (m, k)
         scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
         zeros = torch.zeros_like(scales, dtype=torch.long)
         with warnings.catch_warnings():
-            # Deprecated in torch 2.14, without a replacement in torch itself.
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # deprecated without a replacement in torch itself
             integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
             return torch.ops.quantized.linear_prepack(integers, None)

@@ -1,7 +1,4 @@
-"""
-What surrounds a call of the language model: modes of torch that must not reach into it, and checks
-for gradients and hooks.
-"""
+"""Modes of torch that must not reach into the language model, and checks for hooks."""
 
 import functools
 from contextlib import ExitStack, contextmanager
@@ -21,10 +18,7 @@ _IGNORED_HOOKS = "allennlp.confidence_checks"
 
 
 def model_call(function: Function) -> Function:
-    """
-    Mark a function that computes with a model's parameters: it runs in the model's own precision
-    under `torch.autocast`, and uncompiled under `torch.compile`.
-    """
+    """Run a function of the model without `torch.autocast` and uncompiled."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +38,6 @@ def model_call(function: Function) -> Function:
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Compute in the types that tensors have, even under `torch.autocast`."""
     with ExitStack() as stack:
         for device_type in filter(torch.is_autocast_enabled, ("cpu", "cuda", "mps", "xpu")):
             stack.enter_context(torch.autocast(device_type, enabled=False))
@@ -53,23 +46,17 @@ def without_autocast() -> Iterator[None]:
 
 @contextmanager
 def lasting_tensors() -> Iterator[None]:
-    """
-    Make tensors that outlive the call: without a gradient, and usable in any mode even if the call
-    is under `torch.inference_mode`.
-    """
+    """Make tensors that outlive the call: without a gradient, and usable outside inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
 
 def needs_grad(*tensors: torch.Tensor) -> bool:
-    """Return whether a function of these inputs and parameters needs a gradient."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
-    """
-    Return whether a module is of this class and has no hooks, so that a call of it may be bypassed.
-    """
+    """Return whether a module's call may be bypassed: it is of this very class, without hooks."""
     return type(module) is kind and not any(
         _IGNORED_HOOKS not in str(getattr(hook, "__module__", ""))
         for name in _HOOKS
@@ -78,10 +65,7 @@ def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
 
 
 def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None:
-    """
-    Raise a `ValueError` if a layer in a module, whose weights are used without a call of it, is not
-    of these kinds or has hooks.
-    """
+    """Raise a `ValueError` if a layer in a module, which is not called, isn't plain."""
     for name, layer in module._modules.items():
         if layer is not None and not any(is_plain(layer, kind) for kind in kinds):
             raise ValueError(

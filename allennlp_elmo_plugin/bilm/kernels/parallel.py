@@ -1,10 +1,8 @@
 """
 Two independent computations at once on the CPU, in a thread each.
 
-Inside its thread, a computation uses one thread of torch: an operation that two threads share ends
-when both have done their part, so that another process on one of the two cores makes both wait at
-each of the thousands of operations of a recurrence. Apart, they wait for each other once. A result
-is that of one thread, to the bit.
+Each uses one thread of torch: in an operation that two threads share both wait for the slower one,
+thousands of times in a recurrence. A result is that of one thread, to the bit.
 """
 
 import functools
@@ -20,19 +18,8 @@ from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
 T = TypeVar("T")
 
 
-def may_run_in_parallel(device: torch.device) -> bool:
-    """
-    Return whether two threads are worth it on this device: where torch has two or three. More
-    threads use more cores together.
-    """
-    return device.type == "cpu" and torch.get_num_threads() in (2, 3)
-
-
 def run_in_parallel(functions: Sequence[Callable[[], T]]) -> List[T]:
-    """
-    Return what these functions return, each called in a thread of its own without a gradient, in
-    the caller's inference mode. Any thread may call this.
-    """
+    """Call functions in a thread each, without a gradient, in the caller's inference mode."""
     is_inference = torch.is_inference_mode_enabled()
 
     def call(function: Callable[[], T]) -> T:
@@ -59,5 +46,4 @@ def _use_one_thread() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    # In a child process the threads do not exist.
     os.register_at_fork(after_in_child=_workers.cache_clear)
