@@ -134,6 +134,8 @@ class BiLstm(torch.nn.Module):
             return False
         lstm = self.layer(self.directions[0], 0)
         n_multiplications = sum(weight.numel() for weight in lstm.weights)  # of a row
+        if lstm.precision != "float32":
+            n_multiplications //= 2  # which take half of the time
         mean_rows = packing.n_tokens / len(packing.batch_sizes)  # of a step
         return mean_rows * n_multiplications >= _WORTH_THREADS
 

@@ -75,7 +75,10 @@ class _MaxOverNgrams(torch.autograd.Function):
 
 
 def _first_position(sums: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
-    """Overwrite `sums` to find its maxima `best`: three times as fast as `torch.max`."""
+    """
+    Return where the maxima `best`, shape `(n, n_filters)`, first are in `sums`, shape `(n,
+    n_ngrams, n_filters)`, which is overwritten: three times as fast as `torch.max`.
+    """
     n_ngrams = sums.size(1)
     # The first position has the highest rank: (n_ngrams, 1)
     ranks = torch.arange(n_ngrams, 0, -1, device=sums.device, dtype=sums.dtype).unsqueeze(1)

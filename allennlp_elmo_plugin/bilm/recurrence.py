@@ -117,14 +117,16 @@ def _input_gates(
 ) -> Iterator[torch.Tensor]:
     """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
     inputs = inputs.to(layer.input.dtype)
-    n_rows = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
-    t = start = 0
-    while t < len(batch_sizes):
-        sizes = batch_sizes[t : t + max(1, n_rows // batch_sizes[t])]  # none above the first
-        end = start + sum(sizes)
-        rows = padded_rows(inputs[start:end])
-        yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
-        t, start = t + len(sizes), end
+    chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
+    start = 0
+    sizes: List[int] = []
+    for t, size in enumerate(batch_sizes):
+        sizes.append(size)
+        if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
+            end = start + sum(sizes)
+            rows = padded_rows(inputs[start:end])
+            yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
+            start, sizes = end, []
 
 
 class Recurrence(torch.autograd.Function):
