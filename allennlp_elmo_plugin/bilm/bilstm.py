@@ -20,10 +20,7 @@ _WORTH_THREADS = 2**24
 
 
 class BiLstm(torch.nn.Module):
-    """
-    The LSTM layers of both directions of a biLM, which share nothing, with the names of AllenNLP's
-    `ElmoLstm`. See `BiLm` for the parameters.
-    """
+    """The LSTM layers of both directions, with AllenNLP's names. See `BiLm` for the parameters."""
 
     def __init__(
         self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None

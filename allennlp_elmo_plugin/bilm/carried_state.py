@@ -11,9 +11,8 @@ States = Tuple[torch.Tensor, torch.Tensor]
 
 class CarriedState:
     """
-    The LSTM states that row i of a batch leaves for row i of the next, without gradient.
-
-    As in AllenNLP's stateful encoders, new rows start from zero, and rows that a batch doesn't
+    The LSTM states that row i of a batch leaves for row i of the next, without gradient. As in
+    AllenNLP's stateful encoders, new rows start from zero, and rows that a batch doesn't
     have, or that have no token, keep their state.
 
     `states`, by default zeros, are as in AllenNLP's `ElmoLstm` outputs, shape `(n_layers, n_rows,

@@ -64,12 +64,11 @@ def run_steps(
     saved: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """
-    Run layers of one shape, such as those of two directions, step by step together.
-
-    `inputs` are those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of
-    a single layer are written to `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`.
-    Return all outputs, shape `(n_layers, n_tokens, projection_dim)`, and the cells after each
-    sequence's last token, shape `(n_layers, n_sequences, dim)`.
+    Run layers of one shape, such as those of two directions, step by step together. `inputs` are
+    those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of a single
+    layer are written to `saved`, shapes `(n_tokens, 4 * dim)` and `(n_tokens, dim)`. Return all
+    outputs, shape `(n_layers, n_tokens, projection_dim)`, and the cells after each sequence's last
+    token, shape `(n_layers, n_sequences, dim)`.
     """
     cell_clip, proj_clip = layers[0].clips
     dtype = layers[0].state.dtype

@@ -1,7 +1,6 @@
 """
-Matrix products on the CPU by oneDNN, at least as fast as `torch.mm`, and for few rows, or on
-processors that are not Intel's, two to five times. The operator is that of torch's compiler, not
-public: it is used if it returns the right numbers.
+Matrix products on the CPU by oneDNN, one to five times as fast as `torch.mm`. The operator is that
+of torch's compiler, not public: it is used if it returns the right numbers.
 """
 
 import functools

@@ -1,8 +1,6 @@
 """
-Two independent computations at once on the CPU, in a thread each.
-
-Each uses one thread of torch: in an operation that two threads share both wait for the slower one,
-thousands of times in a recurrence. A result is that of one thread, to the bit.
+Two independent computations at once on the CPU, each in one thread of torch: in an operation that
+two threads share, both wait for the slower one, thousands of times in a recurrence.
 """
 
 import functools
