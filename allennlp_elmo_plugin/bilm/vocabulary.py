@@ -12,8 +12,7 @@ from allennlp_elmo_plugin.files.whole import whole_file
 
 UNKNOWN_WORD = "<UNK>"
 SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
-IGNORED_WORD = "!!!MAXTERMID"
-"""A line that bilm-tf skips."""
+IGNORED_WORD = "!!!MAXTERMID"  # a line that bilm-tf skips
 
 _WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
 
