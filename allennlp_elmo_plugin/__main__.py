@@ -3,11 +3,7 @@
 file `.allennlp_plugins`. Our own commands import other plugins only when they need them.
 """
 
-import functools
-import io
-
 import allennlp.__main__  # noqa: F401  (It sets up logging.)
-import nltk
 from allennlp import commands
 from allennlp.common.util import install_sigterm_handler
 
@@ -16,8 +12,6 @@ from allennlp_elmo_plugin.version import __version__
 
 def run() -> None:
     """Run AllenNLP's program under our name."""
-    # allennlp-models downloads data for METEOR, which fails without a network.
-    nltk.download = functools.partial(nltk.download, print_error_to=io.StringIO())
     commands.__version__ = f"{__version__} (AllenNLP {commands.__version__})"
     install_sigterm_handler()
     commands.main(prog="python -m allennlp_elmo_plugin")

@@ -1,7 +1,4 @@
-"""
-How a command ends that can't finish: one line for a mistake of its user; one line for Ctrl-C or
-SIGTERM, and then the end by that signal.
-"""
+"""How a command ends that can't finish: by one line for a mistake, or by a signal."""
 
 import atexit
 import os
@@ -33,8 +30,8 @@ def terminable() -> Iterator[None]:
 def noted_signals(noted: List[int], is_worker: bool = False) -> Iterator[None]:
     """
     In the `with` block, let the first SIGINT and the first SIGTERM only add their numbers to a
-    list. The next one ends this process at once, unless it is a worker: these get a signal from the
-    terminal or the scheduler, and another one from the process that has started them.
+    list. The next one ends this process at once, unless it is a worker, which gets a signal from
+    the terminal and another one from the process that has started it.
     """
 
     def note(number: int, frame: Any) -> None:
@@ -92,10 +89,7 @@ def end_with(message: str, status: int = 1, number: int = 0) -> NoReturn:
 
 
 def end_by_signal(number: int) -> NoReturn:
-    """
-    End this process by a signal, after all that is done at exit. A shell ends its own loop or
-    script only if the signal ended the program, not for an exit status.
-    """
+    """End this process by a signal, so that a shell's loop ends too, after the exit functions."""
     signal.signal(number, signal.SIG_DFL)
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):  # Nobody reads it, or it is closed.

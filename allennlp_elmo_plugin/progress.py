@@ -33,10 +33,7 @@ class _LogFile:
 
 @contextmanager
 def progress_bar(**settings: Any) -> Iterator[Any]:
-    """
-    Show a progress bar, a `tqdm` with these settings. It stays when the work is done and disappears
-    when it fails, so that only the error is left.
-    """
+    """Show a `tqdm` with these settings, which disappears if the work fails."""
     allennlp_logging = sys.modules.get("allennlp.common.logging")
     if _shown == "nothing" or sys.stderr is None:  # the latter as with 2>&-
         settings["disable"] = True
@@ -53,8 +50,8 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
 @contextmanager
 def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable[[int], Any]]:
     """
-    Show the progress of a step of a command, such as reading a large file, if it takes longer than
-    a second. Yield the function that is told how many more bytes (or other units) are done.
+    Show the progress of a step of a command that takes longer than a second. Yield the function
+    that is told how many more bytes (or other units) are done.
     """
     if _shown != "steps":
         yield int

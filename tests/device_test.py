@@ -10,7 +10,7 @@ import torch
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
-from allennlp_elmo_plugin.benchmark.cached_bilm import keep_vectors
+from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
@@ -247,7 +247,7 @@ def test_default_device(files: Files) -> None:
 
 def kept_vectors(files: Files) -> Any:
     embedder = ElmoTokenEmbedder(*files, dropout=0.0, initial_state="settled")
-    keep_vectors(embedder, {})
+    keep_vectors(embedder, Vectors())
     return embedder
 
 

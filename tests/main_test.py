@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
-import nltk
 import pytest
 from allennlp import commands
 
@@ -48,7 +47,6 @@ def test_names_itself(
     given: List[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(commands, "__version__", commands.__version__)
-    monkeypatch.setattr(nltk, "download", lambda *_, **given: given["print_error_to"].write("no"))
     monkeypatch.setattr(sys, "argv", ["__main__.py", *given])
     sigterm = signal.getsignal(signal.SIGTERM)
     try:
@@ -57,7 +55,6 @@ def test_names_itself(
         assert signal.getsignal(signal.SIGTERM) is not sigterm
     finally:
         signal.signal(signal.SIGTERM, sigterm)
-    nltk.download("wordnet")
     output = capsys.readouterr()
     assert (output.out + output.err).endswith(printed)
 
@@ -75,4 +72,4 @@ def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, s
     assert process.returncode == 0, process.stderr
     assert "contains 2 instances" in process.stdout
     assert "INFO - allennlp.common.params" in process.stderr
-    assert "nltk" not in process.stderr and "pkg_resources" not in process.stderr
+    assert "pkg_resources" not in process.stderr

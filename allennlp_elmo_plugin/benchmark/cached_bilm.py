@@ -2,10 +2,9 @@
 
 import math
 import tempfile
-import weakref
 from pathlib import Path
 from shutil import disk_usage
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 import torch
@@ -13,48 +12,37 @@ import torch
 from allennlp_elmo_plugin.modules.elmo import Elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
+Key = Tuple[Any, ...]
+
 
 class Vectors:
     """
-    The layers of sentences by their character ids, in a temporary file in `folder`, since those of
-    long texts exceed the memory. It takes at most half of the free space of its disk.
+    The layers of sentences by language model and character ids, in a temporary file in `folder`. It
+    takes at most half of the free space of its disk.
     """
 
     def __init__(self, folder: Optional[Path] = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
-        weakref.finalize(self, self._file.close)
-        self._places: Dict[bytes, Tuple[int, Tuple[int, ...]]] = {}
+        self._file = tempfile.TemporaryFile(dir=folder)
+        self._places: Dict[Key, Tuple[int, Tuple[int, ...]]] = {}
         self._end = 0
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, key: bytes) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._places
 
-    def add(self, key: bytes, layers: np.ndarray) -> None:
+    def add(self, key: Key, layers: np.ndarray) -> None:
         """Keep float32 layers, if there is room for them."""
-        if self._end + layers.nbytes > disk_usage(self._file.fileno()).free:
-            return
-        try:
+        if self._end + layers.nbytes <= disk_usage(self._file.fileno()).free:
             self._file.seek(self._end)
-            n_written = self._file.write(layers.tobytes())
-        except OSError:  # a quota
-            return
-        if n_written == layers.nbytes:
+            self._file.write(layers.tobytes())
             self._places[key] = (self._end, layers.shape)
-            self._end += n_written
+            self._end += layers.nbytes
 
-    def read(self, key: bytes) -> np.ndarray:
+    def read(self, key: Key) -> np.ndarray:
         """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`."""
         begin, shape = self._places[key]
         self._file.seek(begin)
         data = self._file.read(4 * math.prod(shape))
         return np.frombuffer(data, dtype=np.float32).reshape(shape)
-
-
-VectorsOfModels = Dict[Tuple[str, ...], Vectors]
-"""By the fingerprint of a language model."""
 
 
 class CachedBiLm(torch.nn.Module):
@@ -67,6 +55,7 @@ class CachedBiLm(torch.nn.Module):
         super().__init__()
         self._bilm = [bilm.eval()]
         self._vectors = vectors
+        self._fingerprint = tuple(bilm.fingerprint().values())
         self.num_layers = bilm.num_layers
 
     def get_output_dim(self) -> int:
@@ -79,9 +68,9 @@ class CachedBiLm(torch.nn.Module):
         """See `ElmoBiLm.forward`; `word_inputs` are not used."""
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
-        keys = [row[:length].tobytes() for row, length in zip(rows, lengths)]
+        keys = [(*self._fingerprint, row[:length].tobytes()) for row, length in zip(rows, lengths)]
         missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
-        found: Dict[bytes, np.ndarray] = {}
+        found: Dict[Key, np.ndarray] = {}
         if missing:
             bilm = self._bilm[0].to(inputs.device)
             longest = max(1, *(lengths[row] for row in missing.values()))
@@ -99,20 +88,11 @@ class CachedBiLm(torch.nn.Module):
         return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
 
 
-def keep_vectors(
-    model: torch.nn.Module, vectors: VectorsOfModels, folder: Optional[Path] = None
-) -> None:
-    """
-    Put a `CachedBiLm` in the place of each frozen biLM of a model, unless the vectors of a sentence
-    depend on the sentences before. Those with the same weights and settings share their `Vectors`,
-    in a file in `folder`.
-    """
+def keep_vectors(model: torch.nn.Module, vectors: Vectors) -> None:
+    """Replace each frozen biLM of a model by a `CachedBiLm`, unless its states are carried."""
     for module in list(model.modules()):
         if not isinstance(module, Elmo) or not isinstance(module.bilm, ElmoBiLm):
             continue
         is_trained = any(parameter.requires_grad for parameter in module.bilm.parameters())
         if not is_trained and module.bilm.initial_state != "carried":
-            fingerprint = tuple(module.bilm.fingerprint().values())
-            if fingerprint not in vectors:
-                vectors[fingerprint] = Vectors(folder)
-            module._elmo_lstm = CachedBiLm(module.bilm, vectors[fingerprint])
+            module._elmo_lstm = CachedBiLm(module.bilm, vectors)

@@ -10,10 +10,6 @@ from allennlp_elmo_plugin.benchmark.task import MODELS, TASKS, kind_of
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import whole_file
 
-# Where a model with one or two scalar mixes has ELMo: `elmo_output` sets the first representation
-# beside the encoder's output.
-_PLACES = {1: [""], 2: [", output", ", input"]}
-
 
 def write_tables(output: Path) -> str:
     """Write `results.json` and `results.md` of all finished runs. Return the latter."""
@@ -28,8 +24,7 @@ def write_tables(output: Path) -> str:
 def summarize(runs: Runs) -> List[Dict[str, Any]]:
     """
     Return a row for each task, over the seeds that all its models have been trained with. `std` is
-    that of a sample, and null for one seed; `standard_error` of a delta is the root of the sum of
-    the squared standard errors of both means.
+    that of a sample, and null for one seed.
     """
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
@@ -80,9 +75,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
     table = [columns]
-    at_the_end: List[str] = []
     for row in rows:
-        there = [model for model in models if model in row]
         cells = [row["task"], row["score_name"]]
         for model in models:
             found = row.get(model)
@@ -92,12 +85,9 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
             cells.append(_of_delta(delta) if delta else "")
         cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
         cells.append(str(len(row["elmo"]["seeds"])))
-        times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in there)
+        times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
         cells.append(f"{times} min")
         table.append(cells)
-        for model in there:
-            if number := row[model]["not_stopped_early"]:
-                at_the_end.append(f"{number} of {row['task']} {MODELS[model]}")
     titles = ["with ELMo" if model == "elmo" else MODELS[model] for model in models]
     machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
     notes = [
@@ -106,12 +96,6 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         f"{' / '.join(titles)}, which shares the vectors of its sentences between the runs.",
         f"Machine: {'; or '.join(machines)}.",
     ]
-    if at_the_end:
-        notes.append(
-            "Runs that ended at the last epoch, not because the validation score had stopped "
-            f"getting better: {', '.join(at_the_end)}. More epochs (`trainer.num_epochs`) may "
-            "change their scores."
-        )
     lines = [f"| {' | '.join(cells)} |" for cells in table]
     lines.insert(1, "|" + "---|" * len(columns))
     return "\n\n".join(["\n".join(lines), *notes]) + "\n"
@@ -129,10 +113,7 @@ def _with_error(number: str, error: Optional[float]) -> str:
 
 
 def draw(output: Path) -> None:
-    """
-    Draw `scores.png`, `curves.png` (validation scores) and `layer_weights.png` (the weight of each
-    layer in each task) of all finished runs.
-    """
+    """Draw `scores.png`, `curves.png` (of validation) and `layer_weights.png`."""
     from matplotlib.figure import Figure
 
     runs = read_runs(output)
@@ -158,10 +139,8 @@ def draw(output: Path) -> None:
     figures = {"scores.png": scores, "curves.png": curves}
     weights: Dict[str, List[float]] = {}
     for row in rows:
-        mixes = row["layer_weights"]
-        numbers = [f", mix {number}" for number in range(1, len(mixes) + 1)]
-        for place, mix in zip(_PLACES.get(len(mixes), numbers), mixes):
-            weights[row["task"] + place] = mix
+        for number, mix in enumerate(row["layer_weights"], 1):
+            weights[row["task"] if number == 1 else f"{row['task']}, mix {number}"] = mix
     if weights:  # A user's configs may have no mix.
         figures["layer_weights.png"] = draw_layer_weights(weights)
     for name, figure in figures.items():
@@ -173,13 +152,12 @@ def draw_layer_weights(weights: Dict[str, List[float]]) -> Any:
     """Return a figure with the weights of the layers, by the names of scalar mixes."""
     from matplotlib.figure import Figure
 
-    n_layers = max(map(len, weights.values()))
-    names = ["token layer", *(f"LSTM {layer}" for layer in range(1, n_layers))]
-    # A model may have fewer layers than another.
-    mixes = [[*mix, *[None] * (n_layers - len(mix))] for mix in weights.values()]
-    figure = Figure(figsize=(1.8 + 0.35 * n_layers * len(mixes), 3.5), layout="constrained")
+    layers = list(zip(*weights.values()))
+    names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
+    width = 1.8 + 0.35 * len(layers) * len(weights)
+    figure = Figure(figsize=(width, 3.5), layout="constrained")
     axes = figure.subplots()
-    draw_bars(axes, list(weights), dict(zip(names, zip(*mixes))))
+    draw_bars(axes, list(weights), dict(zip(names, layers)))
     axes.set_xticks(axes.get_xticks(), list(weights), rotation=40, ha="right")
     return figure
 

@@ -12,38 +12,28 @@ import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import prepare_environment
-from allennlp.models import Model
 from allennlp.modules.scalar_mix import ScalarMix
 
-from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels, keep_vectors
+from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.benchmark.task import TASKS
 from allennlp_elmo_plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
-from allennlp_elmo_plugin.evaluation.scorers import replace_evalb
+from allennlp_elmo_plugin.evaluation.scorers import BracketingScorer
 from allennlp_elmo_plugin.version import __version__
 
 
-def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Dict[str, Any]:
+def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
     """
-    Train and evaluate a task model of a kind of `TASKS`, and return its result: `score` and
-    `scores` (official) and `allennlp_metrics` on the test set, `curve` (the validation metric after
-    each epoch, in percent), `layer_weights` of each scalar mix after the softmax, `stopped_early`
-    (the validation metric had stopped getting better before the epochs ran out), and more.
-
-    # Parameters
-
-    params : `Params`
-        A whole configuration, with `test_data_path`.
-    folder : `Path`
-        A new folder for what AllenNLP writes during training.
-    vectors : `VectorsOfModels`
-        See `keep_vectors`.
+    Train and evaluate a task model in a new folder, and return its result: official `scores` and
+    `allennlp_metrics` on the test set, `curve` (the validation metric after each epoch, in
+    percent), `layer_weights` of each scalar mix after the softmax, and more.
     """
     start = time.monotonic()
     prepare_environment(params)
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
-    model: Model = loop.model
-    keep_vectors(model, vectors, folder)
-    replace_evalb(model)
+    model: Any = loop.model
+    keep_vectors(model, vectors)
+    if hasattr(model, "_evalb_score"):
+        model._evalb_score = BracketingScorer()
     loop.run()  # leaves the best weights in the model
     evaluator = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)
     metrics = evaluator(model, loop.evaluation_data_loader)
@@ -65,7 +55,6 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
         "layer_weights": [
             torch.softmax(torch.cat(list(mix.scalar_parameters)), dim=0).tolist() for mix in mixes
         ],
-        "gamma": [mix.gamma.item() for mix in mixes],
         "epochs": len(curve),
         "stopped_early": loop.trainer._metric_tracker.should_stop_early(),
         "trained_parameters": sum(
@@ -76,19 +65,11 @@ def run(kind: str, params: Params, folder: Path, vectors: VectorsOfModels) -> Di
     }
 
 
-def processor() -> str:
-    """Return the name of the processor."""
-    cpus = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
 def _machine(device: torch.device) -> str:
     """Describe what the times and last digits depend on."""
-    name = processor()
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
+    name = found[1] if found else platform.processor() or platform.machine()
     if device.type == "cuda":
         name += f" with {torch.cuda.get_device_name(device)}"
-    return (
-        f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads a run; Python "
-        f"{platform.python_version()}, torch {torch.__version__}, this package {__version__}"
-    )
+    return f"{name}, {os.cpu_count()} cores; torch {torch.__version__}, this package {__version__}"

@@ -8,9 +8,8 @@ from allennlp.common.checks import ConfigurationError
 
 class Task(NamedTuple):
     """
-    A kind of task: the official score to compare, one of those of `INSTANCE_SCORERS`; AllenNLP's
-    metric that chooses the best epoch; and what ELMo adds to the score in Peters et al. (2018),
-    table 1.
+    A kind of task: the official score to compare; AllenNLP's metric that chooses the best epoch;
+    and what ELMo adds to the score in Peters et al. (2018), table 1.
     """
 
     score_name: str
@@ -48,13 +47,7 @@ def kind_of(task: str) -> str:
 def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     """
     Return by task its `train`, `validation` and `test`: files with any ending, or (SRL) folders.
-
-    # Parameters
-
-    data : `Path`
-        A folder with a folder for each task: `KIND` or `KIND_ANYTHING`, where KIND is in `TASKS`.
-    names : `List[str]`
-        Names of folders; the name of a kind also means all folders `KIND_ANYTHING`.
+    The arguments are `--data` and `--tasks` of the command.
     """
     tasks: Dict[str, Dict[str, Path]] = {}
     for name in names:
@@ -69,8 +62,6 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
         for folder in folders:
             task = folder.relative_to(data).as_posix()
             tasks[task] = {split: _find_split(folder, split) for split in _SPLITS}
-    if not tasks:
-        raise ConfigurationError(f"--tasks names no task; there are {list(TASKS)}")
     return tasks
 
 

@@ -4,10 +4,11 @@ import argparse
 import importlib.util
 import logging
 from pathlib import Path
-from typing import Iterable, Iterator, Sequence, Tuple
+from typing import Iterator, List, Tuple
 
 import torch
 
+from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, open_lines
 from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
@@ -60,28 +61,22 @@ def embedder(args: argparse.Namespace) -> ElmoEmbedder:
     return ElmoEmbedder(options_file, args.weight_file, args.cuda_device)
 
 
-def shown(files: Sequence[str]) -> str:
-    """Return the names of files for the reader of a page, at most three of them."""
-    names = ", ".join(Path(file).name or file for file in files[:3])
-    return names + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-
-
 def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed, and say what the user lacks without it."""
+    """Return whether matplotlib is installed, and warn if not."""
     if importlib.util.find_spec("matplotlib"):
         return True
     logger.warning("No pictures: they need matplotlib (pip install 'allennlp_elmo_plugin[plot]')")
     return False
 
 
-def read_lines(files: Iterable[Path]) -> Iterator[Tuple[Path, SentenceLine]]:
+def read_lines(paths: List[str]) -> Iterator[Tuple[Path, SentenceLine]]:
     """Yield the lines of all files, each with its file, and show a progress bar."""
-    n_bytes = 0
+    files = find_files(paths)
     total = sum(file.stat().st_size for file in files)
     with progress_bar(total=total, unit="B", unit_scale=True, desc="reading") as bar:
         for file in files:
+            before = bar.n
             with open_lines(file) as lines:
                 for line in lines:
                     yield file, line
-                    bar.update(n_bytes + lines.position - bar.n)
-            n_bytes += file.stat().st_size
+                    bar.update(before + lines.position - bar.n)

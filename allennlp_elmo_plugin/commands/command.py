@@ -1,7 +1,6 @@
 """
-What the `elmo*` commands share. A user's mistake prints one line on standard error and ends with
-exit status 2; Ctrl-C and SIGTERM print one line and end the program by the signal. Messages and
-warnings of other packages are hidden. `--debug` shows everything.
+What the `elmo*` commands share. A user's mistake prints one line and ends with exit status 2;
+Ctrl-C and SIGTERM print one line and end the program by the signal. `--debug` shows everything.
 """
 
 import argparse
@@ -31,7 +30,7 @@ register = Subcommand.register
 _PACKAGE = __name__.split(".")[0]
 
 _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
-# Libraries raise these for bad files, with messages that are useless without the type.
+# Libraries raise these for bad files.
 _OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
 
 # cached_path logs an error before it raises one.
@@ -39,10 +38,7 @@ _LEVELS = {"": logging.ERROR, _PACKAGE: logging.WARNING, "cached_path": logging.
 
 
 class Command(Subcommand):
-    """
-    Base class of our subcommands: the docstring of a subclass describes the command,
-    `add_arguments` adds the arguments, and `run` does the work.
-    """
+    """Base class of our subcommands. The docstring of a subclass describes the command."""
 
     # `add_subparser` adds --include-package, so that a missing package is an error like others.
     requires_plugins = False
@@ -54,10 +50,7 @@ class Command(Subcommand):
         """Do the work of the command."""
 
     def resume(self, args: argparse.Namespace) -> Optional[str]:
-        """
-        Return the option with which the same command continues after Ctrl-C, or `""` if it needs
-        none, or `None` if there is nothing to continue.
-        """
+        """Return the option (`""` if none) that continues after Ctrl-C, `None` if nothing does."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         subparser = self.add_parser(parser)
@@ -103,15 +96,12 @@ class Command(Subcommand):
             message = f"error: {describe(error)}"
         except _OF_LIBRARIES as error:
             message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
-        # Out of the handlers, the error is gone, and with it the progress bars that it kept open.
+        # Here the error is gone, and with it the progress bars that it kept open.
         end_with(message, 2, number)
 
     def _import_and_run(self, args: argparse.Namespace) -> None:
         for package in args.packages:
-            try:
-                import_module_and_submodules(package)
-            except (ImportError, TypeError, ValueError) as error:  # The last two for a bad name.
-                raise ValueError(f"--include-package {package}: {error}") from error
+            import_module_and_submodules(package)
         with progress_of_command(args.quiet):
             self.run(args)
         print(end="", flush=True)  # Here, a reader that has gone is no error.

@@ -22,7 +22,6 @@ from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from allennlp_elmo_plugin.embedding.ray_workers import embed_parts, import_ray
 from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
-from allennlp_elmo_plugin.files.whole import is_special
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.modules.elmo_files import resolve
 from allennlp_elmo_plugin.progress import counted
@@ -45,14 +44,12 @@ class Elmo(Command):
     with the input, except for the text of that mapping.
 
     The text is embedded in parts of 32,768 words, which are in the folder output_file.parts until
-    they are joined. After a kill or a full disk, the same command with --resume continues, and
-    writes what a run without a break would have written. With --num-shards N, N processes with the
-    same output_file share the parts, and the one that finishes last joins them; a repeated command
-    continues.
+    they are joined. After a kill or a full disk, --resume continues. With --num-shards N, N
+    processes with the same output_file share the parts, and the one that finishes last joins them.
 
     --ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores
-    or GPUs of a machine or of a cluster with a shared file system. Give more shards (--num-shards)
-    than workers, so that none waits long for the last one.
+    or GPUs of a machine or of a cluster with a shared file system. Give more --num-shards than
+    workers.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -108,7 +105,8 @@ class Elmo(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
-        _check_ray_options(args)
+        if args.ray_workers is not None:
+            _check_ray_options(args)
         shares = args.num_shards > 1  # and continues with the others' parts
         check_output(args.output_file, args.force or args.resume or shares, args.resume or shares)
         _check_inputs_stay(args)
@@ -155,19 +153,12 @@ class Elmo(Command):
 
 
 def _check_ray_options(args: argparse.Namespace) -> None:
-    if args.ray_workers is None:
-        if args.gpus_per_worker:
-            raise ValueError("--gpus-per-worker is for --ray-workers; use --cuda-device")
-        return
     import_ray()
     if args.num_shards < args.ray_workers:
-        raise ValueError(
-            f"--num-shards is {args.num_shards}; give more shards than --ray-workers, some ten "
-            "times as many"
-        )
+        raise ValueError(f"--num-shards is {args.num_shards}; give more than --ray-workers")
     if args.cuda_device != -1:
         raise ValueError("Ray chooses GPUs: give --gpus-per-worker instead of --cuda-device")
-    if args.input_file == STANDARD_INPUT or is_special(args.input_file):
+    if args.input_file == STANDARD_INPUT:
         raise ValueError("Ray's workers all read the text, so it must be a file, not a pipe")
 
 

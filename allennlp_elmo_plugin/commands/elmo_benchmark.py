@@ -4,7 +4,7 @@ import argparse
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Optional
 from unittest.mock import patch
 
 from allennlp.common import plugins
@@ -56,7 +56,7 @@ class ElmoBenchmark(Command):
     def run(self, args: argparse.Namespace) -> None:
         plugins.import_plugins()  # The task models are those of allennlp-models.
         from allennlp_elmo_plugin.benchmark import report, results
-        from allennlp_elmo_plugin.benchmark.cached_bilm import VectorsOfModels
+        from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
         from allennlp_elmo_plugin.benchmark.configuration import Configuration
         from allennlp_elmo_plugin.benchmark.run import run
         from allennlp_elmo_plugin.benchmark.task import MODELS, find_tasks, kind_of
@@ -80,17 +80,17 @@ class ElmoBenchmark(Command):
             progress_bar(total=len(runs), initial=len(runs) - len(todo), unit="run") as bar,
             patch.object(Tqdm, "tqdm", partial(Tqdm.tqdm, disable=True)),
         ):
-            computed: Tuple[str, VectorsOfModels] = ("", {})
+            before = None
             for task, model, seed in todo:
-                if computed[0] != task:
-                    computed = (task, {})
+                if task != before:
+                    before, vectors = task, Vectors(output)
                 file = results.file_of(output, task, model, seed)
                 folder = file.with_suffix("")
                 shutil.rmtree(folder, ignore_errors=True)  # of a training that was stopped
                 folder.mkdir(parents=True)
                 bar.set_description(f"{task} {MODELS[model]}, seed {seed}")
                 params = configuration.params(task, model, seed)
-                result = run(kind_of(task), params, folder, computed[1])
+                result = run(kind_of(task), params, folder, vectors)
                 digests = configuration.digests(task, model)
                 whole = {"task": task, "model": model, "seed": seed, "digests": digests, **result}
                 with whole_file(file) as staged:

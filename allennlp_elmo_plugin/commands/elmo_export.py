@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import List, Union
+from typing import Union
 
 from allennlp_elmo_plugin.bilm.checkpoints.weights import (
     WEIGHT_DTYPES,
@@ -31,6 +31,9 @@ _OUTPUTS = (
     *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),
     *(files.VOCABULARY_FILE, VOCABULARY_FOLDER, files.CARD_FILE),
 )
+
+
+_ZIP_TIME = 10**9  # of all members, so that the same model is the same archive
 
 
 @register("elmo-export")
@@ -72,49 +75,32 @@ def export(
     zipped: bool = False,
     precision: str = WEIGHT_DTYPES[0],
 ) -> None:
-    """
-    Export a language model, whole or not at all. The arguments are those of the command; `model` is
-    any name that `find_model` knows.
-    """
+    """Export a language model, whole or not at all. The arguments are those of the command."""
     path = Path(output).expanduser()
-    has_card = not zipped and (path / files.CARD_FILE).exists()
     if zipped:
         if path.is_file() and not force:
             raise ValueError(f"{path} exists; choose another output, or --force to replace it")
         with whole_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as made:
-            written = _write(model, Path(made), path.name, True, precision)
+            _write(model, Path(made), path.name, True, precision)
+            written = [name for name in _ZIPPED if os.path.exists(os.path.join(made, name))]
             with zipfile.ZipFile(staged, "w") as archive:
-                for each in (Path(made, name) for name in _ZIPPED):
-                    if each.exists():
-                        _add(archive, each)
+                for each in (Path(made, name) for name in written):
+                    os.utime(each, (_ZIP_TIME, _ZIP_TIME))
+                    archive.write(each, each.name)
     else:
-        if path.suffix.lower() == ".zip":
-            raise ValueError(f"{path}: without --zip the output is a folder; add --zip")
         if (path / files.CONFIG_FILE).exists() and any(path.glob("*.th")):
             raise ValueError(f"{path} is the folder of a training run; choose another output")
         # The author may have completed a card that is there.
+        has_card = (path / files.CARD_FILE).exists()
         outputs = [name for name in _OUTPUTS if name != files.CARD_FILE or not has_card]
         with output_folder(path, outputs, force) as folder:
-            written = _write(model, folder, path.name, False, precision)
-    end = "and a model card, README.md, to complete"
-    if has_card:
-        end = "(the README.md that was there stays; check it, or remove it for a new one)"
-    print(f"Written to {path}: {', '.join(written)} {end}")
-    if zipped:
-        print("This layout has no softmax: perplexities need the model itself, or its folder")
+            _write(model, folder, path.name, False, precision)
+            written = [name for name in outputs if (folder / name).exists()]
+    print(f"Written to {path}: {', '.join(written)}")
 
 
-def _add(archive: zipfile.ZipFile, path: Path) -> None:
-    member = zipfile.ZipInfo(path.name)  # of 1980, so that the same model is the same archive
-    member.external_attr = 0o644 << 16
-    if path.suffix != ".hdf5":  # Weights hardly compress.
-        member.compress_type = zipfile.ZIP_DEFLATED
-    with open(path, "rb") as file, archive.open(member, "w", force_zip64=True) as copy:
-        shutil.copyfileobj(file, copy, 2**20)
-
-
-def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> List[str]:
-    """Write the files of an export to a folder, and return what they are."""
+def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> None:
+    """Write the files of an export to a folder."""
     with find_model(name) as found:
         model = read_model(found)
         if model.words is None and found.vocabulary is not None:
@@ -129,21 +115,12 @@ def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) ->
     weights = folder / (files.NLPL_WEIGHT_FILE if zipped else files.WEIGHT_FILE)
     model.options.write(folder / files.OPTIONS_FILE)
     write_weights(weights, model.bilm, precision)
-    directions = "both directions" if model.options.bidirectional else "forward only"
-    written = [
-        files.OPTIONS_FILE,
-        f"{weights.name} ({model.options.n_layers} layers, {directions}, "
-        f"{model.bilm.get_output_dim()} dimensions per token)",
-    ]
     if model.softmax is not None and not zipped:
         write_softmax(folder / files.SOFTMAX_FILE, model.softmax)
-        written.append(files.SOFTMAX_FILE)
     if model.words is not None:
         write_vocabulary_file(folder / files.VOCABULARY_FILE, model.words)
         if not zipped:
             write_vocabulary_folder(folder / VOCABULARY_FOLDER, model.words)
-        written.append(f"the vocabulary of {len(model.words):,} words")
     if not (folder / files.CARD_FILE).exists():
         text = model_card(title, model, training, weights, precision)
         (folder / files.CARD_FILE).write_text(text, encoding="utf-8")
-    return written

@@ -11,7 +11,6 @@ from typing import Any, Dict, Optional, Union
 import torch
 from allennlp.common.meta import META_NAME, Meta
 from allennlp.models.archival import CONFIG_NAME
-from tqdm.utils import CallbackIOWrapper
 
 from allennlp_elmo_plugin.bilm.checkpoints import saved_variables
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -26,7 +25,6 @@ from allennlp_elmo_plugin.files.model_file_names import (
 from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder
 from allennlp_elmo_plugin.models.pretrained import read_model
 from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
-from allennlp_elmo_plugin.progress import step_bar
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -76,63 +74,48 @@ def import_model(
     """Make an archive of a language model. The arguments are those of the command."""
     outputs = (ARCHIVE_FILE, ADAGRAD_FILE)
     with output_folder(output, outputs, force) as made, find_model(os.fspath(source)) as files:
-        report = _import_model(files, made, vocab_file or files.vocabulary)
-    print(f"Written to {output}: {report}")
+        has_softmax = _import_model(files, made, vocab_file or files.vocabulary)
+        written = ", ".join(sorted(os.listdir(made)))
+    print(f"Written to {output}: {written}")
+    if not has_softmax:
+        print("There was no softmax to import: train a new one before you evaluate.")
 
 
-def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike]) -> str:
-    """Write a model to the folder `made`, and return a report for the user."""
+def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike]) -> bool:
+    """Write a model to the folder `made`, and return whether it had a softmax."""
     if files.is_run:
         raise ValueError(f"{files.source}: an archive or training run of AllenNLP needs no import")
     if vocab_file is None:
         raise ValueError(
-            f"{files.source}: has no vocabulary, or several; give with --vocab-file the words of "
-            "the softmax, one a line, in the order of their ids"
+            f"{files.source}: has no vocabulary, or several; give --vocab-file, a word a line, in "
+            "the order of their ids"
         )
     model = read_model(files, vocab_file)
     options, n_words = model.options, len(model.words or [])
     if options.n_negative_samples_batch >= n_words:
         # Published options lack this number, and bilm-tf's default may be more than the words.
         options = replace(options, sample_softmax=False)
-    directions = "both directions" if options.bidirectional else "forward only"
-    kind = "characters" if options.char_cnn else "token embeddings"
-    report = (
-        f"{ARCHIVE_FILE}, a model of {options.n_layers} layers, {directions}, {kind}, "
-        f"{n_words:,} words, from {files.source}\n"
-    )
-    if model.softmax is None:
-        is_tied = options.share_embedding_softmax
-        start = "its bias starts at zero" if is_tied else "it starts from random values"
-        report += f"There was no softmax to import: {start}. Train it before you evaluate.\n"
+    has_softmax = model.softmax is not None
     with tempfile.TemporaryDirectory(dir=made) as folder:
         write_vocabulary_folder(Path(folder, VOCABULARY_FOLDER), model.words or [])
         _write_archive(options, model.modules(), Path(folder), made / ARCHIVE_FILE)
     del model  # whose memory the accumulators need
-    n_updates = _write_accumulators(options, files.weights, made / ADAGRAD_FILE)
-    if n_updates is None:
-        return report + "There was no state of Adagrad to import: training starts with a fresh one."
-    return f"{report}{ADAGRAD_FILE} has the state of Adagrad after {n_updates:,} updates."
+    _write_accumulators(options, files.weights, made / ADAGRAD_FILE)
+    return has_softmax
 
 
 def _write_archive(
     options: BiLmOptions, modules: torch.nn.Module, folder: Path, path: Path
 ) -> None:
     """Write the files of an archive to `folder`, which has the vocabulary, and pack them."""
-    weights = folder / ARCHIVED_WEIGHT_FILE
-    with LateErrorFile(weights) as file:
+    with LateErrorFile(folder / ARCHIVED_WEIGHT_FILE) as file:
         torch.save(modules.state_dict(), file)
     (folder / CONFIG_NAME).write_text(to_json(_config(options)), encoding="utf-8")
     Meta.new().to_file(folder / META_NAME)
-    with (
-        step_bar(f"packing {path.name}", weights.stat().st_size) as update,
-        # Trained weights hardly compress: a higher level only takes more time.
-        tarfile.open(path, "w:gz", compresslevel=1) as archive,
-        open(weights, "rb") as stored,
-    ):
-        for name in (CONFIG_NAME, VOCABULARY_FOLDER, META_NAME):
+    # Trained weights hardly compress: a higher level only takes more time.
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name in (CONFIG_NAME, VOCABULARY_FOLDER, META_NAME, ARCHIVED_WEIGHT_FILE):
             archive.add(folder / name, arcname=name)
-        member = archive.gettarinfo(arcname=weights.name, fileobj=stored)
-        archive.addfile(member, CallbackIOWrapper(update, stored))
 
 
 def _config(options: BiLmOptions) -> Dict[str, Any]:
@@ -152,16 +135,12 @@ def _config(options: BiLmOptions) -> Dict[str, Any]:
     }
 
 
-def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> Optional[int]:
-    """
-    Write the state of Adagrad, if there is one, in the form of the parameters. Return the number of
-    updates so far.
-    """
-    state = (
-        saved_variables.read_accumulators(weights) if os.path.isfile(f"{weights}.index") else None
-    )
+def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> None:
+    """Write the state of Adagrad of a checkpoint, if it has one."""
+    is_checkpoint = os.path.isfile(f"{weights}.index")
+    state = saved_variables.read_accumulators(weights) if is_checkpoint else None
     if state is None:
-        return None
+        return
     accumulators, n_updates = state
     bilm, softmax = saved_variables.make_language_model(options, accumulators)
     modules = torch.nn.ModuleDict({"bilm": bilm, **({"softmax": softmax} if softmax else {})})
@@ -172,4 +151,3 @@ def _write_accumulators(options: BiLmOptions, weights: Path, path: Path) -> Opti
             if name.endswith("_char_embedding_weights"):
                 parameter[0] = 1.0  # Of padding, which bilm-tf lacks: the initial value.
     write_adagrad_state(path, modules.named_parameters(), n_updates)
-    return n_updates

@@ -2,7 +2,6 @@
 
 import argparse
 from functools import partial
-from typing import Callable, List
 
 from allennlp_elmo_plugin.commands.arguments import (
     TEXT_HELP,
@@ -12,8 +11,7 @@ from allennlp_elmo_plugin.commands.arguments import (
     read_lines,
 )
 from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.data.text import find_files
-from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest
 from allennlp_elmo_plugin.embedding.occurrences import read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
 
@@ -48,12 +46,10 @@ class ElmoNearest(Command):
         if args.layers and (args.queries or args.options_file or args.weight_file):
             raise ValueError("--layers has the vectors of the text alone: omit query and model")
         queries = args.queries and [split_words(query.encode()) for query in args.queries]
-        files = find_files(args.files)
-        find: Callable[..., List[Neighbours]]
+        sentences = (line.words for _, line in read_lines(args.files))
+        given = args.word, sentences, queries, args.number, args.max_occurrences
         if args.layers:
-            find = partial(nearest, partial(read_vectors, args.layers))
+            found = nearest(partial(read_vectors, args.layers), *given)
         else:
-            find = embedder(args).nearest
-        sentences = (line.words for _, line in read_lines(files))
-        found = find(args.word, sentences, queries, args.number, args.max_occurrences)
+            found = embedder(args).nearest(*given)
         print("\n\n".join(map(str, found)))

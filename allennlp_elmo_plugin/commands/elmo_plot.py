@@ -13,10 +13,8 @@ from allennlp_elmo_plugin.commands.arguments import (
     device,
     embedder,
     read_lines,
-    shown,
 )
 from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
@@ -26,8 +24,6 @@ from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, rea
 from allennlp_elmo_plugin.progress import counted
 
 MAX_SENTENCES = 1000
-"""Of a longer text, so many sentences from its start are coloured."""
-
 _PAGE = (".html", ".htm")
 
 
@@ -44,8 +40,6 @@ class Curves(Command):
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, ENDINGS, "matplotlib")
         runs = [read_run(folder) for folder in args.runs]
-        if len({run.name for run in runs}) < len(runs):
-            runs = [run._replace(name=folder) for run, folder in zip(runs, args.runs)]
         draw_curves(runs, args.output)
         print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 
@@ -72,22 +66,22 @@ class Map(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE, "plotly")
-        lines = read_lines(find_files(args.files))
+        lines = read_lines(args.files)
         model = embedder(args)
         labels: List[str] = []
         sentences: Iterator[List[str]] = (line.words for _, line in lines)
-        label_of = None
         if args.labels:
-            sentences, label_of = _without_labels(lines, labels), labels.__getitem__
+            sentences = _without_labels(lines, labels)
+        label_of = labels.__getitem__ if args.labels else None
         limits = args.method, args.max_occurrences
         found = word_map.make_map(model, args.word, sentences, *limits, label_of, args.groups)
-        word_map.write_map(found, args.output, shown(args.files), args.options_file or "tiny")
+        word_map.write_map(found, args.output, ", ".join(args.files), args.options_file or "tiny")
         n_groups = counted(len(found.names), "group")
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
 
 
 class Surprise(Command):
-    """Colour each word of a text by its perplexity under a language model."""
+    """Colour each word of a text, of its first 1,000 sentences, by its perplexity."""
 
     name = "surprise"
 
@@ -101,18 +95,17 @@ class Surprise(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE)
-        lines = read_lines(find_files(args.files))
+        lines = read_lines(args.files)
         model = read_pretrained(args.model)
         with_words = (line.words for _, line in lines if line.words)
-        sentences = list(islice(with_words, MAX_SENTENCES + 1))
+        sentences = list(islice(with_words, MAX_SENTENCES))
+        files = ", ".join(args.files)
         if not sentences:
-            raise ValueError(f"{', '.join(args.files)}: has no words; give a tokenised text")
-        how_many = counted(min(len(sentences), MAX_SENTENCES), "sentence")
-        if len(sentences) > MAX_SENTENCES:
-            how_many = f"the first {how_many}"
-        title = f"{args.model} on {how_many} of {shown(args.files)}"
+            raise ValueError(f"{files}: has no words; give a tokenised text")
+        how_many = counted(len(sentences), "sentence")
+        title = f"{args.model} on {how_many} of {files}"
         device = "cpu" if args.cuda_device < 0 else f"cuda:{args.cuda_device}"
-        found = write_surprise(model, sentences[:MAX_SENTENCES], args.output, title, device)
+        found = write_surprise(model, sentences, args.output, title, device)
         perplexities = ", ".join(f"{name} {value:,.2f}" for name, value in found.items())
         print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")
 
@@ -156,9 +149,7 @@ def _without_labels(
     for file, line in lines:
         label, tab, sentence = line.sentence.partition("\t")
         if line.words and not tab:
-            raise ValueError(
-                f"{file}, line {line.number + 1}: with --labels, each line must be LABEL, a tab "
-                f"and the sentence, and this one is {line.sentence[:40]!r}"
-            )
+            where = f"{file}, line {line.number + 1}"
+            raise ValueError(f"{where}: with --labels, a line is LABEL, a tab and the sentence")
         labels.append(label.strip() or "no label")
         yield split_words(sentence.encode())

@@ -58,8 +58,7 @@ class ElmoProbe(Command):
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
-            names = ", ".join(task.column_names)
-            raise ValueError(f"--columns: for --task {args.task}, give those of {names}, from 1")
+            raise ValueError(f"--columns: give those of {', '.join(task.column_names)}, from 1")
         with output_folder(args.output, _OUTPUTS, args.force) as folder:
             # Of two columns, the word is the key.
             word_key_label = (args.columns[0], *args.columns[-2:])

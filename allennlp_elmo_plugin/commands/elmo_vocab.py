@@ -59,27 +59,16 @@ def make_vocabulary(
 ) -> List[Tuple[str, int]]:
     """
     Count the words of a corpus and write its vocabulary. The arguments are those of the command.
-
-    # Returns
-
-    `List[Tuple[str, int]]`
-        The words in the order of their ids, each with its count.
+    Return the words in the order of their ids, each with its count.
     """
-    if max_size is not None and max_size <= len(SPECIAL_WORDS):
-        raise ValueError(
-            f"--max-size is {max_size}, but must be at least {len(SPECIAL_WORDS) + 1}: it counts "
-            f"{', '.join(SPECIAL_WORDS)}, too"
-        )
     with output_folder(output, _OUTPUTS, force) as folder:
         counts, n_sentences = count_words(find_files(paths), encoding_errors)
-        if not counts:
-            raise ValueError(f"There is no word in the {n_sentences:,} lines of the text")
         n_words, n_tokens = len(counts), sum(counts.values())
         vocabulary = select_words(counts, n_sentences, min_count, max_size)
-        if len(vocabulary) == len(SPECIAL_WORDS):
+        if len(vocabulary) <= len(SPECIAL_WORDS):
             raise ValueError(
-                f"No word of the text occurs {min_count} times: lower --min-count, or give more "
-                "text"
+                f"no word of the {n_sentences:,} lines is in the vocabulary: give more text, lower "
+                f"--min-count or raise --max-size, which counts {', '.join(SPECIAL_WORDS)}, too"
             )
         words = [word for word, _ in vocabulary]
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)

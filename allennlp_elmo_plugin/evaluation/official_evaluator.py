@@ -30,10 +30,9 @@ _SCORERS = {
 @Evaluator.register("official")
 class OfficialEvaluator(SimpleEvaluator):
     """
-    Adds the scores of a task's official scorer to AllenNLP's metrics in `allennlp evaluate`: set
-    `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any archive with
-    `allennlp evaluate -o '{"evaluation": ...}'`. Both count the same predictions. The names of
-    official scores begin with `official-`, and they are in percent.
+    Adds the scores of a task's official scorer, in percent, to AllenNLP's metrics in `allennlp
+    evaluate`: set `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any
+    archive with `-o '{"evaluation": ...}'`. The names of official scores begin with `official-`.
 
     # Parameters
 
@@ -89,22 +88,13 @@ class OfficialEvaluator(SimpleEvaluator):
 def official_scores(
     task: str, instances: List[Instance], outputs: List[Dict[str, Any]]
 ) -> Dict[str, float]:
-    """Return the scores of a test set, from its instances and what a model says of them."""
+    """Return the scores of a test set, from its instances and a model's outputs for them."""
     # This imports models of allennlp-models, which is slow.
     from allennlp_elmo_plugin.evaluation import scorers
 
-    if not instances:
-        raise ConfigurationError("There is no instance in the data, so there is no score")
     name, keys, key = _SCORERS[task]
-    try:
-        gold = [[_gold(instance, each) for instance in instances] for each in keys]
-        predicted = [output[key] for output in outputs or [{}]]
-    except KeyError as error:
-        raise ConfigurationError(
-            f"the official evaluator is for the task {task!r}, but there is no {error} in the "
-            "instances or in what the model says of them"
-        ) from error
-    return getattr(scorers, name)(*gold, predicted)
+    gold = [[_gold(instance, each) for instance in instances] for each in keys]
+    return getattr(scorers, name)(*gold, [output[key] for output in outputs])
 
 
 def _gold(instance: Any, key: str) -> Any:

@@ -1,30 +1,23 @@
 """
 Scores as the official scorers of the tasks count them, in percent.
 
-AllenNLP's code does the work where it counts the same: spans of tags (conlleval), srl-eval.pl
-(which allennlp-models contains, and perl runs) and SQuAD. Coreference is counted here, since
-AllenNLP omits clusters of one mention; and the brackets of trees, since AllenNLP runs a program in
-C for each batch, which it compiles in its own folder.
+AllenNLP's code does the work where it counts the same. Coreference is counted here, since AllenNLP
+omits clusters of one mention; and the brackets of trees, since AllenNLP compiles a program in C.
 """
 
 import re
-import subprocess
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_spans
 from allennlp.training.metrics import EvalbBracketingScorer
 from allennlp_models.rc.tools.squad import get_metric_score
-from allennlp_models.structured_prediction.metrics.srl_eval_scorer import DEFAULT_SRL_EVAL_PATH
-from allennlp_models.structured_prediction.models.srl import write_bio_formatted_tags_to_file
+from allennlp_models.structured_prediction.metrics.srl_eval_scorer import SrlEvalScorer
+from allennlp_models.structured_prediction.models.srl import convert_bio_tags_to_conll_format
 from nltk import Tree
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import accuracy_score, recall_score
-from torch import nn
 
 Scores = Dict[str, float]
 Clusters = List[frozenset]
@@ -39,12 +32,8 @@ def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str
 
 def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
     """
-    Score chunks like the script conlleval of CoNLL-2000 and CoNLL-2003: borders and type must be
-    right. A chunk begins at "B-", and at "I-" after another type or "O". The tags of each sentence
-    are BIO, IOB1 or BIOUL.
-
-    Return `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy` of the
-    tags.
+    Score chunks like the script conlleval of CoNLL-2000 and CoNLL-2003; tags are BIO, IOB1 or
+    BIOUL. Return `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy`.
     """
     right: Counter = Counter()
     in_gold: Counter = Counter()
@@ -79,28 +68,18 @@ def srl_eval(
     predicted: Sequence[List[str]],
 ) -> Scores:
     """
-    Score semantic roles by one run of srl-eval.pl of CoNLL-2005. It joins an argument and its
-    continuation (C-A0), and does not count the predicate (V).
-
-    `sentences` has the words once for each predicate, whose position is in `verbs`; tags are BIO.
+    Score semantic roles (BIO tags) by one run of srl-eval.pl of CoNLL-2005, which doesn't count the
+    predicate. `sentences` has the words once for each predicate, whose position is in `verbs`.
     Return `precision`, `recall` and `f1` with two decimals, as the script prints them.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, name) for name in ("gold.txt", "predicted.txt")]
-        with paths[0].open("w") as gold_file, paths[1].open("w") as predicted_file:
-            for words, verb, gold_tags, predicted_tags in zip(sentences, verbs, gold, predicted):
-                # Of the predicate; its word may be "-", which the script reads as no predicate.
-                marks = ["V"] * len(words)
-                write_bio_formatted_tags_to_file(
-                    predicted_file, gold_file, verb, marks, predicted_tags, gold_tags
-                )
-        command = ["perl", DEFAULT_SRL_EVAL_PATH, str(paths[0]), str(paths[1])]
-        try:
-            output = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-        except FileNotFoundError as error:
-            raise ConfigurationError("srl-eval.pl needs perl: install perl") from error
-    (overall,) = re.findall(r"^ *Overall (.*)", output, re.MULTILINE)
-    return dict(zip(("precision", "recall", "f1"), map(float, overall.split()[3:])))
+    scorer = SrlEvalScorer(ignore_classes=["V"])
+    # The word of a predicate may be "-", which the script reads as no predicate.
+    words = [["V"] * len(sentence) for sentence in sentences]
+    tags = [list(map(convert_bio_tags_to_conll_format, each)) for each in (predicted, gold)]
+    scorer(list(verbs), words, *tags)
+    names = {"precision": "precision", "recall": "recall", "f1": "f1-measure"}
+    metrics = scorer.get_metric()
+    return {name: round(100 * metrics[f"{key}-overall"], 2) for name, key in names.items()}
 
 
 def coreference(
@@ -155,10 +134,7 @@ def _ceafe(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
 
 
 def squad(accepted: Sequence[Sequence[str]], answers: Sequence[str]) -> Scores:
-    """
-    Score answers by exact match (`em`) and word F1 (`f1`) against the best of the accepted answers,
-    by the functions of SQuAD's official script.
-    """
+    """Score answers by exact match (`em`) and word F1 (`f1`) against the best accepted answer."""
     scores = [get_metric_score(answer, list(texts)) for answer, texts in zip(answers, accepted)]
     em, f1 = 100 * np.mean(scores, axis=0)
     return {"em": float(em), "f1": float(f1)}
@@ -170,9 +146,8 @@ _DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 
 def bracket_counts(gold: Tree, predicted: Tree) -> Tuple[int, int, int]:
     """
-    Count the brackets of a sentence as EVALB does with COLLINS.prm: punctuation is removed, ADVP
-    and PRT are the same, and tags are no brackets. Return how many brackets are in both trees, in
-    the gold tree and in the predicted one. Words have the tags of the gold tree.
+    Count the brackets of a sentence as EVALB does with COLLINS.prm: return how many are in both
+    trees, in the gold tree and in the predicted one. Words have the tags of the gold tree.
     """
     tags = [tag for _, tag in gold.pos()]
     in_gold, in_predicted = _brackets(gold, tags), _brackets(predicted, tags)
@@ -223,14 +198,6 @@ class BracketingScorer(EvalbBracketingScorer):
             self._correct_predicted_brackets += right
             self._gold_brackets += in_gold
             self._predicted_brackets += in_predicted
-
-
-def replace_evalb(model: nn.Module) -> None:
-    """Let a parser that scores its trees by EVALB do without the program."""
-    modules: Any = model.modules()
-    for module in modules:
-        if isinstance(getattr(module, "_evalb_score", None), EvalbBracketingScorer):
-            module._evalb_score = BracketingScorer()
 
 
 def class_accuracy(gold: Sequence[str], predicted: Sequence[str]) -> Scores:

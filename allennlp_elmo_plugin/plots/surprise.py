@@ -60,9 +60,8 @@ def write_surprise(
     """
     if model.softmax is None or model.words is None:
         raise ValueError(
-            f"{model.source}: has no softmax, with which a language model predicts words; give a "
-            "model that was trained here (model.tar.gz or the folder of its run), or an export of "
-            "one with softmax.hdf5 and the vocabulary"
+            f"{model.source}: has no softmax, with which a language model predicts words; give "
+            "model.tar.gz, the folder of a run, or an export with softmax.hdf5 and the vocabulary"
         )
     bilm, softmax = model.bilm.to(device).eval(), model.softmax.to(device).eval()
     vocabulary = {word: index for index, word in enumerate(model.words)}
@@ -84,11 +83,6 @@ def write_surprise(
             update(len(batch))
     n_predicted = sum(len(sentence) + 1 for sentence in sentences)
     losses = {name: total * math.log(2) / n_predicted for name, total in totals.items()}
-    if not all(map(math.isfinite, losses.values())):
-        raise ValueError(
-            f"{model.source}: gives the text no finite probability; did its training diverge? Give "
-            "another model"
-        )
     if len(losses) > 1:
         losses["both"] = sum(losses.values()) / len(losses)
     perplexities = {name: perplexity_of(loss) for name, loss in losses.items()}
@@ -97,7 +91,6 @@ def write_surprise(
         title=html.escape(title), heading=f"Perplexity: {figures}", text="\n".join(lines)
     )
     with whole_file(output) as staged:
-        # Only a file name may have what UTF-8 can't express.
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return perplexities
 

@@ -31,43 +31,30 @@ _CURVES = {
 
 
 class Run(NamedTuple):
-    """The end of a run's path, and its curves: points of epochs trained and perplexity."""
+    """A run's folder and its curves: points of epochs trained and perplexity."""
 
     name: str
     curves: Dict[str, List[Tuple[float, float]]]
 
 
 def read_run(folder: str) -> Run:
-    """
-    Read the finite perplexities in the folder of a run, from its `metrics_epoch_N.json`.
-
-    # Raises
-
-    `ValueError` if there is none, or a file can't be read.
-    """
-    path, epoch = Path(folder), 0
+    """Read the finite perplexities in the folder of a run, from its `metrics_epoch_N.json`."""
+    epoch = 0
     curves: Dict[str, List[Tuple[float, float]]] = {}
-    while (file := path / f"metrics_epoch_{epoch}.json").exists():
-        try:
-            metrics = json.loads(file.read_text(encoding="utf-8"))
-            for name in _CURVES:
-                # That of training is the mean of the epoch.
-                points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
-                if epoch == 0:  # of fine-tuning
-                    points = {f"initial_{name}_perplexity": 0, **points}
-                for key, x in points.items():
-                    if 0 < float(metrics.get(key, 0)) < math.inf:
-                        curves.setdefault(name, []).append((x, metrics[key]))
-        except (ValueError, TypeError, AttributeError) as error:
-            message = f"{file}: not a file of metrics as training writes it ({error})"
-            raise ValueError(message) from error
+    while (file := Path(folder) / f"metrics_epoch_{epoch}.json").exists():
+        metrics = json.loads(file.read_text(encoding="utf-8"))
+        for name in _CURVES:
+            # That of training is the mean of the epoch; fine-tuning has an initial one.
+            points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
+            if epoch == 0:
+                points = {f"initial_{name}_perplexity": 0, **points}
+            for key, x in points.items():
+                if 0 < metrics.get(key, 0) < math.inf:
+                    curves.setdefault(name, []).append((x, metrics[key]))
         epoch += 1
     if not curves:
-        raise ValueError(
-            f"{folder}: not the folder of a language model's training: there is no finite "
-            "perplexity in metrics_epoch_N.json"
-        )
-    return Run("/".join(path.parts[-2:]), curves)
+        raise ValueError(f"{folder}: there is no finite perplexity in metrics_epoch_N.json")
+    return Run(folder, curves)
 
 
 def draw_curves(runs: Sequence[Run], output: str) -> None:

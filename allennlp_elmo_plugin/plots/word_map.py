@@ -38,9 +38,9 @@ Array = Any  # numpy.ndarray, whose type parameters differ between the supported
 
 class WordMap(NamedTuple):
     """
-    Occurrences of a word in the order of the text, all of them or a sample of `n_found`; by the
-    name of each layer their points, shape `(places, 2)`; and the group of each, the largest first.
-    The silhouette, at most 1, says how clear the groups are: NaN for given ones and for one alone.
+    Occurrences of a word, all of them or a sample of `n_found`; by the name of each layer their
+    points, shape `(places, 2)`; and the group of each, the largest first. The silhouette says how
+    clear the groups are: NaN for given ones and for one alone.
     """
 
     word: str
@@ -71,27 +71,16 @@ def make_map(
 ) -> WordMap:
     """
     Place the occurrences of a word, as it is written, in the tokenised sentences of a text.
-
-    # Parameters
-
-    max_occurrences : `int`, optional (default = `2000`)
-        If there are more, so many are drawn at random, the same ones each time.
-    label_of : `Callable[[int], str]`, optional (default = `None`)
-        Called with the number of a sentence that has the word, from 0, when all were read: the
-        group it belongs to. By default the groups are found by k-means in the top layer.
-    n_groups : `int`, optional (default = `None`)
-        How many groups to find. By default, the silhouette decides.
+    `label_of` returns the group of a sentence, which has that number from 0; without it, `n_groups`
+    are found by k-means in the top layer, by default as many as the silhouette decides.
     """
     check_word(word)
     least = _N_FOR_TSNE if method == "tsne" else 2
-    if max_occurrences < least:
-        raise ValueError(f"max_occurrences is {max_occurrences}; give at least {least}")
     places, n_found = sample_occurrences(word, sentences, max_occurrences)
     if len(places) < max(least, n_groups or 1):
         raise ValueError(
-            f"the word {word!r} has {len(places)} occurrences in the text (the same sentence again "
-            f"doesn't count), but {METHODS[method]} needs at least {least}, and no group can be "
-            "empty; give more text, or fewer --groups"
+            f"the word {word!r} has {len(places)} occurrences in different sentences; "
+            f"{METHODS[method]} needs at least {least}. Give more text, or fewer --groups"
         )
     vectors = embed_places(embedder, places, "all")  # (layers, places, dim)
     if label_of is None:
@@ -106,10 +95,7 @@ def make_map(
 
 
 def _place(vectors: Array, method: str) -> Dict[str, Array]:
-    """
-    Return the points of each layer by its name, each layer turned so that its points are near those
-    of the layer above, and scaled to the same size.
-    """
+    """Return the points of each layer by its name, turned to be near those of the layer above."""
     from scipy.linalg import orthogonal_procrustes
 
     found: Dict[str, Array] = {}
@@ -143,9 +129,8 @@ def _project(vectors: Array, method: str) -> Array:
 
 def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], float]:
     """
-    Divide vectors into groups (k-means). By default, there are two to eight groups, at most the
-    root of half the number of vectors: the fewest for which no other number has a clearly higher
-    silhouette. Return the group of each, the largest first, and the silhouette.
+    Divide vectors into groups, by default the fewest (two to eight) for which no other number has a
+    clearly higher silhouette. Return the group of each, the largest first, and the silhouette.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
@@ -157,9 +142,8 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> Tuple[List[int], f
     for number in range(2, most + 1) if n_groups is None else [n_groups]:
         labels = KMeans(number, n_init=10, random_state=0).fit(vectors).labels_
         is_scorable = 1 < len(set(labels)) < len(vectors)
-        found.append(
-            (float(silhouette_score(vectors, labels)) if is_scorable else math.nan, labels)
-        )
+        score = float(silhouette_score(vectors, labels)) if is_scorable else math.nan
+        found.append((score, labels))
     if not found:
         return [0] * len(vectors), math.nan
     enough = max(score for score, _ in found) - _CLEARLY_HIGHER
@@ -194,7 +178,7 @@ def _describe(word: str, places: Sequence[Place], groups: Sequence[int]) -> List
 
 
 def write_map(found: WordMap, output: str, text: str, model: str) -> None:
-    """Write the map as a page that needs no network. The arguments are those of `draw_map`."""
+    """Write what `draw_map` returns as a page that needs no network."""
     page = draw_map(found, text, model).to_html(include_plotlyjs=True, auto_play=False)
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
@@ -202,8 +186,8 @@ def write_map(found: WordMap, output: str, text: str, model: str) -> None:
 
 def draw_map(found: WordMap, text: str, model: str) -> Any:
     """
-    Return a figure of plotly with a slider for the layers. The mouse over a point shows its
-    sentence. `text` and `model` are what they are called in the title.
+    Return a figure of plotly with a slider for the layers. `text` and `model` are what they are
+    called in the title.
     """
     from plotly import graph_objects
 

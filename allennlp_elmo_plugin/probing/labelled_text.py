@@ -13,16 +13,12 @@ NO_LABEL = ("-", "_")
 
 _START_OF_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003
 
-# In CoNLL-U, with ten columns, 2-3 is a token of several words, which follow, and 3.1 is an omitted
-# word.
+# In CoNLL-U: a token of several words, which follow, or an omitted word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
 
 
 class Example(NamedTuple):
-    """
-    A word with a label: its position in the sentence, its label, and its key, which is what the
-    label without the context depends on: the word itself, or its lemma.
-    """
+    """A label of a word: its position, its key (the word itself, or its lemma) and the label."""
 
     position: int
     key: str
@@ -40,12 +36,9 @@ def read_sentences(
     path: Union[str, "os.PathLike[str]"], columns: Sequence[int]
 ) -> List[LabelledSentence]:
     """
-    Read sentences from a file, a folder or a glob, with a word a line and a blank line after each
-    sentence. Columns are separated by tabs if the line has any, otherwise by white space. `columns`
-    are those of the word, its key and its label, numbered from 1.
-
-    Lines of comments (if words are not in the first column: `#` may be a word), `-DOCSTART-` and
-    the tokens of CoNLL-U that are not words are skipped.
+    Read sentences from files with a word a line and a blank line after each sentence. Columns are
+    separated by tabs if the line has any, otherwise by white space. `columns` are those of the
+    word, its key and its label, from 1. Comments are skipped, unless the first column has words.
     """
     sentences = [LabelledSentence([], [])]
     for file in find_files(path):
@@ -62,27 +55,22 @@ def read_sentences(
                     continue
                 chosen = [cells[column - 1] for column in columns if column <= len(cells)]
                 if len(chosen) < len(columns) or not all(chosen):
-                    raise ValueError(
-                        f"{file}, line {text.number}: {len(cells)} columns, but --columns names "
-                        f"column {max(columns)}, or one of them is empty: {' '.join(cells)[:80]!r}"
-                    )
+                    where = f"{file}, line {text.number}"
+                    raise ValueError(f"{where}: lacks column {max(columns)} or others of --columns")
                 word, key, label = chosen
                 if label not in NO_LABEL:
                     sentences[-1].examples.append(Example(len(sentences[-1].words), key, label))
                 sentences[-1].words.append(word)
         sentences.append(LabelledSentence([], []))
     if not any(sentence.examples for sentence in sentences):
-        raise ValueError(
-            f"{path}: no word has a label in column {columns[-1]}; --columns says which columns to "
-            "read"
-        )
+        raise ValueError(f"{path}: no word has a label in column {columns[-1]}; see --columns")
     return [sentence for sentence in sentences if sentence.words]
 
 
 def choose(sentences: List[LabelledSentence], n_examples: int, seed: int) -> List[LabelledSentence]:
     """
-    Return the sentences with examples: all of them, or if they have more than `n_examples`, as many
-    as have those, drawn at random.
+    Return the sentences with examples, or if they have more than `n_examples`, a random sample of
+    so many.
     """
     sentences = [sentence for sentence in sentences if sentence.examples]
     if sum(len(sentence.examples) for sentence in sentences) <= n_examples:

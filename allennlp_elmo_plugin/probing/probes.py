@@ -1,7 +1,7 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, List, NamedTuple, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Type, Union
 
 import numpy
 
@@ -14,10 +14,7 @@ _VARIANCE = 1 - 1e-6
 
 
 class MostFrequentLabel:
-    """
-    The baseline without vectors: the label that a key most often has in training, and for a key
-    that is not there, the most frequent label of all. Of equally frequent labels, it is the first.
-    """
+    """The baseline without vectors: the most frequent label of a key or, if it is new, of all."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
         counts: Dict[str, Counter] = {}
@@ -28,24 +25,15 @@ class MostFrequentLabel:
         self._of_unseen = Counter(example.label for example in examples).most_common(1)[0][0]
 
     def predict(self, example: Example) -> str:
-        """Return the label."""
         return self.labels.get(example.key, [self._of_unseen])[0]
-
-
-class Probe(Protocol):
-    """A classifier that has been trained on vectors."""
-
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
-        """Return the label of each vector, shape `(n_examples, dim)`."""
 
 
 class LinearProbe:
     """
     Logistic regression from the vectors of examples, shape `(n_examples, dim)`, to their labels.
 
-    The vectors are whitened first, by which a linear classifier can tell apart neither more nor
-    less. Many dimensions of an ELMo are nearly the same: without it, the regression takes thousands
-    of steps, and one that is stopped early shows which layer it is quick with.
+    The vectors are whitened first: many dimensions of an ELMo are nearly the same, with which the
+    regression would take thousands of steps.
     """
 
     def __init__(
@@ -65,8 +53,8 @@ class LinearProbe:
 
 class NearestSense:
     """
-    Of the labels of a key, the one whose mean vector in training is nearest by cosine, as in Peters
-    et al. (2018), section 5.3. For a key that is not there, the baseline's label.
+    Of the labels of a key, the one whose mean vector in training is nearest by cosine (Peters et
+    al. 2018, section 5.3). For a new key, the baseline's label.
     """
 
     def __init__(
@@ -96,18 +84,16 @@ class NearestSense:
 
 class ProbeTask(NamedTuple):
     """
-    A kind of labels: what they and their keys are called, the columns that `--columns` names with
-    their default numbers, the probe that predicts them, and the results of Peters et al. (2018) in
-    percent, of LSTM layers by their number and of the baseline, with the table they are from.
+    A kind of labels, its columns with their default numbers, the probe, and the results of Peters
+    et al. (2018) in percent, of LSTM layers by their number and of the baseline.
     """
 
     label: str
     key: str
     column_names: Tuple[str, ...]
     columns: Tuple[int, ...]
-    probe: Callable[[Array, Sequence[Example], MostFrequentLabel], Probe]
+    probe: Type[Union[LinearProbe, NearestSense]]
     paper: Dict[str, float]
-    paper_table: str
 
 
 TASKS: Dict[str, ProbeTask] = {
@@ -117,8 +103,7 @@ TASKS: Dict[str, ProbeTask] = {
         ("word", "tag"),
         (1, 2),
         LinearProbe,
-        {"1": 97.3, "2": 96.8},
-        "table 6 (accuracy, Penn Treebank)",
+        {"1": 97.3, "2": 96.8},  # table 6
     ),
     "wsd": ProbeTask(
         "sense",
@@ -126,8 +111,6 @@ TASKS: Dict[str, ProbeTask] = {
         ("word", "lemma", "sense"),
         (4, 7, 8),
         NearestSense,
-        {"baseline": 65.9, "1": 67.4, "2": 69.0},
-        "table 5 (F1 of the nearest mean vector, trained on SemCor; the baseline is WordNet's "
-        "first sense)",
+        {"baseline": 65.9, "1": 67.4, "2": 69.0},  # table 5; the baseline is WordNet's first sense
     ),
 }

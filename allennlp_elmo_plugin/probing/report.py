@@ -28,11 +28,10 @@ def markdown(results: Dict[str, Any]) -> str:
         lines.append(f"| {' | '.join([name, *cells, paper])} |")
     lines += [
         "",
-        f"Accuracy in percent on the {n_test[ALL]:,} {task.label}s of the test set, on those of "
-        f"{task.key}s with several {task.label}s in the training set, and of {task.key}s that it "
-        f"does not have. {results['n_train']:,} examples to train, with {results['n_labels']:,} "
-        f"{task.label}s. Paper: Peters et al. (2018), {task.paper_table}, with another ELMo and "
-        "other data.",
+        f"Accuracy in percent on the {task.label}s of the test set: all, those of {task.key}s with "
+        f"several {task.label}s in training, and of {task.key}s that are new. "
+        f"{results['n_train']:,} examples to train, with {results['n_labels']:,} {task.label}s. "
+        "Paper: Peters et al. (2018), tables 5 (wsd) and 6 (pos), of another ELMo and data.",
     ]
     return "\n".join(lines) + "\n"
 

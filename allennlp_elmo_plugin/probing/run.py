@@ -28,8 +28,7 @@ class Representation(NamedTuple):
 def representations(n_layers: int, directions: Sequence[str], dim: int) -> List[Representation]:
     """
     Return what to probe of an ELMo with `n_layers` layers, the token layer counted, of `dim`
-    numbers: each layer as a whole, then each direction of it. The directions of the token layer are
-    the same, and probed once.
+    numbers: each layer as a whole, then each direction of it, except of the token layer.
     """
     size = dim // len(directions)
     found = [Representation("token layer", 0, "both", slice(0, size))]
@@ -52,17 +51,9 @@ def run(
     `n_labels`, `baseline` and `layers`, a list with each one's `name`, `layer`, `direction` and
     `accuracy`. Accuracies, in percent, and `n_test` are by group: all examples, those whose key has
     several labels in training (`ambiguous`), and those whose key is not there (`unseen`).
-
-    The vectors of all training examples are in memory, 4 bytes a number, up to as much again while
-    a probe is trained, and the vectors of a part of the test set.
     """
     examples = [example for sentence in train for example in sentence.examples]
     labels = {example.label for example in examples}
-    if len(labels) < 2:
-        raise ValueError(
-            f"all {task.label}s of the training data are {examples[0].label!r}; there must be at "
-            "least two to tell apart. --columns says which columns to read"
-        )
     bilm = embedder.elmo_bilm
     probed = representations(bilm.num_layers, bilm.options.directions, bilm.get_output_dim())
     vectors = numpy.concatenate([found for _, found in _vectors(embedder, train, "vectors")], 1)

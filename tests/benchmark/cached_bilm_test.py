@@ -7,7 +7,7 @@ import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
 from allennlp_elmo_plugin.benchmark import cached_bilm
-from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, VectorsOfModels, keep_vectors
+from allennlp_elmo_plugin.benchmark.cached_bilm import CachedBiLm, Vectors, keep_vectors
 from tests.support.testing import write_random_elmo
 
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
@@ -30,7 +30,7 @@ def _representations(elmo: Elmo, batch: List[List[str]]) -> List[torch.Tensor]:
 @pytest.mark.parametrize("initial_state", ["settled", "zero"])
 def test_same_representations_and_gradients(files: Tuple[str, str], initial_state: str) -> None:
     plain, kept = _elmo(files, initial_state), _elmo(files, initial_state)
-    keep_vectors(kept, {})
+    keep_vectors(kept, Vectors())
     assert isinstance(kept._elmo_lstm, CachedBiLm)
     assert all(name.startswith("scalar_mix") for name in kept.state_dict())
     for batch in (SENTENCES[:2], SENTENCES, SENTENCES[2:], SENTENCES[::-1]):
@@ -57,10 +57,8 @@ def test_a_sentence_is_computed_once(
         return forward(inputs)
 
     monkeypatch.setattr(elmo.bilm, "forward", counting)
-    vectors: VectorsOfModels = {}
-    (tmp_path / "run").mkdir()
-    keep_vectors(elmo, vectors, tmp_path / "run")
-    (tmp_path / "run").rmdir()  # The next run has another folder.
+    vectors = Vectors(tmp_path)
+    keep_vectors(elmo, vectors)
     for _ in range(2):
         elmo(batch_to_ids(SENTENCES))
     elmo(batch_to_ids([*SENTENCES, ["New"]]))
@@ -75,9 +73,7 @@ def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path)
     others = write_random_elmo(tmp_path / "others", seed=1)
     elmos = [_elmo(files), _elmo(files, "zero"), _elmo(files, precision="bfloat16"), _elmo(others)]
     expected = [_representations(elmo, SENTENCES)[0] for elmo in elmos]
-    vectors: VectorsOfModels = {}
-    keep_vectors(torch.nn.ModuleList(elmos), vectors)
-    assert len(vectors) == 4
+    keep_vectors(torch.nn.ModuleList(elmos), Vectors())
     for elmo, representation, tolerance in zip(elmos, expected, (1e-5, 1e-5, 1e-2, 1e-5)):
         # In bfloat16 a sum in another order may be rounded to the next number.
         found = _representations(elmo, SENTENCES)[0]
@@ -88,32 +84,22 @@ def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path)
 def test_models_whose_vectors_change_are_not_cached(files: Tuple[str, str]) -> None:
     for elmo in (_elmo(files, requires_grad=True), _elmo(files, "carried")):
         bilm = elmo.bilm
-        keep_vectors(elmo, {})
+        keep_vectors(elmo, Vectors())
         assert elmo.bilm is bilm
 
 
-@pytest.mark.parametrize("is_quota", [False, True])
 def test_what_does_not_fit_on_the_disk_is_computed_each_time(
-    is_quota: bool, files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    resource = pytest.importorskip("resource")  # not on Windows
     plain, kept = _elmo(files), _elmo(files)
-    vectors: VectorsOfModels = {}
-    keep_vectors(kept, vectors, tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    vectors = Vectors(tmp_path)
+    keep_vectors(kept, vectors)
     # Room for the first sentence with its boundaries, and for a part of another
     room = int(5.5 * kept.bilm.num_layers * kept.bilm.get_output_dim() * 4)
-    if is_quota:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    else:
-        monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=room))
-    try:
-        found = [_representations(kept, SENTENCES) for _ in range(2)]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    for each in found:
-        torch.testing.assert_close(each, _representations(plain, SENTENCES), rtol=1e-5, atol=1e-6)
-    (of_model,) = vectors.values()
-    assert len(of_model) == 1
+    monkeypatch.setattr(cached_bilm, "disk_usage", lambda _: SimpleNamespace(free=room))
+    for _ in range(2):
+        found = _representations(kept, SENTENCES)
+        torch.testing.assert_close(found, _representations(plain, SENTENCES), rtol=1e-5, atol=1e-6)
+    assert len(vectors._places) == 1
     # No file is left when the process is killed.
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".hdf5", ".json"]

@@ -9,14 +9,11 @@ from allennlp.common import Params
 from allennlp_elmo_plugin.modules.configs import CONFIGS
 from tests.support.testing import read_files
 
-CONTENTS = "benchmark, chunking, constituency, coref, data.libsonnet, elmo.libsonnet, imdb, ner, "
-CONTENTS += "pretrain, snli, squad, srl, sst"
-
 
 def test_copies(run: Any, monkeypatch: Any) -> None:
     configs = read_files(CONFIGS)
     monkeypatch.setenv("HOME", os.getcwd())
-    shown = f"files copied to ~/my/configs, which now has {CONTENTS}\n"
+    shown = "files copied to ~/my/configs; what was there before is unchanged\n"
     assert run("elmo-configs '~/my/configs'") == f"{len(configs)} {shown}"
     assert read_files("my/configs") == configs
     # They can be changed, and import each other.
@@ -30,8 +27,6 @@ def test_copies(run: Any, monkeypatch: Any) -> None:
     Path("my/configs/mine.jsonnet").write_text("{}", encoding="utf-8")
     os.utime("my/configs/elmo.libsonnet", (0, 0))
     Path("my/configs/pretrain/small.jsonnet").unlink()
-    assert run("elmo-configs '~/my/configs'") == f"1 {shown}".replace(
-        "ner, ", "mine.jsonnet, ner, ", 0
-    )
+    assert run("elmo-configs '~/my/configs'") == f"1 {shown}"
     assert os.path.getmtime("my/configs/elmo.libsonnet") == 0
     assert read_files("my/configs") == {**configs, "mine.jsonnet": b"{}"}

@@ -64,14 +64,14 @@ def test_surprise(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = write_surprise(model, TEXT[:4], "b.html", "title", cpu)
     values = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
     assert run("elmo-plot surprise run text.txt -o a.html") == (
-        f"the first 4 sentences, perplexity: {values}. Written to a.html\n"
+        f"4 sentences, perplexity: {values}. Written to a.html\n"
     )
-    assert "the first 4 sentences of text.txt" in Path("a.html").read_text(encoding="utf-8")
+    assert "4 sentences of text.txt" in Path("a.html").read_text(encoding="utf-8")
     for name in "abcd":
         Path(f"{name}.txt").write_text("bank\n", encoding="utf-8")
     printed = run("elmo-plot surprise run a.txt b.txt c.txt d.txt -o b.html")
     assert printed.startswith("4 sentences, perplexity: forward ")
-    source = "run on 4 sentences of a.txt, b.txt, c.txt and 1 more"
+    source = "run on 4 sentences of a.txt, b.txt, c.txt, d.txt"
     assert source in Path("b.html").read_text(encoding="utf-8")
 
 

@@ -150,12 +150,6 @@ def test_a_model_that_outputs_logits_alone(archive: str) -> None:
     assert found == {"label": "entails"}
 
 
-def test_data_and_models_that_do_not_fit(archive: str, tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("-DOCSTART- -X- -X- O\n\n")
-    with pytest.raises(ConfigurationError, match="no instance in the data"):
-        evaluate(archive, str(tmp_path / "empty.txt"))
+def test_an_unknown_task(archive: str) -> None:
     with pytest.raises(ConfigurationError, match="'pos'; it must be one of .*'ner'"):
         evaluate(archive, task="pos")
-    for task in ("snli", "coref", "squad", "srl"):
-        with pytest.raises(ConfigurationError, match=f"for the task '{task}', but there is no '"):
-            evaluate(archive, task=task)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import List, Tuple
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.training.metrics import EvalbBracketingScorer
 from allennlp.training.metrics.evalb_bracketing_scorer import DEFAULT_EVALB_DIR
 from allennlp_models.structured_prediction.metrics.srl_eval_scorer import SrlEvalScorer
@@ -109,12 +108,6 @@ def test_srl_eval_of_a_predicate_written_as_a_dash() -> None:
     assert scores == {"precision": 100, "recall": 50, "f1": 66.67}
     scores = scorers.srl_eval([["sold", "flour"]], [0], [["B-V", "B-A0"]], [["B-V", "B-A1"]])
     assert scores == {"precision": 0, "recall": 0, "f1": 0}
-
-
-def test_srl_eval_without_perl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(ConfigurationError, match="perl"):
-        scorers.srl_eval([["a"]], [0], [["B-V"]], [["B-V"]])
 
 
 def test_coreference_example_of_pradhan_et_al() -> None:

@@ -121,7 +121,7 @@ def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
     for text, changes, message in (
         (TEXT[:1] * 2, {}, "'bank' has 1 occurrences .* PCA needs at least 2"),
         (TEXT[:9], {"method": "tsne"}, "'bank' has 9 occurrences .* t-SNE needs at least 10"),
-        (TEXT, {"max_occurrences": 1}, "max_occurrences is 1; give at least 2"),
+        (TEXT, {"max_occurrences": 1}, "'bank' has 1 occurrences .* needs at least 2"),
         (TEXT, {"n_groups": 11}, "fewer --groups"),
     ):
         with pytest.raises(ValueError, match=message):

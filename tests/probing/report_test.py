@@ -36,7 +36,7 @@ def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
         "| LSTM 1 | 90.12 | 80.12 |  | 97.3 |",
         "| LSTM 1, forward | 85.00 | 75.00 |  |  |",
     ]
-    assert "3,000 examples to train, with 12 tags" in lines[-1] and "table 6" in lines[-1]
+    assert "3,000 examples to train, with 12 tags" in lines[-1] and "6 (pos)" in lines[-1]
     row = "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |"
     assert row in markdown(_results("wsd"))
 

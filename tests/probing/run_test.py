@@ -108,8 +108,3 @@ def test_each_probe_gets_its_layer(embedder: ElmoEmbedder) -> None:
     assert accuracy["LSTM 1, forward"] > 95 and accuracy["LSTM 1"] > 95
     assert results["n_test"] == {"all": 200, "ambiguous": 200, "unseen": 0}
     assert results["baseline"]["unseen"] is None
-
-
-def test_one_label(embedder: ElmoEmbedder) -> None:
-    with pytest.raises(ValueError, match="all tags of the training data are 'D'; .*column"):
-        run(TASKS["pos"], embedder, [_sentence("a/D the/D")], [_sentence("a/D")])
