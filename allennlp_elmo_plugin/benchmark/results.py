@@ -41,6 +41,5 @@ def check_output(output: Path, configuration: Configuration, tasks: List[str]) -
             if changed:
                 raise ConfigurationError(
                     f"--output {output}: {file_of(Path(), task, model, run['seed'])} is not of "
-                    f"this benchmark: {', '.join(changed)} changed (or an earlier version of this "
-                    "package wrote it). Choose another folder, or remove this file"
+                    f"this benchmark: {', '.join(changed)} changed. Choose another folder"
                 )

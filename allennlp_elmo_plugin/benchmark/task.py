@@ -7,10 +7,7 @@ from allennlp.common.checks import ConfigurationError
 
 
 class Task(NamedTuple):
-    """
-    A kind of task: the official score to compare; AllenNLP's metric that chooses the best epoch;
-    and what ELMo adds to the score in Peters et al. (2018), table 1.
-    """
+    """The official score, the metric of validation, and ELMo's gain in Peters et al. (2018)."""
 
     score_name: str
     allennlp_metric: str
@@ -52,9 +49,7 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
     tasks: Dict[str, Dict[str, Path]] = {}
     for name in names:
         if kind_of(name) not in TASKS:
-            raise ConfigurationError(
-                f"--tasks: {name!r} begins with no known kind of task; there are {list(TASKS)}"
-            )
+            raise ConfigurationError(f"--tasks: {name!r} begins with no kind of {list(TASKS)}")
         folders = [data / name, *(sorted(data.glob(f"{name}_*")) if name in TASKS else [])]
         folders = [folder for folder in folders if folder.is_dir()]
         if not folders:

@@ -33,9 +33,6 @@ _OUTPUTS = (
 )
 
 
-_ZIP_TIME = 10**9  # of all members, so that the same model is the same archive
-
-
 @register("elmo-export")
 class ElmoExport(Command):
     """
@@ -84,9 +81,8 @@ def export(
             _write(model, Path(made), path.name, True, precision)
             written = [name for name in _ZIPPED if os.path.exists(os.path.join(made, name))]
             with zipfile.ZipFile(staged, "w") as archive:
-                for each in (Path(made, name) for name in written):
-                    os.utime(each, (_ZIP_TIME, _ZIP_TIME))
-                    archive.write(each, each.name)
+                for name in written:
+                    archive.write(os.path.join(made, name), name)
     else:
         if (path / files.CONFIG_FILE).exists() and any(path.glob("*.th")):
             raise ValueError(f"{path} is the folder of a training run; choose another output")

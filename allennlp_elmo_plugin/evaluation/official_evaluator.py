@@ -38,8 +38,6 @@ class OfficialEvaluator(SimpleEvaluator):
 
     task : `str`
         `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb` or `constituency`.
-    kwargs
-        Those of AllenNLP's `SimpleEvaluator`.
     """
 
     def __init__(self, task: str, **kwargs: Any) -> None:

@@ -21,13 +21,13 @@ STYLE: Dict[Any, Any] = {
 }
 """Settings of matplotlib for figures on any background, the same each time."""
 
+# The perplexities that are drawn, with their line styles.
 _CURVES = {
     "training": ":",
     "validation": "-",
     "validation_forward": "--",
     "validation_backward": "-.",
 }
-"""The perplexities that are drawn, with their line styles."""
 
 
 class Run(NamedTuple):

@@ -8,8 +8,7 @@ from typing import List, NamedTuple, Sequence, Union
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
-NO_LABEL = ("-", "_")
-"""What stands in the column of labels where a word has none."""
+NO_LABEL = ("-", "_")  # in the column of labels
 
 _START_OF_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003
 

@@ -10,8 +10,7 @@ from allennlp_elmo_plugin.probing.labelled_text import Example, LabelledSentence
 from allennlp_elmo_plugin.probing.probes import Array, MostFrequentLabel, ProbeTask
 from allennlp_elmo_plugin.progress import progress_bar
 
-_SENTENCES_AT_ONCE = 1024
-"""Sentences of the test set whose vectors are in memory."""
+_SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
 
 ALL, AMBIGUOUS, UNSEEN = ("all", "ambiguous", "unseen")
 
@@ -26,10 +25,7 @@ class Representation(NamedTuple):
 
 
 def representations(n_layers: int, directions: Sequence[str], dim: int) -> List[Representation]:
-    """
-    Return what to probe of an ELMo with `n_layers` layers, the token layer counted, of `dim`
-    numbers: each layer as a whole, then each direction of it, except of the token layer.
-    """
+    """Return what to probe: each layer as a whole and, except the token layer, its directions."""
     size = dim // len(directions)
     found = [Representation("token layer", 0, "both", slice(0, size))]
     for layer in range(1, n_layers):

@@ -29,7 +29,7 @@ def test_missing_data_are_named(data: Path) -> None:
     (data / "sst5" / "train.txt").unlink()
     (data / "chunking" / "valid.txt").touch()
     for folder, name, message in (
-        (data, "pos", "'pos' begins with no known kind"),
+        (data, "pos", "'pos' begins with no kind"),
         (data, "ner_other", "no folder 'ner_other'"),
         (data, "sst5", "must be called train, whatever its ending, but there are none"),
         (data, "chunking", r"validation or valid or dev.*\['dev.txt', 'valid.txt'\]"),

@@ -99,7 +99,7 @@ def test_an_earlier_export_is_replaced_only_if_asked(model: Any, run: Any) -> No
     Path("elmo/options.json").write_text("old", encoding="utf-8")
     Path("elmo/README.md").write_text("completed by its author", encoding="utf-8")
     printed = run("elmo-export run elmo --force")
-    assert "README.md" not in printed
+    assert printed.endswith("vocab.txt, vocabulary\n")
     assert read_files("elmo") == {
         **before,
         "notes.txt": b"",
@@ -108,11 +108,10 @@ def test_an_earlier_export_is_replaced_only_if_asked(model: Any, run: Any) -> No
 
 
 def test_zip(model: Any, run: Any, tmp_path: Path) -> None:
-    """What simple_elmo reads; the same model is the same file."""
+    """What simple_elmo reads."""
     line = "elmo-export run elmo.zip --zip"
     written = "options.json, model.hdf5, vocab.txt, README.md"
     assert run(line) == f"Written to elmo.zip: {written}\n"
-    content = Path("elmo.zip").read_bytes()
     with zipfile.ZipFile("elmo.zip") as archive:
         assert archive.namelist() == ["options.json", "model.hdf5", "vocab.txt", "README.md"]
         assert json.loads(archive.read("options.json"))["char_cnn"]["n_characters"] == 262
@@ -125,7 +124,6 @@ def test_zip(model: Any, run: Any, tmp_path: Path) -> None:
     )
     assert np.array_equal(first, second)
     run(f"{line} --force")
-    assert Path("elmo.zip").read_bytes() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elmo", "elmo.zip", "run"]
 
 

@@ -293,6 +293,6 @@ def test_which_vocabulary(checkpoint: Path) -> None:
     (checkpoint / "vocab.txt").rename(checkpoint / "vocab-a.txt")
     import_model(checkpoint, "model")
     shutil.copy(VOCABULARY, checkpoint / "vocab-b.txt")
-    with pytest.raises(ValueError, match="has no vocabulary, or several; give with --vocab-file"):
+    with pytest.raises(ValueError, match="has no vocabulary, or several; give --vocab-file"):
         import_model(checkpoint, "other")
     assert not Path("other").exists()

@@ -54,7 +54,7 @@ def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(folder: P
         for name in (run.name, other)
         for label in ("training 20", "validation 35", "forward 35")
     ]
-    for expected in (*curves, f"Lowest validation perplexity: 30 after 2 epochs ({other})"):
+    for expected in (*curves, f"Lowest validation perplexity: 30 after 2 epochs ({run.name})"):
         assert f"<!-- {expected} -->" in text
 
 
