@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+import weakref
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, Dict, Optional, Tuple
@@ -23,6 +24,7 @@ class Vectors:
 
     def __init__(self, folder: Optional[Path] = None) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)
+        weakref.finalize(self, self._file.close)
         self._places: Dict[Key, Tuple[int, Tuple[int, ...]]] = {}
         self._end = 0
 
