@@ -224,7 +224,7 @@ def test_models_that_are_none(run: Any, capsys: Any) -> None:
     Path("run/config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save({}, "run/best.th")
     message = refused(capsys, "elmo-export", "run", "out")
-    assert "type 'basic_classifier'; only a bidirectional" in message
+    assert "type 'basic_classifier', not a bidirectional_lm" in message
     Path("text.tar.gz").write_text("text", encoding="utf-8")
     assert "text.tar.gz" in refused(capsys, "elmo-export", "text.tar.gz", "out.zip", "--zip")
     assert not Path("out").exists() and not Path("out.zip").exists()
