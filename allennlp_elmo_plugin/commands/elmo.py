@@ -11,12 +11,7 @@ from allennlp.common import logging as common_logging
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.arguments import add_model_arguments, positive
 from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.embedding.corpus_embedder import (
-    CorpusEmbedder,
-    can_resume,
-    check_output,
-    parts_folder,
-)
+from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, check_output
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
@@ -101,7 +96,7 @@ class Elmo(Command):
         add("--file-friendly-logging", action="store_true", help=log_help)
 
     def resume(self, args: argparse.Namespace) -> Optional[str]:
-        return "--resume" if can_resume(args.output_file) else None
+        return "--resume" if PartsFolder(args.output_file).has_parts() else None
 
     def run(self, args: argparse.Namespace) -> None:
         common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
@@ -122,7 +117,7 @@ class Elmo(Command):
             corpus_embedder = CorpusEmbedder(embedder, **options, shard_index=args.shard_index)
             if args.ray_workers is not None:
                 if args.force and not args.resume:
-                    PartsFolder(parts_folder(args.output_file)).remove()
+                    PartsFolder(args.output_file).remove()
                 # Otherwise, `embed` checks whether it is complete.
                 if args.force or not os.path.exists(args.output_file):
                     embed_parts(
@@ -141,7 +136,7 @@ class Elmo(Command):
         text = f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
         if summary["missing_parts"]:
             print(
-                f"{text}. This shard is complete; {parts_folder(args.output_file)} lacks "
+                f"{text}. This shard is complete; {args.output_file}.parts lacks "
                 f"{counted(summary['missing_parts'], 'part')} of other shards"
             )
             return

@@ -13,7 +13,7 @@ from allennlp.common.tqdm import Tqdm
 from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.modules.configs import CONFIGS
 from allennlp_elmo_plugin.progress import progress_bar
@@ -76,7 +76,7 @@ class ElmoBenchmark(Command):
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         output.mkdir(parents=True, exist_ok=True)
         with (
-            locked_folder(output, ValueError(f"--output {output}: another benchmark works there")),
+            open_locked(output / ".run.lock"),
             progress_bar(total=len(runs), initial=len(runs) - len(todo), unit="run") as bar,
             patch.object(Tqdm, "tqdm", partial(Tqdm.tqdm, disable=True)),
         ):

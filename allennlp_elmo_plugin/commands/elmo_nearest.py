@@ -11,8 +11,7 @@ from allennlp_elmo_plugin.commands.arguments import (
     read_lines,
 )
 from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest
-from allennlp_elmo_plugin.embedding.occurrences import read_vectors
+from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest, read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
 
 

@@ -1,25 +1,16 @@
-"""
-A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share.
-"""
+"""A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share."""
 
+import math
 import os
-import time
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy
 import torch
 
 from allennlp_elmo_plugin.data.text_check import check_text
-from allennlp_elmo_plugin.embedding.layers_file import (
-    COMPRESSIONS,
-    DTYPES,
-    check_key,
-    check_mapping,
-    open_layers_file,
-    read_summary,
-)
+from allennlp_elmo_plugin.embedding import layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.files.whole import check_whole_file
@@ -29,49 +20,30 @@ from allennlp_elmo_plugin.progress import progress_bar
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""
 
-# The words of so many parts, the first ones, are encoded once for all parts.
-_COMMON_PARTS = 8
-
+_COMMON_PARTS = 8  # The words of the first ones are encoded once for all parts.
 _CARRIED_BATCH_SIZE = 64
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
 _REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
 
 
-class Embedder(Protocol):
-    """What embeds batches: an `ElmoEmbedder`."""
-
-    elmo_bilm: Any
-
-    def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
-        """See `ElmoEmbedder.embed_batch`."""
-
-    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Any]:
-        """See `ElmoEmbedder.view_batch`."""
-
-
 @dataclass
 class CorpusEmbedder:
     """
-    Embeds the lines of a text into an HDF5 file, in memory that does not grow with the text. See
-    `ElmoEmbedder.embed_file` for the parameters.
+    Embeds the lines of a text into an HDF5 file. See `ElmoEmbedder.embed_file` for the parameters.
 
     The text is divided into parts of 32,768 words. Each is embedded and written to a folder, and
     at the end they are joined. A part that is in the folder is not embedded again: this is how a
-    run resumes, and how processes share a text.
-
-    Where states are carried from batch to batch, batches are those of AllenNLP 0.9: `batch_size`
-    lines in their order. Otherwise batches are made of the part's sentences of similar lengths. A
-    part does not depend on others, except by carried states, which are saved with it: whoever
-    embeds it finds the same numbers to the last bit (on the same machine, with enough memory).
+    run resumes, and how processes share a text. A part depends on others only by carried states,
+    which are saved with it: whoever embeds it finds the same numbers to the last bit.
     """
 
-    embedder: Embedder
+    embedder: Any  # an `ElmoEmbedder`
     output_format: str = "all"
     batch_size: Optional[int] = None
-    batch_tokens: int = 4096
     forget_sentences: bool = False
     use_sentence_keys: bool = False
     include_sentence_indices: bool = False
+    batch_tokens: int = 4096
     dtype: str = "float32"
     compression: Optional[str] = None
     num_shards: int = 1
@@ -88,24 +60,25 @@ class CorpusEmbedder:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
             raise ValueError("sentence indices need sentences and indices; leave out one option")
-        for name, choices in (("dtype", DTYPES), ("compression", (*COMPRESSIONS, None))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {choices}")
+        choices = {
+            "output_format": ("all", "top", "average"),
+            "dtype": layers_file.DTYPES,
+            "compression": (*layers_file.COMPRESSIONS, None),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")
         if not 0 <= self.shard_index < self.num_shards:
-            raise ValueError(
-                f"there is no shard {self.shard_index} of {self.num_shards}; they are numbered "
-                f"from 0 to {self.num_shards - 1}"
-            )
+            raise ValueError(f"there is no shard {self.shard_index} of {self.num_shards}, from 0")
         if self.num_shards > 1 and self._is_carried:
-            raise ValueError(
-                "carried states go through the whole text, so it can't be divided into shards; "
-                'choose the initial state "settled" or "zero"'
-            )
+            raise ValueError("a text of carried states can't be divided; use settled ones, or zero")
         self._mappings: List[str] = []
         if not (self.forget_sentences or self.use_sentence_keys):
-            self._mappings = ["sentence_to_index", "sentence_indices"]
-            if not self.include_sentence_indices:
-                self._mappings.pop()
+            self._mappings = ["sentence_to_index"]
+            if self.include_sentence_indices:
+                self._mappings.append("sentence_indices")
+        self._layers = [self._bilm.num_layers] if self.output_format == "all" else []
+        self._vector_size = math.prod(self._layers) * self._bilm.get_output_dim()
         # What the layers depend on, except the text
         self._part_settings = {
             **self._bilm.fingerprint(),
@@ -126,23 +99,15 @@ class CorpusEmbedder:
         self, lines: TextLines, path: str, overwrite: bool = False, resume: bool = False
     ) -> Dict[str, Any]:
         """
-        Embed a text, from its start, into the file `path`; see `ElmoEmbedder.embed_file`.
-
-        # Returns
-
-        `Dict[str, Any]`
-            The settings; `lines`, `sentences` and `tokens` of the text and its `checksum`; and
-            `missing_parts`, those that other shards have not written yet. If there are none, the
-            output is complete.
+        Embed a text into the file `path`; see `ElmoEmbedder.embed_file`. Return the settings, the
+        text's totals and checksum, and the number of `missing_parts` of other shards.
         """
         path = os.path.expanduser(os.fspath(path))
         resume = resume or self.num_shards > 1
         check_output(path, overwrite or resume, resume)
-        if self._mappings and lines.size and not lines.is_gzip:
-            check_mapping(lines.size)
-        folder = PartsFolder(parts_folder(path))
+        folder = PartsFolder(path)
         if resume and os.path.exists(path):
-            complete = read_summary(path)
+            complete = layers_file.read_summary(path)
             if complete is not None and self._settings.items() <= complete.items():
                 self._check_text(lines, path, complete)
                 folder.remove()  # if the process was killed before it did
@@ -152,7 +117,7 @@ class CorpusEmbedder:
         complete = {**summary, "missing_parts": 0}
         with folder.lock("join", wait=True):
             # Another shard may have joined them in the meantime.
-            if folder.has_parts() or read_summary(path) != complete:
+            if folder.has_parts() or layers_file.read_summary(path) != complete:
                 if summary["missing_parts"]:
                     return summary
                 self._join(summary, folder, path, lines.name)
@@ -160,11 +125,8 @@ class CorpusEmbedder:
         return complete
 
     def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> Dict[str, Any]:
-        """
-        Write the parts of this shard that are missing, or all of them, for the output `path`.
-        Return what `embed` does.
-        """
-        folder = PartsFolder(parts_folder(path))
+        """Write the parts of this shard that are missing, or all of them, as `embed` does."""
+        folder = PartsFolder(path)
         with folder.lock(f"shard-{self.shard_index}"):
             folder.start(self._part_settings, anew)
             # The rounding of a word's vector depends on the words that it was computed with. So it
@@ -194,7 +156,6 @@ class CorpusEmbedder:
         return {**self._settings, **totals}
 
     def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> Dict[str, Any]:
-        """Embed the parts of this shard that are not in the folder."""
         encoder = self._bilm.token_layer
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
@@ -202,9 +163,10 @@ class CorpusEmbedder:
         missing: List[int] = []  # when this shard passes them
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
-            n_embedded, start = 0, time.monotonic()
             for number, part in enumerate(self._divide(lines)):
                 text = _count(summary, part)
+                if number == 0:
+                    check_text(lines.name, [text], self._bilm.max_characters)
                 if number < _COMMON_PARTS:
                     common.append([word for line in part for word in line.words])
                 if folder.has(number):
@@ -212,19 +174,13 @@ class CorpusEmbedder:
                 elif number % self.num_shards != self.shard_index:
                     missing.append(number)
                 else:
-                    if not n_embedded:
-                        check_text(lines.name, [text], self._bilm.max_characters)
                     for words in common:
                         encoder.forget_words()
                         if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
                             encoder.keep_words(words)
                     common.clear()
                     folder.write(number, self._embed_part(part, lines.name))
-                    n_embedded += sum(len(line.words) for line in part)
-                    rate = n_embedded / (time.monotonic() - start)
-                    bar.set_postfix_str(
-                        f"{summary['sentences']:,} sentences, {rate:,.0f} words/s", refresh=False
-                    )
+                bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
                 bar.update((lines.position if lines.size else lines.offset) - bar.n)
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
@@ -257,9 +213,9 @@ class CorpusEmbedder:
         self._bilm.token_layer.forget_words()
         if self.use_sentence_keys:
             for line in lines:
-                check_key(line.sentence, f"{name}, line {line.number + 1}")
+                layers_file.check_key(line.sentence, f"{name}, line {line.number + 1}")
         lengths = [len(line.words) for line in lines]
-        ends = numpy.cumsum(lengths) * self._vector_size()
+        ends = numpy.cumsum(lengths) * self._vector_size
         layers = numpy.empty(ends[-1], self.dtype)
         for batch in self._batches(lengths):
             sentences = [lines[i].words for i in batch]
@@ -270,41 +226,32 @@ class CorpusEmbedder:
             place = numpy.searchsorted(ends, numpy.isfinite(layers).argmin(), side="right")
             raise ValueError(
                 f"{name}, line {lines[place].number + 1}: its layers have numbers beyond those of "
-                "float16 (65,504); write float32 (`--dtype`)"
+                "float16; write float32 (`--dtype`)"
             )
         states = self._bilm.lstm._states if self._is_carried else None
         return Part([line.sentence for line in lines], lengths, torch.from_numpy(layers), states)
 
     def _batches(self, lengths: List[int]) -> Iterator[Sequence[int]]:
-        """Yield the indices of the lines to embed at once."""
         if not self._is_carried or self.batch_size is None:
             return batches_by_length(lengths, self.batch_tokens, self.batch_size)
         size, rows = self.batch_size, range(len(lengths))
         return (rows[i : i + size] for i in rows[::size])
 
-    def _vector_size(self) -> int:
-        """Return how many numbers are written of a word."""
-        n_layers = self._bilm.num_layers if self.output_format == "all" else 1
-        return n_layers * self._bilm.get_output_dim()
-
     def _join(self, summary: Dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
         """Write the output from all parts."""
         mapping: Dict[str, str] = {}
-        others = [self._bilm.num_layers] if self.output_format == "all" else []
         number = checksum = 0
         with (
-            open_layers_file(path, self.compression) as file,
-            progress_bar(
-                total=summary["sentences"], unit=" sentences", unit_scale=True, desc="joining"
-            ) as bar,
+            layers_file.open_layers_file(path, self.compression) as file,
+            progress_bar(total=summary["sentences"], unit=" sentences", desc="joining") as bar,
         ):
             for part in folder:
                 checksum = zlib.crc32(_text(part.sentences), checksum)
                 vectors = part.layers.numpy()
                 start = 0
                 for sentence, length in zip(part.sentences, part.lengths):
-                    end = start + length * self._vector_size()
-                    shape = *others, length, self._bilm.get_output_dim()
+                    end = start + length * self._vector_size
+                    shape = *self._layers, length, self._bilm.get_output_dim()
                     layers = vectors[start:end].reshape(shape)
                     if not self.use_sentence_keys:
                         file.add(str(number), layers)
@@ -342,34 +289,15 @@ def batches_by_length(
         yield batch
 
 
-def parts_folder(path: str) -> str:
-    """Return the folder of the parts of an output that is not complete."""
-    return f"{path}.parts"
-
-
-def can_resume(path: str) -> bool:
-    """Return whether there are parts of an output."""
-    return PartsFolder(parts_folder(os.path.expanduser(path))).has_parts()
-
-
 def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
-    """
-    Check, before the work, that the file can be written: raise an `OSError`, or a `ValueError` if
-    the file or parts of it exist and may not be replaced.
-    """
+    """Raise an `OSError` or `ValueError` unless the output can be written or replaced."""
     path = os.path.expanduser(path)
     check_whole_file(path)
     if os.path.lexists(path) and not overwrite:
         raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
-    for left in (f"{path}.partial", f"{path}.shards"):
-        if os.path.exists(left):
-            raise ValueError(
-                f"{left} is of a run of an earlier version, which this one can't continue; remove "
-                "it, or choose another output"
-            )
-    if not (overwrite or resume) and can_resume(path):
+    if not (overwrite or resume) and PartsFolder(path).has_parts():
         raise ValueError(
-            f"{parts_folder(path)} is there, of a run that did not finish or is still running; "
+            f"{path}.parts is there, of a run that did not finish or is still running; "
             f"continue it (`--resume`, or `resume=True` in Python), or {_REPLACE}"
         )
 

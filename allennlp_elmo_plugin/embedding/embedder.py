@@ -1,6 +1,4 @@
-"""
-Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`.
-"""
+"""Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
 
 import copy
 import itertools
@@ -11,16 +9,21 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, 
 import numpy
 import torch
 
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
     END_SENTENCE_WORD,
     check_sentences,
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
+from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
-from allennlp_elmo_plugin.embedding.long_sentences import embed_in_segments
-from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, Neighbours, nearest
-from allennlp_elmo_plugin.embedding.occurrences import embed_places
+from allennlp_elmo_plugin.embedding.nearest import (
+    MAX_OCCURRENCES,
+    Neighbours,
+    embed_places,
+    nearest,
+)
 from allennlp_elmo_plugin.files.text_lines import TextLines
 from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import BUNDLED_MODEL
@@ -39,7 +42,6 @@ OUTPUT_FORMATS: Dict[str, Callable[[List[torch.Tensor]], List[torch.Tensor]]] = 
 DEFAULT_INITIAL_STATE = "settled"
 
 _SEGMENT_STEPS = 2048
-"""Longer sentences are embedded in segments of so many tokens."""
 
 
 class ElmoEmbedder:
@@ -52,31 +54,23 @@ class ElmoEmbedder:
     layers = embedder.embed_sentence(["A", "sentence", "."])
     ```
 
-    The API is that of the class of the same name in AllenNLP 0.9, where the layers of a sentence
-    depended somewhat on the sentences before it: `initial_state="carried"`. Layer 0 is the one
-    without context (the character encoder's output, twice); then follow the LSTM layers, the
-    forward half first.
-
-    Sentences of any length have the same numbers in segments of 2048 tokens. If a GPU has too
-    little memory for a batch, the batch is halved until it fits.
+    The API is that of the class of the same name in AllenNLP 0.9, whose numbers are those of
+    `initial_state="carried"`. Layer 0 is the one without context (the character encoder's output,
+    twice); then follow the LSTM layers, the forward half first. Sentences are embedded in segments
+    of 2048 tokens, and batches are halved until they fit a GPU's memory, with the same numbers.
 
     # Parameters
 
     options_file, weight_file : `str`, optional
-        Options (JSON) and weights (HDF5) of the language model: paths or addresses, one of which
-        may be left out if they are in the same folder; or `options_file` alone is a whole model: a
-        folder, an archive or a short name; see `find_model`. Without both, the model is
+        The language model, by the names that `find_model` describes. Without both, the model is
         `"tiny"`, which comes with this package.
     cuda_device : `int`, optional (default = `-1`)
         Number of the GPU, or -1 for the CPU.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
         Words whose character representations are computed once, in advance; the numbers are the
         same.
-    initial_state : `str`, optional (default = `"settled"`)
-        What the LSTMs start a sentence from: `"carried"`, `"settled"` or `"zero"`; see `Elmo`, and
-        docs/using_elmo.md for what they cost.
-    precision : `str`, optional (default = `"float32"`)
-        What the matrix products are computed in: `"float32"`, `"bfloat16"` or `"int8"`; see `Elmo`.
+    initial_state, precision : `str`, optional
+        See `Elmo`. The default initial state is `"settled"`.
     """
 
     def __init__(
@@ -116,14 +110,6 @@ class ElmoEmbedder:
             self.elmo_bilm.token_layer.keep_words(words)
         self._segment_steps = _SEGMENT_STEPS
 
-    @property
-    def precision(self) -> str:
-        return self.elmo_bilm.precision
-
-    @property
-    def initial_state(self) -> str:
-        return self.elmo_bilm.initial_state
-
     def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """
         Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
@@ -138,22 +124,14 @@ class ElmoEmbedder:
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
     def embed_sentence(self, sentence: List[str]) -> Array:
-        """
-        Return the layers of one tokenised sentence, float32 of shape `(layers, tokens, 2 *
-        projection size)`.
-        """
-        if isinstance(sentence, str):
-            raise ValueError(
-                f"got the text {sentence[:40]!r}, but a sentence is a list of words: "
-                f"{sentence[:40].split()}, or of letters: list(...)"
-            )
+        """Return the layers of a tokenised sentence, shape `(layers, tokens, dimensions)`."""
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
         """
         Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
-        `"average"`. Any sentence may be empty.
+        `"average"`.
         """
         # One sentence does not keep the whole batch in memory.
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
@@ -166,7 +144,7 @@ class ElmoEmbedder:
             shape = (self.elmo_bilm.num_layers, *shape)
         arrays: List[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
         # Carried states depend on sentences without tokens too, unless there are no others.
-        carried = self.initial_state == "carried"
+        carried = self.elmo_bilm.initial_state == "carried"
         rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
         if rows:
             for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
@@ -176,14 +154,7 @@ class ElmoEmbedder:
     def embed_sentences(
         self, sentences: Iterable[List[str]], batch_size: int = 64
     ) -> Iterator[Array]:
-        """
-        Yield the layers of any number of tokenised sentences as `embed_sentence` returns them, in
-        order. Only one batch of `batch_size` sentences at a time is in memory.
-        """
-        if isinstance(sentences, str):
-            check_sentences(sentences)
-        if batch_size < 1:
-            raise ValueError(f"the batch size is {batch_size}; it must be at least 1")
+        """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
         while batch := list(itertools.islice(iterator, batch_size)):
             yield from self.embed_batch(batch)
@@ -204,34 +175,20 @@ class ElmoEmbedder:
                 print(neighbours)
 
         The similarity is the cosine of the vectors of the top layer, less their mean over all
-        occurrences; docs/embedding.md compares this with other ways.
+        occurrences. The same word in the same sentence is there once.
 
         # Parameters
 
         word : `str`
             As it is written in the sentences: *Bank* is another word than *bank*.
-        sentences : `Iterable[List[str]]`
-            The tokenised sentences of the text, read once; only those that are compared are kept.
         queries : `Iterable[List[str]]`, optional (default = `None`)
             Tokenised sentences that have the word. Without them, the occurrences are divided into
             two groups (k-means), and the one in the middle of each group is a query.
-        n_nearest : `int`, optional (default = `5`)
-            How many occurrences to return for each query.
         max_occurrences : `int`, optional (default = `1000`)
             How many occurrences to compare: if there are more, they are drawn at random.
-
-        # Returns
-
-        `List[Neighbours]`
-            For each query, its `query` and the `nearest` occurrences, the nearest first: each with
-            `similarity`, `sentence`, `position`, and `number`, that of the sentence in the text.
-            The same word in the same sentence is there once, and not among its own neighbours.
         """
-        if self.initial_state == "carried":
-            raise ValueError(
-                'initial_state is "carried": vectors that depend on the sentences before can\'t be '
-                'compared; use "settled" or "zero"'
-            )
+        if self.elmo_bilm.initial_state == "carried":
+            raise ValueError('"carried" states make vectors that can\'t be compared; use "settled"')
         vectors_of = partial(embed_places, self, output_format="top")
         return nearest(vectors_of, word, sentences, queries, n_nearest, max_occurrences)
 
@@ -245,12 +202,8 @@ class ElmoEmbedder:
         use_sentence_keys: bool = False,
         include_sentence_indices: bool = False,
         overwrite: bool = False,
-        batch_tokens: int = 4096,
-        dtype: str = "float32",
-        compression: Optional[str] = None,
         resume: bool = False,
-        num_shards: int = 1,
-        shard_index: int = 0,
+        **options: Any,
     ) -> Dict[str, Any]:
         """
         Embed a file of sentences into an HDF5 file.
@@ -258,7 +211,9 @@ class ElmoEmbedder:
         Every line is a sentence, its tokens separated by ASCII's white space, a blank line an empty
         sentence. Every sentence becomes a dataset, whose key is the number of its line, from 0:
         `"0"`, `"1"`, ... The dataset `sentence_to_index` of shape `(1,)` holds a JSON object that
-        maps each sentence to its (last) key. Memory grows with the text by this object only.
+        maps each sentence to its (last) key. Memory grows with the text by this object only. After
+        an error or a kill, the complete parts are in the folder `OUTPUT.parts`, and the next run
+        can `resume`.
 
         # Parameters
 
@@ -266,66 +221,33 @@ class ElmoEmbedder:
             Open file. Bytes are read as UTF-8, compressed by gzip or not; text as it was opened.
         output_file_path : `str`
             The HDF5 file. It appears when all of it is written.
-        output_format : `str`, optional (default = `"all"`)
-            `"all"` layers, shape `(layers, tokens, 2 * projection size)`, or the `"top"` layer or
-            the layers' `"average"`, shape `(tokens, 2 * projection size)`.
-        batch_size : `int`, optional (default = `64`)
-            Most sentences that the model runs on at once.
-        forget_sentences : `bool`, optional (default = `False`)
-            Leave out `sentence_to_index`.
-        use_sentence_keys : `bool`, optional (default = `False`)
-            Use the sentences themselves as keys; there is then no `sentence_to_index`. A sentence
-            with slashes is found as `file[sentence]`, too, though HDF5 makes groups of it.
-        include_sentence_indices : `bool`, optional (default = `False`)
-            Write the mapping under the name `sentence_indices` too.
         overwrite : `bool`, optional (default = `False`)
             Replace an existing output file.
-        batch_tokens : `int`, optional (default = `4096`)
-            Most tokens, sentence boundaries counted, of a batch of more than one sentence. It has
-            no effect where states are carried.
-        dtype : `str`, optional (default = `"float32"`)
-            `"float32"`, or `"float16"` for half the size.
-        compression : `str`, optional (default = `None`)
-            `"gzip"` or `"lzf"`.
-        resume : `bool`, optional (default = `False`)
-            Continue the file of a run with the same arguments that did not finish, if any.
-        num_shards, shard_index : `int`, optional
-            Embed every `num_shards`-th part of 32,768 words, the first of them `shard_index`, as
-            one of `num_shards` processes with the same output. The last to finish joins the parts.
+
+        The other parameters are those of `allennlp elmo`, which its help describes; `options` are
+        `batch_tokens`, `dtype`, `compression`, `num_shards` and `shard_index`.
 
         # Returns
 
         `Dict[str, Any]`
             How the file was made, with the numbers of its `lines`, `sentences` and `tokens`, and of
             `missing_parts` of other shards; if there are any, the file is not there yet.
-
-        After an error, such as that of a full disk, or the process's death, the parts that are
-        complete are in the folder `OUTPUT.parts`, and the next run can `resume`.
         """
-        if output_format not in OUTPUT_FORMATS:
-            raise ValueError(
-                f"output_format is {output_format!r}; it must be one of {sorted(OUTPUT_FORMATS)}"
-            )
         corpus_embedder = CorpusEmbedder(
             self,
             output_format,
             batch_size,
-            batch_tokens,
             forget_sentences,
             use_sentence_keys,
             include_sentence_indices,
-            dtype,
-            compression,
-            num_shards,
-            shard_index,
+            **options,
         )
         lines = TextLines(input_file)
         return corpus_embedder.embed(lines, output_file_path, overwrite, resume)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        """Embed a batch in as many steps as the memory requires."""
         # Rows of carried states can't be run one after the other: only time can be cut then.
-        can_split = len(batch) > 1 and self.initial_state != "carried"
+        can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
             with torch.no_grad():
                 return self._embed_at_once(batch, output_format)
@@ -361,3 +283,44 @@ class ElmoEmbedder:
             selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
         start.write(states.states)
         return [row if output_format == "all" else row[0] for row in selected]
+
+
+def embed_in_segments(
+    bilm: BiLm,
+    batch: Sequence[Sequence[str]],
+    carried: CarriedState,
+    width: int,
+    select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
+) -> List[Any]:
+    """
+    Return what `select` computes from the layers of tokenised sentences, for each float32 of shape
+    `(n_selected, len(sentence), output_dim)`. Each direction starts a segment of `width` steps from
+    the state that it left in the last one, so that the numbers are those of one run. `carried` is
+    updated.
+    """
+    sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
+    reverse = [words[::-1] for words in sentences]
+    carried = carried.for_segments(len(sentences))
+    dim = bilm.options.projection_dim
+    arrays: List[Any] = []
+    for start in range(0, max(map(len, sentences)), width):
+        segments, segments_reverse = (
+            [words[start : start + width] for words in each] for each in (sentences, reverse)
+        )
+        output = bilm.run_words(segments, segments_reverse, carried)
+        for i, (direction, layers) in enumerate(output.layers.items()):
+            vectors = torch.stack(select(layers)).cpu().numpy()  # (n_selected, n_tokens, dim)
+            if not arrays:
+                arrays = [
+                    numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
+                    for words in sentences
+                ]
+            packing = output.packings[direction]
+            rows, steps = packing.row.cpu().numpy(), packing.forward_step.cpu().numpy()
+            for row, array in enumerate(arrays):
+                here = rows == row
+                places = start + steps[here]
+                if direction == "backward":
+                    places = array.shape[1] - 1 - places
+                array[:, places, i * dim : (i + 1) * dim] = vectors[:, here]
+    return [array[:, 1:-1] for array in arrays]

@@ -1,6 +1,4 @@
-"""
-The HDF5 file of ELMo layers that `allennlp elmo` writes: one dataset a sentence.
-"""
+"""The HDF5 file of ELMo layers that `allennlp elmo` writes: one dataset a sentence."""
 
 import json
 from contextlib import contextmanager
@@ -21,7 +19,6 @@ MAX_MAPPING_BYTES = 2**32 - 2**10
 """HDF5 counts the bytes of a string by 32 bits; longer ones can be written, but not read."""
 
 _CHUNK_TOKENS = 4096
-_GZIP_LEVEL = 4
 _OTHER_KEYS = "so it cannot be a key; use line numbers (no `--use-sentence-keys`)"
 
 
@@ -51,10 +48,7 @@ class LayersFile:
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
 
     def add_sentence(self, sentence: str, layers: Any, place: str) -> None:
-        """
-        Add the layers of a sentence whose key is the sentence itself. `place`, its file and line,
-        is for the error if HDF5, to which slashes separate folders, has no such key.
-        """
+        """Add layers by the sentence itself, for which HDF5's slashes may have no such key."""
         check_key(sentence, place)
         try:
             # Otherwise, empty parts at the ends would count.
@@ -68,14 +62,17 @@ class LayersFile:
     def write_mapping(self, mapping: Dict[str, str], names: Sequence[str]) -> None:
         """Write the keys of the sentences as a JSON object, a dataset of shape `(1,)`."""
         text = json.dumps(mapping, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        check_mapping(len(text))
+        if len(text) > MAX_MAPPING_BYTES:
+            raise ValueError(
+                f"sentence_to_index has {len(text):,} bytes, more than HDF5 can read; leave it out "
+                "(`--resume --forget-sentences`)"
+            )
         dataset = self._file.create_dataset(names[0], (1,), dtype=h5py.special_dtype(vlen=str))
         dataset[0] = text
         for name in names[1:]:
             self._file[name] = dataset
 
     def write_summary(self, summary: Dict[str, Any]) -> None:
-        """Write how the file was made to the attribute of the root group."""
         self._file.attrs.create(ATTRIBUTE, json.dumps(summary))
 
     def _creation_properties(self, layers: Any) -> Any:
@@ -87,7 +84,7 @@ class LayersFile:
         properties.set_chunk((*others, min(tokens, _CHUNK_TOKENS), dim))
         properties.set_shuffle()
         if self._compression == "gzip":
-            properties.set_deflate(_GZIP_LEVEL)
+            properties.set_deflate(4)
         else:
             properties.set_filter(h5py.h5z.FILTER_LZF, h5py.h5z.FLAG_OPTIONAL)
         return properties
@@ -95,10 +92,7 @@ class LayersFile:
 
 @contextmanager
 def open_layers_file(path: str, compression: Optional[str] = None) -> Iterator[LayersFile]:
-    """
-    Write a `LayersFile` whole or not at all, compressed by `"gzip"`, which every HDF5 library
-    reads, or the faster `"lzf"`, which comes with h5py.
-    """
+    """Write a `LayersFile` whole or not at all."""
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
     # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
     libver = ("v108" if compression is None else "v110", "latest")
@@ -116,15 +110,6 @@ def read_summary(path: str) -> Optional[Dict[str, Any]]:
     except (OSError, ValueError):
         return None
     return summary if isinstance(summary, dict) else None
-
-
-def check_mapping(size: int) -> None:
-    """Check that a JSON object, or a text, of so many bytes can be a `sentence_to_index`."""
-    if size > MAX_MAPPING_BYTES:
-        raise ValueError(
-            f"sentence_to_index, which has all sentences, can have {MAX_MAPPING_BYTES:,} bytes in "
-            f"HDF5, but these have {size:,}; leave it out (`--forget-sentences`)"
-        )
 
 
 def check_key(sentence: str, place: str) -> None:

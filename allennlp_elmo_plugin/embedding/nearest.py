@@ -1,45 +1,34 @@
-"""
-A word in its contexts: which of its occurrences in a text have vectors like that of a given one.
-"""
+"""The occurrences of a word in a text: their vectors, and which are like a given one."""
 
 import itertools
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
+import random
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+import h5py
 import numpy
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences
-from allennlp_elmo_plugin.embedding.occurrences import (
-    Place,
-    check_word,
-    comparable,
-    sample_occurrences,
-)
+from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
+from allennlp_elmo_plugin.progress import step_bar
 
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
 
+# Of few occurrences, the mean says more about them than about the word: so many zeros are added.
+_N_ZEROS = 5
+_BATCH_TOKENS = 4096
+_MAX_SENTENCE = 200
 _N_GROUPS = 2
-
-_SHOWN_COLUMNS = 34
-"""How much of a sentence is shown on each side of the word."""
+_SHOWN_COLUMNS = 34  # on each side of the word
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 
 class Occurrence(NamedTuple):
     """
-    A word in a sentence. `str()` shows it in the middle of a line.
-
-    # Parameters
-
-    similarity : `float`
-        To the query, from -1 to 1: the cosine of both vectors, less the mean of all.
-    sentence : `List[str]`
-        Of a sentence with more than 200 words, the 100 on each side of the word at most.
-    position : `int`
-        The place of the word in `sentence`, from 0.
-    number : `int`, optional (default = `None`)
-        The place of the sentence in the text, from 0; `None` for a query that isn't from the text.
+    A word in a sentence, of which there are 100 words on each side at most, with its similarity to
+    the query, its position in the sentence, and the sentence's number in the text, if it is from
+    there. `str()` shows it in the middle of a line.
     """
 
     similarity: float
@@ -55,16 +44,33 @@ class Occurrence(NamedTuple):
 
 
 def _start(words: List[str]) -> List[str]:
-    """Return the first words, as many as are shown."""
     ends = itertools.accumulate(len(word) + 1 for word in words)
     return [word for word, end in zip(words, ends) if end <= _SHOWN_COLUMNS + 1]
 
 
+class Place(NamedTuple):
+    """See `Occurrence`. `start` words of a long sentence are left out before `sentence`."""
+
+    sentence: List[str]
+    position: int
+    number: Optional[int] = None
+    start: int = 0
+
+    @classmethod
+    def of(cls, sentence: List[str], position: int, number: Optional[int] = None) -> "Place":
+        start = 0
+        if len(sentence) > _MAX_SENTENCE:
+            start = max(0, position - _MAX_SENTENCE // 2)
+            sentence = sentence[start : position + 1 + _MAX_SENTENCE // 2]
+        return cls(sentence, position - start, number, start)
+
+    @property
+    def key(self) -> Tuple[int, Tuple[str, ...]]:
+        return self.position, tuple(self.sentence)
+
+
 class Neighbours(NamedTuple):
-    """
-    An occurrence of a word, the query, and those that are most similar to it, in falling order.
-    `str()` shows them as a table.
-    """
+    """An occurrence of a word and those most similar to it. `str()` shows them as a table."""
 
     query: Occurrence
     nearest: List[Occurrence]
@@ -83,18 +89,13 @@ def nearest(
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
-    check_word(word)
     asked_sentences = check_sentences([] if queries is None else queries)
-    for name, number in (("n_nearest", n_nearest), ("max_occurrences", max_occurrences)):
-        least = _N_GROUPS if name == "max_occurrences" and not asked_sentences else 1
-        if number < least:
-            raise ValueError(f"{name} is {number}; it must be at least {least}")
     asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
     found, _ = sample_occurrences(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
         raise ValueError(
-            f"the word {word!r} occurs once in the text (the same sentence again doesn't count), "
-            "so there is nothing to compare it with; give more text, or a query"
+            f"the word {word!r} occurs once in the text (the same sentence again doesn't count); "
+            "give more text, or a query"
         )
     places = [*asked, *found]
     vectors = comparable(vectors_of(places))  # (places, dim)
@@ -115,18 +116,12 @@ def nearest(
 def _places_in_query(word: str, query: List[str]) -> List[Place]:
     places = [Place.of(query, i) for i, each in enumerate(query) if each == word]
     if not places:
-        raise ValueError(
-            f"the word {word!r} is not in the query {' '.join(query)!r}; words are compared as "
-            "they are written"
-        )
+        raise ValueError(f"the word {word!r} is not in the query {' '.join(query)!r}")
     return places
 
 
 def _of_each_group(vectors: Array) -> List[int]:
-    """
-    Divide vectors of length 1, shape `(n, dim)`, into groups, and return the one nearest to the
-    mean of each, those of the larger group first.
-    """
+    """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
     from sklearn.cluster import KMeans
 
     groups = KMeans(_N_GROUPS, n_init=10, random_state=0).fit(vectors)
@@ -136,3 +131,84 @@ def _of_each_group(vectors: Array) -> List[int]:
         middle = vectors[members] @ groups.cluster_centers_[group]
         chosen.append(int(members[numpy.argmax(middle)]))
     return chosen
+
+
+def sample_occurrences(
+    word: str, sentences: Iterable[List[str]], size: int
+) -> Tuple[List[Place], int]:
+    """
+    Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
+    with the same result each time; and how many there are. Of sentences that are the same, one
+    is in the sample; only if all occurrences are, the number is exact.
+    """
+    sample: List[Place] = []
+    keys = set()  # of the sample
+    generator = random.Random(0)
+    n_found, n_words = 0, 0
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, (str, bytes)):
+            check_sentences([sentence])
+        sentence = list(sentence)
+        n_words += len(sentence)
+        if word not in sentence:
+            continue
+        check_sentences([sentence])
+        for position in [i for i, each in enumerate(sentence) if each == word]:
+            place = Place.of(sentence, position, number)
+            if place.key in keys:
+                continue
+            n_found += 1
+            if len(sample) < size:
+                sample.append(place)
+                keys.add(place.key)
+            elif (index := generator.randrange(n_found)) < size:
+                keys.symmetric_difference_update((sample[index].key, place.key))
+                sample[index] = place
+    if not sample:
+        raise ValueError(
+            f"the word {word!r} is not in the text of {n_words:,} words; words are compared as "
+            "they are written"
+        )
+    return sorted(sample, key=lambda place: (place.number, place.position)), n_found
+
+
+def embed_places(embedder: Any, places: Sequence[Place], output_format: str) -> Array:
+    """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
+    rows: Dict[int, List[int]] = {}  # by the identity of a sentence, which many may share
+    for row, place in enumerate(places):
+        rows.setdefault(id(place.sentence), []).append(row)
+    sentences = [places[each[0]].sentence for each in rows.values()]
+    vectors: List[Array] = [None] * len(places)  # (dim,) or (layers, dim) each
+    with step_bar("embedding", len(sentences), "sentences") as update:
+        for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
+            arrays = embedder.embed_batch([sentences[i] for i in batch], output_format)
+            for i, array in zip(batch, arrays):
+                for row in rows[id(sentences[i])]:
+                    vectors[row] = array[..., places[row].position, :].copy()
+            update(len(batch))
+    return numpy.stack(vectors, axis=-2)
+
+
+def read_vectors(layers_file: str, places: Sequence[Place]) -> Array:
+    """Return vectors of the top layer, shape `(places, dim)`, from `allennlp elmo`'s file."""
+    vectors = []
+    with h5py.File(layers_file, "r") as file:
+        for place in places:
+            layers = file.get(str(place.number))  # ([layers,] words, dim)
+            n_words = 0 if layers is None else layers.shape[-2]
+            if n_words != len(place.sentence) and n_words <= _MAX_SENTENCE:
+                raise ValueError(
+                    f"{layers_file}: key {place.number} doesn't have the {len(place.sentence)} "
+                    f"words of line {(place.number or 0) + 1} of the text; give the text that was "
+                    "embedded"
+                )
+            index = place.start + place.position
+            vectors.append(layers[index] if layers.ndim == 2 else layers[-1, index])
+    return numpy.stack(vectors).astype("float32")
+
+
+def comparable(vectors: Array) -> Array:
+    """Return vectors, shape `(..., places, dim)`, less their mean and of length 1."""
+    vectors = vectors - vectors.sum(-2, keepdims=True) / (vectors.shape[-2] + _N_ZEROS)
+    lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / numpy.maximum(lengths, numpy.finfo("float32").tiny)

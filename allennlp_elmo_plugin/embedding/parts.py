@@ -1,8 +1,6 @@
-"""
-The parts of a text that is being embedded, a file each in the folder `OUTPUT.parts`: what a run
-that was stopped, and the processes that share the work, have finished.
-"""
+"""The parts of a text that is being embedded, a file each in the folder `OUTPUT.parts`."""
 
+import io
 import itertools
 import json
 import os
@@ -19,10 +17,7 @@ from allennlp_elmo_plugin.files.whole import LateErrorFile
 
 
 class Part(NamedTuple):
-    """
-    Sentences that follow each other in a text: how many words they have, their layers one after
-    the other, flattened, and what the language model carries to the next part, if anything.
-    """
+    """Sentences, their numbers of words, their layers flattened, and the states carried on."""
 
     sentences: List[str]
     lengths: List[int]
@@ -32,42 +27,26 @@ class Part(NamedTuple):
 
 class PartsFolder:
     """
-    A folder of parts, each of which appears whole, by its number. Nothing is synced: after a loss
-    of power the folder has to be removed.
+    The folder of the parts of an output, each of which appears whole, by its number. Nothing is
+    synced: after a loss of power the folder has to be removed.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, output: str) -> None:
+        self._path = Path(f"{output}.parts")
 
-    @contextmanager
-    def lock(self, name: str, wait: bool = False) -> Iterator[None]:
-        """
-        Make the folder, and wait for another process that does the same work in it, or raise a
-        `ValueError`.
-        """
-        lock = None
-        while lock is None:
-            self._path.mkdir(exist_ok=True)
-            try:
-                lock = open_locked(self._path / f"{name}.lock", wait=wait)
-            except FileNotFoundError:
-                continue  # Another process has just joined the parts and removed the folder.
-            except BlockingIOError as error:
-                raise ValueError(f"{self._path}: {error.strerror}") from None
-        with lock:
-            yield
+    def lock(self, name: str, wait: bool = False) -> io.FileIO:
+        """Make the folder and lock this work in it; see `open_locked`."""
+        return open_locked(self._path / f"{name}.lock", wait)
 
     def start(self, settings: Dict[str, Any], anew: bool = False) -> None:
         """Remove all parts, or raise a `ValueError` unless they were made with these settings."""
-        file = self._path / "settings.json"
         if anew:
-            for part in self._path.iterdir():
-                if part.name.isdigit():
-                    part.unlink()
+            for part in filter(str.isdigit, os.listdir(self._path)):
+                os.remove(self._path / part)
         if not self.has_parts():
-            with self._write(file.name) as new:
+            with self._write("settings.json") as new:
                 new.write(json.dumps(settings).encode())
-        found = json.loads(file.read_text())
+        found = json.loads((self._path / "settings.json").read_text())
         differences = [
             f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
             for key in sorted({*found, *settings})
@@ -80,11 +59,9 @@ class PartsFolder:
             )
 
     def has_parts(self) -> bool:
-        """Return whether there is a part."""
         return self._path.is_dir() and any(name.isdigit() for name in os.listdir(self._path))
 
     def has(self, number: int) -> bool:
-        """Return whether a part is complete."""
         return (self._path / f"{number:05}").exists()
 
     def __iter__(self) -> Iterator[Part]:
@@ -99,12 +76,10 @@ class PartsFolder:
             raise BadFile(f"{path}: damaged; remove it and continue (`--resume`)") from error
 
     def write(self, number: int, part: Part) -> None:
-        """Write a part whole."""
         with self._write(f"{number:05}") as file:
             torch.save(tuple(part), file)
 
     def remove(self) -> None:
-        """Remove the folder."""
         shutil.rmtree(self._path, ignore_errors=True)
 
     @contextmanager

@@ -17,8 +17,7 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 
-_MAX_DEATHS = 5
-"""So many workers may die during one shard."""
+_MAX_DEATHS = 5  # of workers during one shard
 
 
 def embed_parts(
@@ -33,35 +32,19 @@ def embed_parts(
     debug: bool = False,
 ) -> None:
     """
-    Write the parts of a text that are missing. When a worker dies, another one goes on.
-
-    # Parameters
-
-    text, output : `str`
-        Paths, the same on all machines; they are relative to the current folder.
-    model, options : `Dict[str, Any]`
-        Arguments of `ElmoEmbedder`, except `cuda_device`, and of `CorpusEmbedder`, except
-        `shard_index`.
-    workers : `int`
-        Number of processes. If Ray has no room for all of them, the others do the work.
-    gpus : `float`, optional (default = `0`)
-        The part of a GPU that each worker gets. A worker without a GPU gets a core.
-    packages : `Sequence[str]`, optional (default = `()`)
-        Packages to import in the workers.
-    debug : `bool`, optional (default = `False`)
-        Whether to print what Ray and the workers log.
+    Write the parts of a text that are missing. `model` has arguments of `ElmoEmbedder`, `options`
+    of `CorpusEmbedder`, and the workers import `packages`. When one dies, another one goes on.
     """
     ray = import_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
-    level = logging.INFO if debug else logging.ERROR
     # Ray prints the deaths of workers to standard output.
     with open(os.devnull, "w") as null, redirect_stdout(sys.stderr if debug else null):
         ray.init(
             ignore_reinit_error=True,
             include_dashboard=False,
             log_to_driver=debug,
-            logging_level=level,
+            logging_level=logging.INFO if debug else logging.ERROR,
         )
         if ray.cluster_resources().get("GPU", 0) < gpus:  # Ray would wait forever.
             raise ValueError(f"a worker needs {gpus:g} GPU, which Ray doesn't have; see ray status")

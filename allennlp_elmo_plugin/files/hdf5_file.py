@@ -1,7 +1,4 @@
-"""
-Read HDF5 files of weights that anybody may have written: a file is opened only if it contains all
-its data, and if their size, unpacked, is in proportion to that of the file.
-"""
+"""Read HDF5 files of weights that anybody may have written."""
 
 import math
 import os
@@ -24,13 +21,14 @@ def allowance(size: int) -> int:
 
 @contextmanager
 def open_weight_file(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file for reading, or raise `FileNotFoundError` or `BadFile`."""
+    """
+    Open an HDF5 file for reading, if it contains all its data, and their size, unpacked, is in
+    proportion to the file's. Raise `FileNotFoundError` or `BadFile`.
+    """
     import h5py
 
     if not os.path.exists(path):
         raise FileNotFoundError(f"{path}: no such weight file")
-    if not os.path.isfile(path):
-        raise BadFile(f"{path}: not a file; expected weights (HDF5)")
     try:
         weight_file = h5py.File(os.fspath(path), "r")
         found = float_datasets(weight_file)
@@ -43,16 +41,12 @@ def open_weight_file(path: Path) -> Iterator[Any]:
 
 
 def float_datasets(weight_file: Any) -> List[Tuple[str, Any]]:
-    """
-    Return the datasets of floating-point numbers in a file, with their names. Links to other places
-    and files are not followed.
-    """
+    """Return the datasets of floating-point numbers in a file; no links are followed."""
     found: List[Tuple[str, Any]] = []
 
     def visit(name: Union[str, bytes], item: Any) -> None:
         if is_float(item):
-            # Bytes that are not UTF-8 are the name of nothing here.
-            found.append((name if isinstance(name, str) else name.decode("utf-8", "replace"), item))
+            found.append((os.fsdecode(name), item))  # It may not be UTF-8.
 
     weight_file.visititems(visit)
     return found
@@ -67,7 +61,6 @@ def is_float(item: Any) -> bool:
 
 
 def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:
-    """Check that the file has the numbers of its datasets, and what memory they need."""
     total = 0
     for name, dataset in datasets:
         name = shown(name, 200)
@@ -79,7 +72,7 @@ def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:
         if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
             raise BadFile(
                 f"{path}: '{name}' takes {dataset.nbytes:,} bytes, of which {stored:,} are stored; "
-                "get the file again, or export the model again"
+                "get the file again"
             )
         chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
         total += max(dataset.nbytes, chunk)

@@ -1,12 +1,10 @@
-"""
-Read JSON files that anybody may have written; write JSON that people can read.
-"""
+"""Read JSON files that anybody may have written; write JSON that people can read."""
 
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Tuple, Union
 
 from allennlp_elmo_plugin.files import BadFile
 
@@ -16,15 +14,9 @@ MAX_BYTES = 4 * 2**20
 _MAX_DIGITS = 19  # of an integer of 64 bits
 
 
-def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict[str, Any]:
-    """
-    Read a file that holds one JSON object; `source` is its name in errors, if not its path.
-
-    # Raises
-
-    `FileNotFoundError` or `BadFile`.
-    """
-    source = source or os.fspath(path)
+def read_json_object(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+    """Read a file that holds one JSON object, or raise `FileNotFoundError` or `BadFile`."""
+    source = os.fspath(path)
     size = os.path.getsize(path)
     if not os.path.isfile(path) or size > MAX_BYTES:
         raise BadFile(f"{source}: not a JSON file of at most {MAX_BYTES:,} bytes")
@@ -35,10 +27,7 @@ def read_json_object(path: Union[str, "os.PathLike[str]"], source: str = "") -> 
 
 
 def parse_json(text: bytes, source: str) -> Any:
-    """
-    Parse JSON strictly: no key twice in an object, only finite numbers, integers of 64 bits. Raise
-    `BadFile` for anything else.
-    """
+    """Parse JSON strictly: no key twice, only finite numbers, integers of 64 bits."""
     try:
         return json.loads(
             text.decode("utf-8-sig"),
@@ -72,19 +61,13 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def to_json(value: Any, indent: Optional[int] = 2) -> str:
-    """
-    Return JSON for a file in UTF-8, with letters as they are. Only what UTF-8 can't express, half a
-    surrogate pair, is escaped.
-    """
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
+def to_json(value: Any) -> str:
+    """Return JSON with letters as they are, except what UTF-8 can't express."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def shown(text: object, length: int = 60) -> str:
-    """
-    Quote text of a file, or a library's error about it, in an error: control characters are
-    escaped, and at most `length` characters are shown.
-    """
+    """Quote text of a file in an error: escaped, at most `length` characters."""
     escaped = json.dumps(str(text))[1:-1]
     return escaped if len(escaped) <= length else f"{escaped[:length]}..."

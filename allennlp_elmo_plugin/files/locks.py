@@ -1,28 +1,25 @@
-"""
-Locks on files, by `flock`: they end with the process, however it ends. Where files can't be locked
-(Windows, some network file systems), a warning says so.
-"""
+"""Locks on files, by `flock`: they end with the process, however it ends."""
 
 import errno
 import io
 import logging
 import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Union
 
 logger = logging.getLogger(__name__)
 
-_LOCK_NAME = ".run.lock"  # AllenNLP uses `.lock` for vocabularies.
 
-
-def open_locked(path: Union[str, "os.PathLike[str]"], wait: bool = False) -> io.FileIO:
+def open_locked(path: Path, wait: bool = False) -> io.FileIO:
     """
-    Open a file, which is created if missing, and lock it until it is closed. If another handle has
-    the lock, in this process or another one, wait or raise a `BlockingIOError`.
+    Open a file and lock it until it is closed, or wait, or raise a `BlockingIOError`. The file and
+    its folder are made; the last owner of the lock may remove them.
     """
     while True:
-        file = io.FileIO(path, "a+")
+        path.parent.mkdir(exist_ok=True)
+        try:
+            file = io.FileIO(path, "a+")
+        except FileNotFoundError:
+            continue
         try:
             import fcntl
 
@@ -31,20 +28,8 @@ def open_locked(path: Union[str, "os.PathLike[str]"], wait: bool = False) -> io.
             file.close()
             message = "another process is using it; wait for its end, or choose another output"
             raise BlockingIOError(errno.EAGAIN, message, os.fspath(path)) from None
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError) as error:  # Windows, and some network file systems
             logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
-        # The last owner may have removed it since it was opened.
-        if os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             return file
         file.close()
-
-
-@contextmanager
-def locked_folder(folder: Path, refusal: Exception) -> Iterator[None]:
-    """Lock a folder, by a file that stays there, or raise `refusal` if another process did."""
-    try:
-        lock = open_locked(folder / _LOCK_NAME)
-    except BlockingIOError:
-        raise refusal from None
-    with lock:
-        yield

@@ -1,7 +1,6 @@
 """
-Unpack the archives of models, those of AllenNLP (`model.tar.gz`) and zip archives, that anybody may
-have written: regular files with the names of a model's files are copied to a temporary folder, and
-nothing else. (HDF5 reads a file in any order, so weights can't be read from an archive directly.)
+Unpack the archives of models, `.tar.gz` and zip, that anybody may have written: regular files with
+the names of a model's files are copied to a temporary folder, and nothing else.
 """
 
 import gzip
@@ -16,26 +15,15 @@ from pathlib import Path
 from typing import IO, Any, Callable, Iterator, Set, Tuple
 
 from allennlp_elmo_plugin.files import BadFile
+from allennlp_elmo_plugin.files import model_file_names as files
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.files.model_file_names import (
-    ARCHIVE_SUFFIXES,
-    ARCHIVED_WEIGHT_FILE,
-    CONFIG_FILE,
-    OPTIONS_FILE,
-    WEIGHT_FILE,
-    WHOLE_MODELS,
-    is_model_file,
-    model_folders,
-)
 from allennlp_elmo_plugin.files.whole import DISK_FULL
 from allennlp_elmo_plugin.progress import step_bar
 
 _CHUNK_BYTES = 2**20
 _TOO_LARGE = f"it unpacks to more than {MAX_EXPANSION} times its size, which no trained model does"
 _ZIP_START, _GZIP_START = b"PK", b"\x1f\x8b"
-# A model of ELMoForManyLangs, which the NLPL repository has, too. Its config.json isn't AllenNLP's.
-_OTHER_KIND = {"encoder.pkl", "token_embedder.pkl"}
 
 
 def is_archive(path: str) -> bool:
@@ -43,27 +31,20 @@ def is_archive(path: str) -> bool:
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
-        return file.read(2) in (_ZIP_START, _GZIP_START) or path.endswith(ARCHIVE_SUFFIXES)
+        return file.read(2) in (_ZIP_START, _GZIP_START) or path.endswith(files.ARCHIVE_SUFFIXES)
 
 
 @contextmanager
 def model_folder(path: str, source: str) -> Iterator[Path]:
     """
-    Yield the folder with the files of a model: `path`, or if this is an archive a temporary folder,
-    which has its files until the end of the block. They may be in any one folder of the archive.
-    `source` is its name in errors, also in those that are raised in the block.
-
-    # Raises
-
-    `FileNotFoundError`; `OSError` for a full disk; `BadFile` for an archive without a model, or one
-    that is cut off, damaged, or unpacks to more than 100 times its size (and 64 MiB).
+    Yield the folder with the files of a model: `path`, or if this is an archive a temporary folder
+    with its files. `source` is its name in errors, also in those that are raised in the block.
     """
     if os.path.isdir(path):
-        _check_kind(set(os.listdir(path)), source)
         yield Path(path)
         return
     if not is_archive(path):
-        raise BadFile(f"{source} is not a model: expected {WHOLE_MODELS}")
+        raise BadFile(f"{source} is not a model: expected {files.WHOLE_MODELS}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             names = _unpack(path, source, Path(folder))
@@ -72,7 +53,6 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
                 message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
                 raise OSError(error.errno, message, folder) from error
             raise BadFile(f"{source}: can't be unpacked ({shown(error, 200)})") from error
-        _check_kind(names, source)
         found = _folder_of_the_model(Path(folder), source, names)
         try:
             yield found
@@ -81,34 +61,22 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
             raise kind(str(error).replace(folder, source)) from error
 
 
-def _check_kind(names: Set[str], source: str) -> None:
-    if names >= _OTHER_KIND:
-        raise BadFile(
-            f"{source}: is a model of ELMoForManyLangs, which has another architecture and can't "
-            f"be read; choose one that has an {OPTIONS_FILE}"
-        )
-
-
 def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
-    found = model_folders(unpacked)
+    found = files.model_folders(unpacked)
     if found[:1] == [unpacked] or len(found) == 1:
         return found[0]
     if found:
-        folders = ", ".join(sorted(folder.relative_to(unpacked).as_posix() for folder in found))
-        raise BadFile(
-            f"{source}: has several models, in the folders {shown(folders, 200)}; unpack it, and "
-            "give the folder of one"
-        )
+        raise BadFile(f"{source}: has several models; unpack it, and give the folder of one")
     listed = ", ".join(sorted(name for name in names if not name.startswith(".")))
     raise BadFile(
-        f"{source} is not the archive of a model: it needs {CONFIG_FILE} and "
-        f"{ARCHIVED_WEIGHT_FILE}, or {OPTIONS_FILE} and {WEIGHT_FILE}; it has "
+        f"{source} is not the archive of a model: it needs {files.CONFIG_FILE} and "
+        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}; it has "
         f"{shown(listed, 200) or 'no files'}"
     )
 
 
 def _unpack(path: str, source: str, folder: Path) -> Set[str]:
-    """Copy the files of a model, and return the names of all files without their folders."""
+    """Copy the files of a model, and return the names of all files."""
     names = set()
     size = os.path.getsize(path)
     with (
@@ -121,7 +89,7 @@ def _unpack(path: str, source: str, folder: Path) -> Set[str]:
         for name, open_member in (_zip_members if is_zip else _tar_members)(file, allowance(size)):
             name = posixpath.normpath(name.replace("\\", "/"))  # of some programs for Windows
             names.add(posixpath.basename(name))
-            if is_model_file(name):
+            if files.is_model_file(name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 with open_member() as member, open(folder / name, "wb") as copy:
                     shutil.copyfileobj(member, copy, _CHUNK_BYTES)
@@ -130,8 +98,7 @@ def _unpack(path: str, source: str, folder: Path) -> Set[str]:
     return names
 
 
-Member = Tuple[str, Callable[[], Any]]
-"""The path of a file in an archive, and what opens it."""
+Member = Tuple[str, Callable[[], Any]]  # the path in the archive, and what opens it
 
 
 def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Member]:

@@ -1,7 +1,4 @@
-"""
-The names of a model's files, and the rules by which those of other publishers are found in a
-folder. Where several files could be meant, these functions raise `BadFile` with their names.
-"""
+"""The names of a model's files, and the rules by which those of other publishers are found."""
 
 import os
 import posixpath
@@ -47,10 +44,7 @@ _PATTERNS = (
 
 
 def is_model_file(path: str) -> bool:
-    """
-    Return whether a file of an archive, by its path there, may be part of a language model. Hidden
-    files (macOS adds `__MACOSX/._options.json`) and those outside of the archive's folder are not.
-    """
+    """Return whether a file of an archive may be of a model: not if hidden or outside of it."""
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
     return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in _PATTERNS)
@@ -71,8 +65,7 @@ def find_weight_file(folder: Path) -> Optional[Path]:
 def weights_of(options: Path) -> Optional[Path]:
     """
     Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
-    If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file, apart from those
-    of a softmax and of Adagrad.
+    If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file.
     """
     folder, is_only = options.parent, len(_names(options.parent, f"*{OPTIONS_FILE}")) < 2
     names = [options.name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE]
@@ -95,10 +88,7 @@ def options_of(weights: Path) -> Optional[Path]:
 
 
 def name_beside(name: str) -> Optional[str]:
-    """
-    Return the path or address of the weights that belong to options, or the reverse, if the names
-    tell: `NAME_options.json` and `NAME_weights.hdf5`, or from `model.hdf5` to `options.json`.
-    """
+    """Return the path or address of the weights of options, or the reverse, if names tell."""
     if posixpath.basename(name) == NLPL_WEIGHT_FILE:
         return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
     if name.endswith(OPTIONS_FILE):
@@ -123,20 +113,14 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def find_checkpoint_names(folder: Path) -> List[str]:
-    """
-    Return the names that the files of TensorFlow's checkpoints in a folder begin with. Each has an
-    index and data: other programs call their files `*.index`, too.
-    """
+    """Return the prefixes of TensorFlow's checkpoints in a folder, with index and data."""
     with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
     names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
     return [name for name in names if name in with_data]
 
 
 def is_training_run(folder: Path) -> bool:
-    """
-    Return whether a folder is that of a training run of AllenNLP, or has the files of its archive,
-    and not those of a published model.
-    """
+    """Return whether a folder is AllenNLP's training run or archive, not a published model."""
     if not (folder / CONFIG_FILE).exists():
         return False
     try:

@@ -1,6 +1,4 @@
-"""
-Read tensors that `torch.save` wrote, as data: nothing that the file names is imported or run.
-"""
+"""Read tensors that `torch.save` wrote, as data: nothing that the file names is imported or run."""
 
 import os
 import re
@@ -13,16 +11,11 @@ from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
 
-def read_tensors(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict[str, torch.Tensor]:
+def read_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, torch.Tensor]:
     """
-    Return the tensors of a state dict. The file is mapped to memory: numbers are read when they are
-    used. `source` is its name in errors, if not its path.
-
-    # Raises
-
-    `BadFile`, if there is anything in it but floating-point tensors by their names.
+    Return the floating-point tensors of a state dict, mapped to memory: numbers are read when they
+    are used. Raise `BadFile` if there is anything else in it.
     """
-    source = source or os.fspath(path)
     advice = "use weights that torch.save wrote from a state dict"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -33,14 +26,14 @@ def read_tensors(path: Union[str, "os.PathLike[str]"], source: str = "") -> Dict
     except Exception as error:  # torch documents none of those that damaged files cause
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise BadFile(
-            f"{source}: damaged, or contains something else than tensors, which could run code; "
+            f"{path}: damaged, or contains something else than tensors, which could run code; "
             f"{advice} ({shown(found[1] if found else error, 200)})"
         ) from None
     if not isinstance(values, dict) or not all(map(_is_plain, values.values())):
-        raise BadFile(f"{source}: not a dictionary of floating-point tensors; {advice}")
+        raise BadFile(f"{path}: not a dictionary of floating-point tensors; {advice}")
     # Twice, since the softmax may share the token embedding's numbers.
     if sum(tensor.nbytes for tensor in values.values()) > 2 * os.path.getsize(path):
-        raise BadFile(f"{source}: has fewer numbers than its tensors; {advice}")
+        raise BadFile(f"{path}: has fewer numbers than its tensors; {advice}")
     return {str(name): tensor.detach() for name, tensor in values.items()}
 
 

@@ -21,7 +21,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 STANDARD_INPUT = "-"
 
-_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_GZIP = b"\x1f\x8b"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
 
 
@@ -47,10 +47,8 @@ class TextLines:
         is_text = hasattr(file, "encoding")
         self.is_gzip = not is_text and _start(file).startswith(_GZIP)
         self._file: Any = gzip.GzipFile(fileobj=file) if self.is_gzip else file
-        self.number = 0
-        """How many lines have been read."""
-        self.offset = 0
-        """How many bytes of text have been read."""
+        self.number = 0  # of lines that have been read
+        self.offset = 0  # bytes of text that have been read
 
     @property
     def size(self) -> Optional[int]:
@@ -66,10 +64,7 @@ class TextLines:
         return self._stored.tell() if self.is_gzip else self.offset
 
     def read_block(self, n_bytes: int) -> List[bytes]:
-        """
-        Read `n_bytes`, at most `MAX_LINE_BYTES`, and the rest of the last line. Return the lines,
-        none at the end.
-        """
+        """Return the lines of about `n_bytes`, at most `MAX_LINE_BYTES`; none at the end."""
         block = self._read(self._file.read, n_bytes)
         block += self._read(self._file.readline, MAX_LINE_BYTES + 1)
         lines = io.BytesIO(block).readlines()
@@ -89,10 +84,8 @@ class TextLines:
         self.number += n_lines
         self.offset += n_bytes
         if length > MAX_LINE_BYTES:
-            raise self._error(
-                f"{self.name}, line {self.number}: is longer than {MAX_LINE_BYTES:,} bytes; is "
-                "this a text? Write one sentence a line"
-            )
+            place = f"{self.name}, line {self.number}"
+            raise self._error(f"{place}: is longer than {MAX_LINE_BYTES:,} bytes; split it")
 
     def _read(self, read: Any, n_bytes: int) -> Any:
         try:
@@ -100,10 +93,8 @@ class TextLines:
         except UnicodeDecodeError as error:  # of a file open for text
             message = not_utf8(self.name, self.number + 1, error)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            message = (
-                f"{self.name}: the compressed file is damaged or cut off after line {self.number} "
-                f"({error}); compress the text again"
-            )
+            place = f"after line {self.number} ({error})"
+            message = f"{self.name}: the compressed file is damaged or cut off {place}"
         except OSError as error:
             message = f"cannot read {self.name}: {error.strerror or error}"
         raise self._error(message)
@@ -122,20 +113,15 @@ class TextLines:
 
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError, alternative: str = "") -> str:
-    """
-    Return the message of an error in line `number`, counted from 1. `alternative` is another way to
-    read a text in an encoding of one byte a letter.
-    """
-    if number == 1 and error.object.startswith(_ZIP):
-        return f"{name}: is a zip archive or a document (.docx, .odt); save it as text in UTF-8"
+    """Return the message; `alternative` is for a text in an encoding of one byte a letter."""
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     encoding = "LATIN1"
     if error.object.startswith(marks) or b"\0" in error.object:
         encoding, alternative = "UTF-16", ""
     return (
         f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
-        f"({error.reason}); convert the file (if it is a text, such as by `iconv -f {encoding} -t "
-        f"UTF-8 FILE > NEW_FILE`){alternative}"
+        f"({error.reason}); convert the file, if it is a text, such as by `iconv -f {encoding} -t "
+        f"UTF-8 FILE > NEW_FILE`{alternative}"
     )
 
 
@@ -174,8 +160,6 @@ def open_lines(
 ) -> Iterator[TextLines]:
     """Open the lines of a file, or for the string `"-"` those of the standard input."""
     if path == STANDARD_INPUT:
-        if sys.stdin is None:
-            raise error("the standard input is closed; give a file")
         yield TextLines(sys.stdin.buffer, "the standard input", error)
         return
     if os.path.isdir(path):

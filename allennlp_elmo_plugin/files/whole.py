@@ -1,7 +1,6 @@
 """
-Files and folders that appear whole or not at all: they are written in a hidden folder beside their
-destination, synced to the disk, and renamed. One process at a time writes an output; the next one
-removes what a killed process left.
+Files and folders that appear whole or not at all: they are written in a hidden folder, synced and
+renamed. One process at a time writes an output; the next removes what a killed one left.
 """
 
 import errno
@@ -20,19 +19,14 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota and a file over the allowed size."""
 
 _STAGING = ".elmo.partial"
-_IGNORED = (_STAGING, "lost+found")  # Each new file system has the latter.
 
 
 @contextmanager
 def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
     Write a file whole or not at all: yield the path to write to. The file gets its name when the
-    block ends without an error. A link of that name is replaced, not followed.
-
-        with whole_file("options.json") as staged, open(staged, "w") as file:
-            ...
-
-    With `wait`, wait while another process writes it, instead of raising a `BlockingIOError`.
+    block ends without an error; a link of that name is replaced. With `wait`, wait while another
+    process writes it, instead of raising a `BlockingIOError`.
     """
     check_whole_file(path)
     folder, name = os.path.split(os.path.abspath(path))
@@ -61,57 +55,35 @@ def check_whole_file(path: PathLike) -> None:
 def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> Iterator[Path]:
     """
     Write the files of a folder together or not at all: yield the folder to write to. A process that
-    is killed leaves the earlier files, the new ones, or a folder without the required file.
-
-    # Parameters
-
-    path : `str`
-        The folder, created if missing. It may be a mount point.
-    names : `Sequence[str]`
-        What may be written, the file that every reader requires first. All earlier files of these
-        names are removed.
-    force : `bool`, optional (default = `False`)
-        Whether the folder may have content. What has other names stays.
+    is killed leaves the earlier files, the new ones, or a folder without the required file, the
+    first of `names`. Other names may not be written, and with `force` stay as they are.
     """
-    if not os.fspath(path):
-        raise ValueError("the output is an empty name; give a folder")
     folder = Path(os.path.abspath(os.path.expanduser(path)))
-    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(f"{path} is a file, not a folder, or in one") from None
-    try:
-        with _staging(folder / _STAGING, folder) as new:
-            if not force and any(item not in _IGNORED for item in os.listdir(folder)):
-                raise ValueError(
-                    f"The folder {path} is not empty; choose another output, or --force to replace "
-                    "what this command writes there"
-                )
-            yield new
-            sync(new)
-            for name in names:
-                remove(folder / name)
-            for name in reversed(names):
-                if os.path.lexists(new / name):
-                    os.replace(new / name, folder / name)
-            sync_folder(folder)
-    except BaseException:
-        with suppress(OSError):
-            for each in missing:
-                each.rmdir()
-        raise
+    with _staging(folder / _STAGING, folder) as new:
+        if not force and os.listdir(folder) != [_STAGING]:
+            raise ValueError(
+                f"The folder {path} is not empty; choose another output, or --force to replace "
+                "what this command writes there"
+            )
+        yield new
+        sync(new)
+        for name in names:
+            remove(folder / name)
+        for name in reversed(names):
+            if os.path.lexists(new / name):
+                os.replace(new / name, folder / name)
+        sync_folder(folder)
 
 
 @contextmanager
 def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]:
     """Yield a hidden folder for unfinished files, which is removed at the end."""
-    lock: Optional[io.FileIO] = None
     try:
-        while lock is None:
-            path.mkdir(exist_ok=True)
-            with suppress(FileNotFoundError):  # The last owner has just removed it.
-                lock = open_locked(path / "lock", wait)
+        lock = open_locked(path / "lock", wait)
     except OSError as error:
         raise OSError(error.errno, f"cannot write: {error.strerror}", os.fspath(output)) from error
     with lock:
@@ -132,9 +104,8 @@ def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]
 
 class LateErrorFile(io.FileIO):
     """
-    A new file for libraries that mishandle a failed write (on a full disk HDF5 crashes the process,
-    and torch hides the reason): it ignores all further writes, and the `with` block ends with the
-    error.
+    A new file for libraries that mishandle a failed write (HDF5 crashes, torch hides the reason):
+    it ignores all further writes, and the `with` block ends with the error.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -166,7 +137,7 @@ class LateErrorFile(io.FileIO):
 
 
 def is_special(path: PathLike) -> bool:
-    """Return whether this is a device or a pipe, such as `/dev/null`: never replace it."""
+    """Return whether this is a device or a pipe, such as `/dev/null`."""
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 

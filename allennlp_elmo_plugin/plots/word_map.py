@@ -9,10 +9,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import numpy
 
-from allennlp_elmo_plugin.embedding.corpus_embedder import Embedder
-from allennlp_elmo_plugin.embedding.occurrences import (
+from allennlp_elmo_plugin.embedding.nearest import (
     Place,
-    check_word,
     comparable,
     embed_places,
     sample_occurrences,
@@ -61,7 +59,7 @@ class WordMap(NamedTuple):
 
 
 def make_map(
-    embedder: Embedder,
+    embedder: Any,
     word: str,
     sentences: Iterable[List[str]],
     method: str = "pca",
@@ -74,7 +72,6 @@ def make_map(
     `label_of` returns the group of a sentence, which has that number from 0; without it, `n_groups`
     are found by k-means in the top layer, by default as many as the silhouette decides.
     """
-    check_word(word)
     least = _N_FOR_TSNE if method == "tsne" else 2
     places, n_found = sample_occurrences(word, sentences, max_occurrences)
     if len(places) < max(least, n_groups or 1):

@@ -11,7 +11,7 @@ from allennlp.commands import main
 
 from allennlp_elmo_plugin.benchmark import report
 from allennlp_elmo_plugin.benchmark import run as run_module
-from allennlp_elmo_plugin.files.locks import locked_folder
+from allennlp_elmo_plugin.files.locks import open_locked
 from tests.conftest import import_plugins_once
 from tests.support.task_data import write_task_data
 from tests.support.testing import refused, write_random_elmo
@@ -145,6 +145,6 @@ def test_word_vectors(runs: Runs, run: Any, capsys: Any) -> None:
 
 def test_another_benchmark_in_the_folder(runs: Runs, capsys: Any) -> None:
     Path("out/runs").mkdir(parents=True)
-    with locked_folder(Path("out"), ValueError("in use")):
+    with open_locked(Path("out/.run.lock")):
         message = refused(capsys, *f"{LINE} --tasks sst5".split())
-    assert "another benchmark works there" in message and not runs
+    assert "another process is using it" in message and not runs

@@ -8,7 +8,6 @@ import pytest
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.embedding import nearest as nearest_module
-from allennlp_elmo_plugin.embedding import occurrences
 from tests.support.testing import write_random_elmo
 
 RIVER = [
@@ -59,7 +58,7 @@ def test_similarities(embedder: ElmoEmbedder) -> None:
     assert [each.query.position for each in found] == [1, 3]
     places = [(query, 1), (query, 3), *((each, each.index("bank")) for each in TEXT[:6])]
     vectors = np.stack([embedder.embed_sentence(words)[-1, i] for words, i in places])
-    vectors -= vectors.sum(0) / (len(vectors) + occurrences._N_ZEROS)
+    vectors -= vectors.sum(0) / (len(vectors) + nearest_module._N_ZEROS)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     for row, neighbours in enumerate(found):
         similarities = [each.similarity for each in neighbours.nearest]
@@ -95,8 +94,8 @@ def test_vectors_of_a_file_are_those_of_the_whole_line(
     sentence = [*map(str, range(150)), "bank", *map(str, range(150))]
     text = io.StringIO("A bank .\n" + " ".join(sentence))
     embedder.embed_file(text, str(tmp_path / "layers.hdf5"))
-    places, _ = occurrences.sample_occurrences("bank", [["A", "bank", "."], sentence], 2)
-    found = occurrences.read_vectors(str(tmp_path / "layers.hdf5"), places)
+    places, _ = nearest_module.sample_occurrences("bank", [["A", "bank", "."], sentence], 2)
+    found = nearest_module.read_vectors(str(tmp_path / "layers.hdf5"), places)
     assert found[1] == pytest.approx(embedder.embed_sentence(sentence)[-1, 150], abs=1e-5)
 
 
@@ -122,20 +121,15 @@ def test_as_text() -> None:
 @pytest.mark.parametrize(
     "word, sentences, queries, message",
     [
-        ("Bank", TEXT, None, "'Bank' is not in the text of .* words; there is 'bank' \\(7 times"),
+        ("Bank", TEXT, None, "'Bank' is not in the text of .*; words are compared as they are"),
         ("shore", TEXT, None, "'shore' is not in the text of 70 words; words are compared as they"),
         ("money", TEXT, None, "'money' occurs once in the text .* give more text, or a query"),
         ("bank", TEXT, [["the", "shore"]], "'bank' is not in the query 'the shore'"),
-        ("bank", [], None, "there is no text in which to look for the word 'bank'"),
-        ("bank", [[], []], None, "there is no text in which to look for"),
-        ("bank", "the bank", None, r"got the text 'the bank'.*\['the', 'bank'\]"),
+        ("bank", [], None, "'bank' is not in the text of 0 words"),
+        ("bank", "the bank", None, "is the string 't', but a sentence is a list of words"),
         ("bank", ["the bank"], None, "is the string 'the bank', but a sentence is a list of words"),
         ("bank", TEXT, "the bank", "got the text 'the bank'"),
         ("bank", TEXT, ["the bank"], "is the string 'the bank'"),
-        ("river bank", TEXT, None, "got 'river bank', but one word"),
-        ("", TEXT, None, "got '', but one word"),
-        ("\udce9", TEXT, None, r"got '\\udce9', but one word"),
-        (["bank"], TEXT, None, r"got \['bank'\], but one word"),
     ],
 )
 def test_mistakes(
@@ -164,15 +158,6 @@ def test_vectors_that_depend_on_the_order_are_not_compared(tmp_path: Any) -> Non
         embedder.nearest("bank", TEXT)
 
 
-def test_numbers_that_are_too_small(embedder: ElmoEmbedder) -> None:
-    for arguments in ({"n_nearest": 0}, {"max_occurrences": 0}):
-        with pytest.raises(ValueError, match="is 0; it must be at least 1"):
-            embedder.nearest("bank", TEXT, [TEXT[0]], **arguments)
-    with pytest.raises(ValueError, match="max_occurrences is 1; it must be at least 2"):
-        embedder.nearest("bank", TEXT, max_occurrences=1)
-    assert embedder.nearest("bank", TEXT, [["a", "bank"]], max_occurrences=1)
-
-
 def test_other_spaces_are_parts_of_words(embedder: ElmoEmbedder) -> None:
     word = "10\u00a0000"
     (neighbours,) = embedder.nearest(word, [["about", word], ["over", word]], [[word]])
@@ -182,6 +167,6 @@ def test_other_spaces_are_parts_of_words(embedder: ElmoEmbedder) -> None:
 def test_a_file_of_another_text(embedder: ElmoEmbedder, tmp_path: Any) -> None:
     embedder.embed_file(io.StringIO("A bank\n"), str(tmp_path / "o"))
     for text in ([["A", "bank", "."]], [[], ["bank"]]):
-        places, _ = occurrences.sample_occurrences("bank", text, 2)
+        places, _ = nearest_module.sample_occurrences("bank", text, 2)
         with pytest.raises(ValueError, match="o: key . doesn't have the . words of line ."):
-            occurrences.read_vectors(str(tmp_path / "o"), places)
+            nearest_module.read_vectors(str(tmp_path / "o"), places)

@@ -75,9 +75,9 @@ def ray_is_writing(folder):
     """Return whether a worker of a command that was killed is still there."""
     try:
         for shard in range(2):
-            with PartsFolder(folder / "layers.parts").lock(f"shard-{shard}"):
+            with PartsFolder(folder / "layers").lock(f"shard-{shard}"):
                 pass
-    except ValueError:
+    except BlockingIOError:
         return True
     return False
 

@@ -1,5 +1,3 @@
-import os
-
 import h5py
 import numpy as np
 import pytest
@@ -111,15 +109,14 @@ def test_only_numbers_of_the_file_itself_are_found(path):
     write(path, change)
     with open_weight_file(path) as file:
         names = [name for name, _ in float_datasets(file)]
-    assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\ufffd"]
+    assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\udcff"]
 
 
 def test_no_file_of_weights(path, tmp_path):
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    os.mkfifo(tmp_path / "pipe")
     for name, message in (
         ("weights.hdf5", "not an HDF5 file, or one cut off"),
-        ("pipe", "not a file; expected weights"),
+        ("", "not an HDF5 file"),
         ("missing", "no such weight file"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=f"{name}: {message}"):

@@ -41,8 +41,6 @@ def test_what_is_read(tmp_path):
     path.write_text('[{"a": 1}]')
     with pytest.raises(ValueError, match="options.json: .*must be a JSON object"):
         read_json_object(path)
-    with pytest.raises(ValueError, match="^shown: "):
-        read_json_object(path, "shown")
 
 
 def test_files_that_are_too_large_or_none(tmp_path):
@@ -65,7 +63,7 @@ def test_quotes_in_errors() -> None:
 
 def test_letters_are_written_as_they_are() -> None:
     values = {"東京": ["naïve", "\udce9", '"\\', "😀"]}
-    text = to_json(values, indent=None)
-    assert text == '{"東京": ["naïve", "\\udce9", "\\"\\\\", "😀"]}'
+    text = to_json(values)
+    assert "東京" in text and '"\\udce9"' in text and "😀" in text
     assert json.loads(text.encode("utf-8")) == values
     assert to_json({"a": 1}) == '{\n  "a": 1\n}'

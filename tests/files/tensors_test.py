@@ -131,5 +131,5 @@ def test_cut_off(path):
     sound = path.read_bytes()
     for size in (0, 1, 100, len(sound) // 2, len(sound) - 1):
         path.write_bytes(sound[:size])
-        with pytest.raises(ValueError, match="name: damaged"):
-            read_tensors(path, "name")
+        with pytest.raises(ValueError, match="weights.th: damaged"):
+            read_tensors(path)

@@ -69,7 +69,7 @@ def test_a_folder_loses_its_earlier_files_and_keeps_others(tmp_path: Path) -> No
     assert content(tmp_path / "a" / "out") == {**whole("2"), "notes": "mine"}
 
 
-@pytest.mark.parametrize("name", ["file", "new file", "out/", "new/folder/"])
+@pytest.mark.parametrize("name", ["file", "new file", "out/"])
 def test_an_error_changes_nothing(name: str, tmp_path: Path) -> None:
     write_file(tmp_path / "file", "old")
     write_folder(tmp_path / "out", "1")
@@ -163,8 +163,6 @@ def test_what_cannot_be_written(write: Any, name: str, message: str, tmp_path: P
     with pytest.raises((OSError, ValueError), match=message):
         write(f"{tmp_path}/{name}", "1")
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode) and (tmp_path / "null").is_symlink()
-    with pytest.raises(ValueError, match="the output is an empty name"):
-        write_folder("", "1")
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +274,6 @@ def test_files_of_libraries_on_a_disk_with_room(tmp_path: Path) -> None:
 def test_a_mount_point_that_is_full(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with tmpfs(tmp_path / "out", size="64k"):
-        (tmp_path / "out" / "lost+found").mkdir()  # a new file system is empty
         write_folder(tmp_path / "out", "1", force=False)
         with pytest.raises(OSError, match="No space left on device; nothing has changed.*/out'"):
             write_folder(tmp_path / "out", "2" * 100_000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.occurrences import Place
+from allennlp_elmo_plugin.embedding.nearest import Place
 from allennlp_elmo_plugin.plots.word_map import _describe, _group, draw_map, make_map, write_map
 from tests.support.testing import write_random_elmo
 
