@@ -58,6 +58,8 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
     is killed leaves the earlier files, the new ones, or a folder without the required file, the
     first of `names`. Other names may not be written, and with `force` stay as they are.
     """
+    if not os.fspath(path):
+        raise ValueError("the output is an empty name; give a folder")
     folder = Path(os.path.abspath(os.path.expanduser(path)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
