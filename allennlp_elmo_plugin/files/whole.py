@@ -61,24 +61,31 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
     if not os.fspath(path):
         raise ValueError("the output is an empty name; give a folder")
     folder = Path(os.path.abspath(os.path.expanduser(path)))
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(f"{path} is a file, not a folder, or in one") from None
-    with _staging(folder / _STAGING, folder) as new:
-        if not force and os.listdir(folder) != [_STAGING]:
-            raise ValueError(
-                f"The folder {path} is not empty; choose another output, or --force to replace "
-                "what this command writes there"
-            )
-        yield new
-        sync(new)
-        for name in names:
-            remove(folder / name)
-        for name in reversed(names):
-            if os.path.lexists(new / name):
-                os.replace(new / name, folder / name)
-        sync_folder(folder)
+    try:
+        with _staging(folder / _STAGING, folder) as new:
+            if not force and os.listdir(folder) != [_STAGING]:
+                raise ValueError(
+                    f"The folder {path} is not empty; choose another output, or --force to replace "
+                    "what this command writes there"
+                )
+            yield new
+            sync(new)
+            for name in names:
+                remove(folder / name)
+            for name in reversed(names):
+                if os.path.lexists(new / name):
+                    os.replace(new / name, folder / name)
+            sync_folder(folder)
+    except BaseException:
+        with suppress(OSError):
+            if is_new:
+                folder.rmdir()
+        raise
 
 
 @contextmanager
