@@ -4,6 +4,7 @@ import errno
 import io
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -15,7 +16,8 @@ def open_locked(path: Path, wait: bool = False) -> io.FileIO:
     its folder are made; the last owner of the lock may remove them.
     """
     while True:
-        path.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            path.parent.mkdir()
         try:
             file = io.FileIO(path, "a+")
         except FileNotFoundError:
@@ -30,6 +32,7 @@ def open_locked(path: Path, wait: bool = False) -> io.FileIO:
             raise BlockingIOError(errno.EAGAIN, message, os.fspath(path)) from None
         except (ImportError, OSError) as error:  # Windows, and some network file systems
             logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
-        if path.exists() and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
         file.close()
