@@ -37,19 +37,15 @@ _SECONDS_BETWEEN_CHECKPOINTS = 600.0
 @override_registered(Trainer, "gradient_descent", constructor="from_partial_objects")
 class ResumableTrainer(GradientDescentTrainer):
     """
-    AllenNLP's trainer, AllenNLP's default, whose runs recover exactly: a run that is killed at any
-    point and recovered by `allennlp train --recover` has the losses and metrics of a run that was
-    never stopped, from its last checkpoint on. Where computation is deterministic (one thread on a
-    CPU), they are equal to the bit. Models other than the language model "bidirectional_lm" are
-    trained by AllenNLP's code alone.
+    AllenNLP's trainer, whose runs recover exactly: continued by `allennlp train --recover`, a run
+    that was killed at any point has the losses and metrics of one that was never stopped, to the
+    bit where computation is deterministic (one thread on a CPU). Models other than the language
+    model "bidirectional_lm" are trained by AllenNLP's code alone.
 
     To AllenNLP's checkpoints it adds, for each process, the carried LSTM states and metrics
     (`training_state` of the model), the position in the text (`state_dict` of the data loaders) and
-    the random number generators.
-
-    When a run is recovered that had ended, or was stopped early, it is not trained any further. It
-    gets the metrics and the archive that a kill may have prevented. The first SIGINT or SIGTERM
-    ends training after a batch, with a checkpoint.
+    the random number generators. A run that had ended gets the metrics and the archive that a kill
+    may have prevented. The first SIGINT or SIGTERM ends training after a batch, with a checkpoint.
     """
 
     def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:

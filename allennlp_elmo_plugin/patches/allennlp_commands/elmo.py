@@ -1,7 +1,4 @@
-"""
-`allennlp.commands.elmo` as AllenNLP 0.9 had it, for the programs that import it. `drop_in.apply`
-adds this folder to the path of the package `allennlp.commands`.
-"""
+"""`allennlp.commands.elmo` of AllenNLP 0.9; `drop_in.apply` puts its folder on the package's path."""
 
 import warnings
 from os import PathLike
@@ -41,9 +38,6 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         self, batch: Sequence[Sequence[str]]
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         return super().batch_to_embeddings(_letters(batch))
-
-    def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
-        return self.embed_batch([sentence])[0]
 
     def embed_batch(
         self, batch: Sequence[Sequence[str]], output_format: Optional[str] = None
