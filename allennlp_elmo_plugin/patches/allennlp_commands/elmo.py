@@ -1,4 +1,4 @@
-"""`allennlp.commands.elmo` of AllenNLP 0.9; `drop_in.apply` puts its folder on the package's path."""
+"""`allennlp.commands.elmo` of AllenNLP 0.9, whose folder `drop_in.apply` adds to its package."""
 
 import warnings
 from os import PathLike
