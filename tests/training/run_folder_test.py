@@ -87,7 +87,7 @@ def test_one_process_at_a_time(tmp_path, calls, arguments):
     with pytest.raises(ConfigurationError, match="another process is training in this folder"):
         train_model(Params({}), tmp_path, **arguments)
     assert calls == [] and list(read_files(tmp_path)) == ["config.json"]
-    assert len(os.listdir("/proc/self/fd")) == n_open
+    assert len(os.listdir("/proc/self/fd")) <= n_open  # Garbage of other tests may be collected.
     os.close(descriptor)
     for _ in range(2):  # The first one gives the lock back.
         train_model(Params({}), tmp_path, **arguments)
