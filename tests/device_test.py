@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
 import h5py
 import pytest
@@ -11,15 +11,11 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
 from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
-from allennlp_elmo_plugin.bilm.bilstm import BiLstm
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
-from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.device_checks import arrays_of, assert_close, check_on_gpu
 from tests.support.testing import write_random_elmo
 
-CPU = torch.device("cpu")
 SENTENCES = [
     "Alice saw the old mill .".split(),
     "Yes .".split(),
@@ -34,9 +30,6 @@ Files = Tuple[str, str]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=3)
-
-
-# `ElmoEmbedder`
 
 
 def _embedder(files: Files, device: torch.device, **kwargs: Any) -> ElmoEmbedder:
@@ -58,9 +51,8 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
             embeddings,
             mask,
             from_file,
-            [embedder.embed_sentence(sentence) for sentence in (SENTENCES[1], [], ["again"])],
+            embedder.embed_sentence(["again"]),
             [embedder.embed_batch([*SENTENCES, []], each) for each in ("all", "top", "average")],
-            list(embedder.embed_sentences(SENTENCES, batch_size=3)),
         ]
         embedder._segment_steps = 3
         return [*whole, embedder.embed_batch(SENTENCES)]
@@ -68,32 +60,9 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     check_on_gpu(embed)
 
 
-@pytest.mark.parametrize("n_steps, initial_state", [(2, "settled"), (6, "carried")])
-def test_out_of_memory(
-    n_steps: int, initial_state: str, files: Files, pretend_gpu: Any, monkeypatch: Any
-) -> None:
-    expected = ElmoEmbedder(*files, initial_state=initial_state)
-    embedder = ElmoEmbedder(*files, 0, initial_state=initial_state)
-    embedder.elmo_bilm.settled_state()
-    run = embedder.elmo_bilm.run
-
-    def run_with_little_memory(vectors: Any, packing: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(packing.batch_sizes) > n_steps:
-            raise pretend_gpu.out_of_memory()
-        return run(vectors, packing, *args, **kwargs)
-
-    monkeypatch.setattr(embedder.elmo_bilm, "run", run_with_little_memory)
-    for batch in (SENTENCES, SENTENCES[:2]):
-        assert_close(embedder.embed_batch(batch), expected.embed_batch(batch))
-
-
-# `BiLm`
-
-
 @pytest.mark.parametrize("has_characters", [True, False])
 def test_bilm(has_characters: bool, files: Files) -> None:
     options = BiLmOptions.from_file(files[0])
-    n_steps = 5
     if not has_characters:
         lstm = {"dim": 16, "projection_dim": 8, "n_layers": 2, "use_skip_connections": True}
         options = BiLmOptions.from_dict({"lstm": lstm, "n_tokens_vocab": 20})
@@ -101,7 +70,7 @@ def test_bilm(has_characters: bool, files: Files) -> None:
     def run(device: torch.device) -> Any:
         torch.manual_seed(4)
         bilm = BiLm(options)
-        shape = (3, n_steps, 50) if has_characters else (3, n_steps)
+        shape = (3, 5, 50) if has_characters else (3, 5)
         tokens, tokens_reverse = torch.randint(1, 20, (2, *shape)).to(device)
         bilm.to(device)
         results = []
@@ -110,15 +79,17 @@ def test_bilm(has_characters: bool, files: Files) -> None:
                 output = bilm(tokens, lengths, *arguments)
                 bilm.zero_grad()
                 sum(layers[-1].sum() for layers in output.layers.values()).backward()
-                gradients = [p.grad for p in bilm.parameters() if p.grad is not None]
-                assert gradients and {each.device for each in gradients} == {device}
-                results.append([output.layers, [gradient.norm() for gradient in gradients]])
+                results.append([output.layers, _gradients(bilm, device)])
         return results
 
     check_on_gpu(run)
 
 
-# `Elmo` and what is made of it
+def _gradients(module: torch.nn.Module, device: torch.device) -> Dict[str, torch.Tensor]:
+    gradients = ((name, p.grad) for name, p in module.named_parameters())
+    found = {name: each.to_dense() for name, each in gradients if each is not None}
+    assert {each.device for each in found.values()} == {device}
+    return found
 
 
 def _elmo(files: Files, **kwargs: Any) -> Elmo:
@@ -140,22 +111,19 @@ def _train(elmo: Elmo, device: torch.device) -> Iterator[Any]:
         output = elmo(batch_to_ids(SENTENCES).to(device))
         loss = sum(each.pow(2).mean() for each in output["elmo_representations"])
         loss.backward()
-        gradients = [p.grad for p in elmo.parameters() if p.grad is not None]
-        assert gradients and {each.device for each in gradients} == {device}
-        yield loss, [gradient.norm() for gradient in gradients]
+        yield loss, [gradient.norm() for gradient in _gradients(elmo, device).values()]
         optimizer.step()
 
 
 _KINDS: Dict[str, Dict[str, Any]] = {
     "carried": {},
     "settled": {"initial_state": "settled"},
-    "zero": {"initial_state": "zero"},
     "layer norm, boundaries": {"do_layer_norm": True, "keep_sentence_boundaries": True},
     "trained, fixed mix": {"scalar_mix_parameters": [1.0, 2.0, 3.0], "requires_grad": True},
     "trained, settled": {"requires_grad": True, "initial_state": "settled"},
     "bfloat16": {"precision": "bfloat16", "initial_state": "zero"},
     "int8": {"precision": "int8", "initial_state": "zero"},
-    "small cache": {"max_cached_words": 3},
+    "words": {"vocab_to_cache": WORDS, "max_cached_words": 3},
 }
 
 
@@ -167,6 +135,11 @@ def test_elmo(kind: str, files: Files) -> None:
         outputs.append(elmo(batch_to_ids(SENTENCES).view(2, 2, -1, 50).to(device)))
         for batch in (SENTENCES, [[]], [[], SENTENCES[0]]):
             outputs.append(elmo.embed_sentences(batch))
+        if kind == "words":
+            words = torch.tensor([[1, 2, 3, 4, 5], [3, 4, 0, 0, 0]]).to(device)
+            characters = batch_to_ids([WORDS[1:], ["the", "mill"]]).to(device)
+            # The second words are not in the cache.
+            outputs += [elmo(characters, words), elmo(characters, 9 * words)]
         for output in outputs:
             assert output["mask"].device == device
             assert {each.device for each in output["elmo_representations"]} == {device}
@@ -182,33 +155,15 @@ def test_elmo(kind: str, files: Files) -> None:
     check_on_gpu(run, atol={"bfloat16": 1e-2, "int8": 5e-2}.get(kind, 1e-5))
 
 
-def test_elmo_with_word_inputs(files: Files) -> None:
-    words = torch.tensor([[1, 2, 3, 4, 5], [3, 4, 0, 0, 0]])
-    characters = batch_to_ids([WORDS[1:], ["the", "mill"]])
-
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files, vocab_to_cache=WORDS).to(device)
-        output = elmo(characters.to(device), words.to(device))
-        assert output["mask"].device == device
-        # The second words are not in the cache.
-        return [output, elmo(characters.to(device), 9 * words.to(device))]
-
-    check_on_gpu(run)
-
-
 def test_a_model_that_moves(files: Files, pretend_gpu: Any) -> None:
     expected = _elmo(files, initial_state="settled")
     elmo = _elmo(files, initial_state="settled")
     ids = batch_to_ids(SENTENCES)
     for device in ("cuda:0", "cpu", "cuda:0"):
         elmo.to(device)
-        actual = elmo(ids.to(device))
-        assert actual["mask"].device == torch.device(device)
-        assert_close(arrays_of(actual), arrays_of(expected(ids)))
-        assert_close(
-            arrays_of(elmo.embed_sentences(SENTENCES)),
-            arrays_of(expected.embed_sentences(SENTENCES)),
-        )
+        actual = elmo(ids.to(device)), elmo.embed_sentences(SENTENCES)
+        assert actual[0]["mask"].device == torch.device(device)
+        assert_close(arrays_of(actual), arrays_of([expected(ids)] * 2))
 
 
 def test_autocast(files: Files, pretend_gpu: Any) -> None:
@@ -221,10 +176,10 @@ def test_autocast(files: Files, pretend_gpu: Any) -> None:
             output = elmo(ids)
         with torch.autocast("cuda", torch.bfloat16, enabled=in_backward):
             sum(each.square().sum() for each in output["elmo_representations"]).backward()
-        return arrays_of([output, [p.grad for p in elmo.parameters() if p.grad is not None]])
+        return arrays_of([output, _gradients(elmo, pretend_gpu.device)])
 
     expected = gradients(False, False)
-    for modes in ((True, False), (False, True), (True, True), (False, False)):
+    for modes in ((True, False), (False, True), (True, True)):
         assert_close(gradients(*modes), expected)
 
 
@@ -233,10 +188,9 @@ def test_default_device(files: Files) -> None:
         with device:
             # AllenNLP's scalar mixes are on the CPU whatever the default.
             elmo = _elmo(files, initial_state="settled", vocab_to_cache=WORDS).to(device)
-            words = torch.tensor([[1, 2, 3, 4, 5]])
             return [
                 elmo(batch_to_ids(SENTENCES)),
-                elmo(batch_to_ids([WORDS[1:]]), words),
+                elmo(batch_to_ids([WORDS[1:]]), torch.tensor([[1, 2, 3, 4, 5]])),
                 elmo.embed_sentences(SENTENCES),
                 ElmoEmbedder(*files).embed_batch(SENTENCES),
                 _embedder(files, device).embed_batch(SENTENCES),
@@ -245,73 +199,49 @@ def test_default_device(files: Files) -> None:
     check_on_gpu(run)
 
 
-def kept_vectors(files: Files) -> Any:
-    embedder = ElmoTokenEmbedder(*files, dropout=0.0, initial_state="settled")
-    keep_vectors(embedder, Vectors())
-    return embedder
-
-
-def output_encoder(files: Files) -> Any:
-    elmo = ElmoTokenEmbedder(*files, dropout=0.0, num_output_representations=2)
-    encoder = ElmoOutputEncoder(PassThroughEncoder(16), 16, num_highway_layers=1)
-    return torch.nn.Sequential(elmo, encoder)
-
-
-@pytest.mark.parametrize("make", [kept_vectors, output_encoder])
-def test_embedders_of_tasks(make: Callable[[Files], Any], files: Files) -> None:
+def test_embedders_of_tasks(files: Files) -> None:
     def run(device: torch.device) -> Any:
         torch.manual_seed(2)
-        module = make(files).to(device)
-        outputs = []
-        for batch in (SENTENCES, SENTENCES[1:], SENTENCES):
-            output = module(batch_to_ids(batch).to(device))
-            assert output.device == device
-            output.sum().backward()
-            outputs.append(output)
-        gradients = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-        assert gradients
-        return [outputs, gradients]
+        kept = ElmoTokenEmbedder(*files, dropout=0.0, initial_state="settled")
+        keep_vectors(kept, Vectors())
+        elmo = ElmoTokenEmbedder(*files, dropout=0.0, num_output_representations=2)
+        encoder = ElmoOutputEncoder(PassThroughEncoder(16), 16, num_highway_layers=1)
+        results = []
+        for module in (kept.to(device), torch.nn.Sequential(elmo, encoder).to(device)):
+            for batch in (SENTENCES, SENTENCES[1:], SENTENCES):
+                output = module(batch_to_ids(batch).to(device))
+                assert output.device == device
+                output.sum().backward()
+                results.append(output)
+            results.append(_gradients(module, device))
+        return results
 
     check_on_gpu(run)
 
 
-# What costs time on a GPU
-
-
-def _sentences(n_tokens: int) -> List[List[str]]:
-    return [[f"w{i * j % 7}" for i in range(n_tokens - j)] for j in range(4)]
-
-
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
-def test_syncs_of_a_frozen_elmo(initial_state: str, files: Files, pretend_gpu: Any) -> None:
-    elmo = _elmo(files, initial_state=initial_state).to(pretend_gpu.device)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_waits_do_not_grow_with_the_sentences(
+    requires_grad: bool, initial_state: str, files: Files, pretend_gpu: Any
+) -> None:
+    arguments = {"requires_grad": requires_grad, "initial_state": initial_state}
+    elmo = _elmo(files, **arguments).to(pretend_gpu.device)
     reports = []
     for n_tokens in (13, 19):
-        ids = batch_to_ids(_sentences(n_tokens)).to(pretend_gpu.device)
+        sentences = [[f"w{i * j % 7}" for i in range(n_tokens - j)] for j in range(4)]
+        ids = batch_to_ids(sentences).to(pretend_gpu.device)
+        elmo(ids)
         with pretend_gpu.count() as counts:
-            elmo(ids)
-        # A settled state is found by a pass after another, which are compared.
-        assert counts.syncs <= 14, counts.report()
-        with pretend_gpu.count() as counts:
-            elmo(ids)
-        assert counts.syncs <= 5, counts.report()
+            output = elmo(ids)
+            if requires_grad:
+                sum(each.sum() for each in output["elmo_representations"]).backward()
+        assert counts.syncs <= 4 + (not requires_grad), counts.report()
         assert counts.host_to_device <= 3, counts.report()
         reports.append(counts.events)
     assert reports[0] == reports[1]
 
 
-@pytest.mark.parametrize("initial_state", ["carried", "settled"])
-def test_syncs_of_fine_tuning(initial_state: str, files: Files, pretend_gpu: Any) -> None:
-    elmo = _elmo(files, requires_grad=True, initial_state=initial_state).to(pretend_gpu.device)
-    ids = batch_to_ids(_sentences(5)).to(pretend_gpu.device)
-    elmo(ids)
-    with pretend_gpu.count() as counts:
-        sum(each.sum() for each in elmo(ids)["elmo_representations"]).backward()
-    assert counts.syncs <= 4, counts.report()
-    assert counts.host_to_device == 3, counts.report()
-
-
-def test_syncs_of_embedding_words(files: Files, pretend_gpu: Any) -> None:
+def test_waits_of_embedding_words(files: Files, pretend_gpu: Any) -> None:
     embedder = ElmoEmbedder(*files, 0)
     embedder.embed_batch(SENTENCES)
     with pretend_gpu.count() as counts:
@@ -319,23 +249,3 @@ def test_syncs_of_embedding_words(files: Files, pretend_gpu: Any) -> None:
     # Checksums of weights, twice, and the vectors; the index of the batch and that of its words.
     assert counts.syncs <= 3, counts.report()
     assert counts.host_to_device <= 2, counts.report()
-
-
-@pytest.mark.parametrize("stateful", [False, True])
-@pytest.mark.parametrize("requires_grad", [False, True])
-def test_the_layers_neither_wait_nor_copy(
-    requires_grad: bool, stateful: bool, files: Files, pretend_gpu: Any
-) -> None:
-    device = pretend_gpu.device
-    lstm = BiLstm(BiLmOptions.from_file(files[0])).to(device).requires_grad_(requires_grad)
-    carried = CarriedState() if stateful else FixedState()
-    packing = PackedBatch([3, 5, 0, 2], 5, device)
-    vectors = torch.randn(packing.n_tokens, 8).to(device)
-    inputs = {"forward": vectors, "backward": vectors.index_select(0, packing.reversal)}
-    packings = dict.fromkeys(inputs, packing)
-    lstm(inputs, packings, carried)  # so that there is a state
-    with pretend_gpu.count() as counts:
-        outputs = lstm(inputs, packings, carried)
-        if requires_grad:
-            sum(layers[-1].sum() for layers in outputs.values()).backward()
-    assert not counts.events, counts.report()

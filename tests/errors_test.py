@@ -11,7 +11,6 @@ import pytest
 from allennlp_elmo_plugin.errors import (
     Terminated,
     describe,
-    end_by_signal,
     end_with,
     noted_signals,
     signal_of,
@@ -23,25 +22,25 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 @SIGNALS
-def test_output_and_exit_functions_come_before_the_end(number: int, tmp_path: Path) -> None:
+def test_a_command_ends_by_the_signal_after_its_exit_functions(number: int, tmp_path: Path) -> None:
     def end() -> None:
         sys.stdout = open(tmp_path / "output", "w", encoding="utf-8")
         atexit.register(print, "the last line")
-        end_by_signal(number)
+        end_with("a line", 3, number)
 
     assert fork(end) == number
     assert (tmp_path / "output").read_text(encoding="utf-8") == "the last line\n"
 
 
-def test_the_end_needs_no_terminal(capfd: Any) -> None:
-    def end(number: int) -> None:
+def test_an_end_without_a_signal(capfd: Any) -> None:
+    def end_without_a_reader() -> None:
         read, write = os.pipe()
         os.close(read)
-        sys.stdout, sys.stderr = open(write, "w"), None  # type: ignore[assignment]
-        sys.stdout.write("to nobody")
-        end_with("a line", 3, number)
+        sys.stdout = sys.stderr = open(write, "w")
+        print("to nobody")
+        end_with("a line", 3, signal.SIGINT)
 
-    assert fork(lambda: end(signal.SIGINT)) == signal.SIGINT
+    assert fork(end_without_a_reader) == signal.SIGINT
     with pytest.raises(SystemExit) as raised:
         end_with("a line", 3)
     assert raised.value.code == 3 and capfd.readouterr().err == "a line\n"

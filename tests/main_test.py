@@ -62,11 +62,8 @@ def test_names_itself(
 def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, str]) -> None:
     (tmp_path / "text").write_text("a X X O\nb X X O\n\nc X X O\n", encoding="utf-8")
     indexers = {"elmo": {"type": "elmo_characters"}}
-    config = {
-        "dataset_reader": {"type": "conll2003", "token_indexers": indexers},  # of allennlp-models
-        "train_data_path": "text",
-        "data_loader": {"batch_size": 1},
-    }
+    reader = {"type": "conll2003", "token_indexers": indexers}  # of allennlp-models
+    config = {"dataset_reader": reader, "train_data_path": "text", "data_loader": {"batch_size": 1}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     process = start(tmp_path, subprocess_environment, "count-instances", "config.json")
     assert process.returncode == 0, process.stderr

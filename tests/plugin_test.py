@@ -1,10 +1,10 @@
+"""What `import allennlp_elmo_plugin` gives, and what AllenNLP makes of it."""
+
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
-
-import pytest
+from typing import Dict
 
 import allennlp_elmo_plugin
 
@@ -25,13 +25,13 @@ imported = {name.split(".")[0] for name in set(sys.modules) - before}
 import_plugins()
 from allennlp.commands.subcommand import Subcommand
 
-commands = Subcommand.list_available()
-print(json.dumps({"log": log.getvalue(), "imported": sorted(imported), "commands": commands}))
+print(json.dumps([log.getvalue(), sorted(imported), Subcommand.list_available()]))
 """
 
 
-@pytest.fixture(scope="module")
-def start(repository_root: Path, subprocess_environment: Dict[str, str]) -> Dict[str, Any]:
+def test_allennlp_loads_the_plugin(
+    repository_root: Path, subprocess_environment: Dict[str, str]
+) -> None:
     process = subprocess.run(
         [sys.executable, "-c", LOAD_PLUGINS],
         cwd=repository_root,
@@ -41,29 +41,20 @@ def start(repository_root: Path, subprocess_environment: Dict[str, str]) -> Dict
         timeout=300,
     )
     assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
-
-
-@pytest.mark.parametrize("plugin", ["allennlp_models", "allennlp_elmo_plugin"])
-def test_plugin_loads(start: Dict[str, Any], plugin: str) -> None:
-    """AllenNLP only logs when a plugin, or a module of one, can't be imported."""
-    assert f"Plugin {plugin} available" in start["log"]
-
-
-def test_nothing_could_not_be_loaded(start: Dict[str, Any]) -> None:
-    assert "could not be loaded" not in start["log"]
-
-
-def test_import_brings_in_no_other_package(start: Dict[str, Any]) -> None:
-    """Starting AllenNLP is slow as it is: h5py, matplotlib and the like are imported when used."""
-    third_party = set(start["imported"]) - sys.stdlib_module_names
-    assert third_party == {"allennlp_elmo_plugin"}
-
-
-def test_our_commands_are_allennlps(start: Dict[str, Any]) -> None:
-    assert {"train", "elmo", "elmo-vocab", "elmo-export"} <= set(start["commands"])
-
-
-def test_plugins_file_names_this_package(repository_root: Path) -> None:
+    log, imported, commands = json.loads(process.stdout.splitlines()[-1])
+    # AllenNLP only logs when a plugin, or a module of one, can't be imported.
+    assert "Plugin allennlp_models available" in log
+    assert "Plugin allennlp_elmo_plugin available" in log and "could not be loaded" not in log
+    # Starting AllenNLP is slow as it is: h5py, matplotlib and the like are imported when used.
+    assert set(imported) - sys.stdlib_module_names == {"allennlp_elmo_plugin"}
+    assert {"train", "elmo", "elmo-vocab", "elmo-export"} <= set(commands)
     lines = (repository_root / ".allennlp_plugins").read_text(encoding="utf-8").split()
-    assert lines == [allennlp_elmo_plugin.__name__]
+    assert lines == ["allennlp_elmo_plugin"]
+
+
+def test_public_api() -> None:
+    """Others rely on these names."""
+    names = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
+    assert allennlp_elmo_plugin.__all__ == names
+    for name in names:
+        assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")

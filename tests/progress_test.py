@@ -32,15 +32,11 @@ def count(n: int = 2, **settings: Any) -> None:
         bar.update(n - bar.n)
 
 
-def test_a_bar_stays_when_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_keeps_the_bar_of_work_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     count()
     assert terminal.getvalue().endswith("\n")
     assert "counting: 100%" in terminal.getvalue().split("\r")[-1]
-
-
-def test_a_bar_vanishes_before_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = open_terminal(monkeypatch)
     with pytest.raises(ValueError), progress_bar(total=2, desc="counting"):
         raise ValueError("bad")
     *_, blank, last = terminal.getvalue().split("\r")
@@ -61,17 +57,17 @@ def test_a_log_file_has_a_line_each_ten_seconds(clock: Any, capsys: Any) -> None
     assert capsys.readouterr().err == ""
 
 
-def test_allennlps_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_process(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", True)
     count()
     assert "\r" not in terminal.getvalue() and "counting: 100%" in terminal.getvalue()
-
-
-def test_a_notebook_rewrites_lines(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", sys)
     count()
-    assert "\r" in capsys.readouterr().err
+    assert "\r" in capsys.readouterr().err  # A notebook rewrites lines.
+    monkeypatch.setattr(sys, "stderr", None)
+    count()
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -90,11 +86,6 @@ def test_steps_of_a_command(quiet: bool, clock: Any, capsys: Any) -> None:
     assert step(30) == ""  # Outside of commands.
     count()
     assert "counting: 100%" in capsys.readouterr().err
-
-
-def test_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    count()
 
 
 def test_counted() -> None:

@@ -16,18 +16,14 @@ from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
 from tests.support import task_archives
 from tests.support.testing import write_random_elmo
 
-KINDS = list(task_archives.models({}))
-
 
 @pytest.fixture(scope="module")
-def outcomes(
-    tmp_path_factory: Any, subprocess_environment: Dict[str, str]
-) -> Dict[str, Dict[str, Any]]:
+def outcomes(tmp_path_factory: Any, subprocess_environment: Dict[str, str]) -> Dict[str, Any]:
     folder = tmp_path_factory.mktemp("archives")
     files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
     # What these archives name is gone when they are used.
     copy = str(shutil.copytree(folder, folder / "copy"))
-    results = {"ours": task_archives.make(folder / "ours", dict.fromkeys(files, copy))}
+    made = task_archives.make(folder / "ours", dict.fromkeys(files, copy))
     shutil.rmtree(copy)
     arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
     process = subprocess.run(
@@ -39,11 +35,13 @@ def outcomes(
     )
     assert process.returncode == 0, process.stderr
     theirs = json.loads(process.stdout.splitlines()[-1])
-    results["theirs"] = theirs["made"]
-    results["ours, used by theirs"] = theirs["given"]
-    results["theirs, used by ours"] = task_archives.use(folder / "theirs")
-    results["folder"] = folder
-    return results
+    return {
+        "ours": made,
+        "theirs": theirs["made"],
+        "ours, used by theirs": theirs["given"],
+        "theirs, used by ours": task_archives.use(folder / "theirs"),
+        "folder": folder,
+    }
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -53,21 +51,12 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(a, e, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_archives_made_without_the_plugin(outcomes: Dict[str, Any], kind: str) -> None:
+@pytest.mark.parametrize("kind", task_archives.models({}))
+def test_archives_are_exchanged_with_and_without_the_plugin(outcomes: Any, kind: str) -> None:
     assert_same(outcomes["theirs, used by ours"][kind], outcomes["theirs"][kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_archives_made_with_the_plugin(outcomes: Dict[str, Any], kind: str) -> None:
     assert_same(outcomes["ours, used by theirs"][kind], outcomes["ours"][kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_models_have_our_elmo(outcomes: Dict[str, Any], kind: str) -> None:
     for made_by in ("ours", "theirs"):
         model = load_archive(outcomes["folder"] / made_by / kind / "model.tar.gz").model
-        found = [module for module in model.modules() if isinstance(module, Elmo)]
-        assert len(found) == 1
-        if kind != "bcn":
-            assert any(isinstance(module, ElmoTokenEmbedder) for module in model.modules())
+        assert sum(isinstance(module, Elmo) for module in model.modules()) == 1
+        has_embedder = any(isinstance(module, ElmoTokenEmbedder) for module in model.modules())
+        assert has_embedder == (kind != "bcn")

@@ -10,7 +10,7 @@ import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
-from typing import List
+from typing import Any, List
 
 import pytest
 
@@ -24,17 +24,12 @@ NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
 @pytest.fixture(scope="module")
 def tracked(repository_root: Path) -> List[str]:
     """The names of all files in the repository."""
-    listed = ["git", "ls-files"]
-    process = subprocess.run(
-        listed, cwd=repository_root, capture_output=True, text=True, check=True
-    )
-    return [name for name in process.stdout.splitlines() if (repository_root / name).exists()]
+    listed = subprocess.check_output(["git", "ls-files"], cwd=repository_root, text=True)
+    return [name for name in listed.splitlines() if (repository_root / name).exists()]
 
 
 @pytest.fixture(scope="module")
-def distributions(
-    repository_root: Path, tracked: List[str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def distributions(repository_root: Path, tracked: List[str], tmp_path_factory: Any) -> Path:
     """A folder with the sdist, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("distributions")
     for name in tracked:

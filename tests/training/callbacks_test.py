@@ -1,10 +1,8 @@
 """The callbacks, and the file with the state of Adagrad that one of them reads."""
 
 import copy
-import shutil
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from allennlp.commands.train import train_model
@@ -18,34 +16,31 @@ from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.training import adagrad_file
+from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.training.callbacks import AdagradStateCallback
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables
 from tests.support.training_runs import Killed, metrics, train_here, write_config
 
 ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
-N_BEFORE, N_AFTER = 30, 10
+N_BEFORE, N_AFTER = 30, 10  # the steps before bilm-tf's checkpoint, and after it
 
 
 @pytest.fixture
 def imported(tmp_path):
-    """bilm-tf's checkpoint after 30 steps, imported."""
+    """bilm-tf's checkpoint, imported."""
     folder = tmp_path / "imported"
     import_model(REFERENCE / "checkpoint", folder, REFERENCE / "data" / "vocab.txt")
     return folder
 
 
-@pytest.fixture
-def text(tmp_path):
-    """The text of the runs, twice."""
-    path = tmp_path / "twice.txt"
-    path.write_text((REFERENCE / "data" / "train.txt").read_text("utf-8") * 2, encoding="utf-8")
-    return path
-
-
-def batches_of(text, vocab):
-    loader = TruncatedBpttDataLoader(TruncatedBpttLmReader(batch_size=4, num_steps=5), str(text))
-    loader.index_with(vocab)
-    return list(loader)
+def train(model, optimizer, batches):
+    model.train()
+    for batch in batches:
+        optimizer.zero_grad()
+        model(**batch)["loss"].backward()
+        gradient_descent_trainer.clip_grad_norm_(model.parameters(), 10.0)
+        optimizer.step()
 
 
 def make_optimizer(model):
@@ -54,131 +49,91 @@ def make_optimizer(model):
     )
 
 
-def start(path, model, optimizer, n_epochs=0, n_batches=0):
-    trainer = SimpleNamespace(
-        model=model,
-        optimizer=optimizer,
-        _start_after_epochs_completed=n_epochs,
-        _start_after_batches_in_epoch_completed=n_batches,
-    )
-    AdagradStateCallback(str(path.parent), str(path)).on_start(trainer)
-
-
-def train(model, optimizer, batches):
-    model.train()
-    losses = []
-    for batch in batches:
-        optimizer.zero_grad()
-        output = model(**batch)
-        output["loss"].backward()
-        gradient_descent_trainer.clip_grad_norm_(model.parameters(), 10.0)
-        optimizer.step()
-        losses.append(output["loss"].item())
-    return losses
-
-
-@pytest.mark.parametrize("with_state", [True, False])
-def test_goes_on_like_a_run_that_never_stopped(imported, text, tmp_path, with_state):
+def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp_path, monkeypatch):
+    """The reference takes all steps with one optimizer; bilm-tf doesn't save the LSTM's states."""
+    monkeypatch.setattr(adagrad_file, "_ROWS_AT_ONCE", 16)
+    text = tmp_path / "twice.txt"
+    text.write_text((REFERENCE / "data" / "train.txt").read_text("utf-8") * 2, encoding="utf-8")
     options, arrays = load_run("train_charcnn")
     vocab = read_vocabulary(tmp_path / "vocabulary")
-    batches = batches_of(text, vocab)[: N_BEFORE + N_AFTER]
-    assert len(batches) == N_BEFORE + N_AFTER
+    loader = TruncatedBpttDataLoader(TruncatedBpttLmReader(batch_size=4, num_steps=5), str(text))
+    loader.index_with(vocab)
+    batches = list(loader)
     whole = BidirectionalLanguageModel(vocab, options=options)
     set_variables(whole, arrays, "init")
+    fresh_states = copy.deepcopy(whole._carried)
     optimizer = make_optimizer(whole)
     train(whole, optimizer, batches[:N_BEFORE])
-    # bilm-tf doesn't save the LSTM states.
-    carried = copy.deepcopy(whole._carried)
-    expected = train(whole, optimizer, batches[N_BEFORE:])
+    whole._carried = fresh_states
+    train(whole, optimizer, batches[:N_AFTER])
 
-    model = load_archive(imported / "model.tar.gz").model
-    model._carried = carried
-    optimizer_again = make_optimizer(model)
-    if with_state:
-        start(imported / "adagrad.hdf5", model, optimizer_again)
-    found = train(model, optimizer_again, batches[N_BEFORE:])
-    deviation = max(abs(np.subtract(found, expected)))
-    if not with_state:
-        # The test sees the accumulators.
-        assert deviation > 1e-3
-        return
-    assert deviation < 2e-6
-    theirs = dict(whole.named_parameters())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter, theirs[name], atol=3e-6, rtol=0, msg=name)
-        ours, other = optimizer_again.state[parameter], optimizer.state[theirs[name]]
-        torch.testing.assert_close(ours["sum"], other["sum"], atol=1e-5, rtol=1e-5, msg=name)
-        assert float(ours["step"]) == float(other["step"]) == N_BEFORE + N_AFTER
-        assert ours["sum"].stride() == other["sum"].stride()
-
-
-def test_in_the_trainer(imported, text, tmp_path):
-    """`allennlp train` from an imported archive, whose configuration gives reader and loader."""
     archive = str(imported / "model.tar.gz")
     config = load_archive(archive).config.as_dict(quiet=True)
     config.update(
         model={"type": "from_archive", "archive_file": archive},
         vocabulary={"type": "from_files", "directory": archive},
         train_data_path=str(text),
-        trainer={
-            "num_epochs": 1,
-            "optimizer": dict(ADAGRAD),
-            "grad_norm": 10.0,
-            "callbacks": [{"type": "adagrad_state", "file": str(imported / "adagrad.hdf5")}],
-        },
+        data_loader={"type": "truncated_bptt", "batches_per_epoch": N_AFTER},
+        trainer={"num_epochs": 1, "optimizer": dict(ADAGRAD), "grad_norm": 10.0},
     )
-    trained = train_model(Params(copy.deepcopy(config)), str(tmp_path / "run"))
+    deviations = []
+    for name in ("adagrad.hdf5", None):
+        file = str(imported / "adagrad.hdf5")
+        config["trainer"]["callbacks"] = [{"type": "adagrad_state", "file": file}] if name else []
+        trained = train_model(Params(copy.deepcopy(config)), str(tmp_path / f"run {name}"))
+        found = dict(trained.named_parameters())
+        pairs = [(found[name], p) for name, p in whole.named_parameters()]
+        deviations.append(max(float((a - b).abs().max()) for a, b in pairs))
+    with_state, without_state = deviations
+    assert with_state < 3e-6 and without_state > 1e-3
 
-    model = load_archive(archive).model
-    optimizer = make_optimizer(model)
-    start(imported / "adagrad.hdf5", model, optimizer)
-    train(model, optimizer, batches_of(text, model.vocab))
-    expected = dict(model.named_parameters())
-    for name, parameter in trained.named_parameters():
-        assert torch.equal(parameter, expected[name]), name
+
+def start(model, optimizer, path, epoch=0, batch=0):
+    trainer = SimpleNamespace(
+        model=model,
+        optimizer=optimizer,
+        _start_after_epochs_completed=epoch,
+        _start_after_batches_in_epoch_completed=batch,
+    )
+    AdagradStateCallback("", str(path)).on_start(trainer)
+    return [bool((state["sum"] == 1.0).all()) for state in optimizer.state.values() if state]
 
 
-@pytest.mark.parametrize("place", [{"n_epochs": 1}, {"n_batches": 1}])
-def test_a_recovered_run_keeps_its_own_state(imported, place):
+def test_when_the_state_is_read(imported):
+    """A recovered run keeps its own; only the optimizer's parameters are read."""
     model = load_archive(imported / "model.tar.gz").model
-    optimizer = make_optimizer(model)
-    start(imported / "adagrad.hdf5", model, optimizer, **place)
-    assert all(bool((state["sum"] == 1.0).all()) for state in optimizer.state.values())
+    lstm = [p for name, p in model.named_parameters() if "lstm" in name]
+    optimizer = torch.optim.Adagrad(lstm, 0.2, initial_accumulator_value=1.0)
+    memory = {id(state["sum"]) for state in optimizer.state.values()}
+    path = imported / "adagrad.hdf5"
+    assert all(start(model, optimizer, path, epoch=1))
+    assert all(start(model, optimizer, path, batch=1))
+    assert not any(start(model, optimizer, path))
+    assert {id(state["sum"]) for state in optimizer.state.values()} == memory
+    assert {float(state["step"]) for state in optimizer.state.values()} == {N_BEFORE}
 
 
-def test_frozen_parameters(imported):
-    model = load_archive(imported / "model.tar.gz").model
-    parts = [(n, p) for n, p in model.named_parameters() if "lstm" in n]
-    optimizer = Optimizer.from_params(Params(dict(ADAGRAD)), model_parameters=parts)
-    start(imported / "adagrad.hdf5", model, optimizer)
-    assert len(optimizer.state) == len(parts)
-    assert all(state["sum"].max() > 1.0 for state in optimizer.state.values())
-
-
-def test_bad_files(imported, tmp_path):
-    """Nothing is read of them."""
-    model = load_archive(imported / "model.tar.gz").model
+def test_files_that_are_no_state_of_the_model(tmp_path):
+    model = torch.nn.Linear(5, 300)
+    optimizer = torch.optim.Adagrad(model.parameters(), 0.2, initial_accumulator_value=1.0)
     path = tmp_path / "state.hdf5"
-    optimizer = make_optimizer(model)
 
     def fails(message, optimizer=optimizer):
-        with pytest.raises(ConfigurationError, match=message):
-            start(path, model, optimizer)
+        with pytest.raises(ConfigurationError, match=f"adagrad_state: {message}"):
+            start(model, optimizer, path)
         sums = [state["sum"] for state in optimizer.state.values() if state]
         assert all(bool((values == 1.0).all()) for values in sums)
 
-    fails("adagrad_state: .*state.hdf5")
+    fails(".*state.hdf5")
     path.write_text("text")
-    fails("adagrad_state: .*state.hdf5: not an HDF5 file, or one cut off")
-    shutil.copy(REFERENCE / "checkpoint" / "weights.hdf5", path)
-    fails("not a state of Adagrad")
-    shutil.copy(imported / "adagrad.hdf5", path)
-    fails("SGD keeps no sums", torch.optim.SGD(model.parameters(), 0.1))
-    model.softmax.bias = torch.nn.Parameter(torch.zeros(60))
-    message = r"has \(50,\) for the parameter 'softmax.bias' of shape \(60,\)"
-    fails(message, make_optimizer(model))
-    model.extra = torch.nn.Parameter(torch.zeros(1))
-    fails("has nothing for the parameter 'extra'", make_optimizer(model))
+    fails(".*state.hdf5: not an HDF5 file, or one cut off")
+    write_adagrad_state(path, [], -1)
+    fails(".*not a state of Adagrad")
+    write_adagrad_state(path, [("weight", torch.ones(5, 300))], 5)
+    fails(r".*has \(5, 300\) for the parameter 'weight' of shape \(300, 5\)")
+    write_adagrad_state(path, [("weight", torch.full((300, 5), 7.0))], 5)
+    fails(".*has nothing for the parameter 'bias'")
+    fails("the optimizer SGD keeps no sums", torch.optim.SGD(model.parameters(), 0.1))
 
 
 def test_initial_validation(data, tmp_path, caplog):

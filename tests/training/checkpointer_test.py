@@ -1,4 +1,3 @@
-import os
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -6,13 +5,15 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.training import Checkpointer, checkpointer
+from allennlp.training import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
 from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files
+
+KINDS = ["model", "training"]
 
 
 def trainer(n_epochs, n_batches):
@@ -26,23 +27,25 @@ def points(folder):
     return sorted(WholeCheckpointer(str(folder))._find_all_checkpoints())
 
 
-def test_saves_and_loads(tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
     folder = tmp_path / "run[1]*"  # what a glob reads
     folder.mkdir()
     saving = WholeCheckpointer(folder)
     for n_batches in (5, 10):
         saving.save_checkpoint(trainer(0, n_batches))
-    before = read_files(folder)
-    assert set(before) == {
-        f"{kind}_state_e0_b{n}.th" for kind in ("model", "training") for n in (5, 10)
-    }
+    names = {f"{each}_state_e0_b{n}.th" for each in KINDS for n in (5, 10)}
+    assert set(read_files(folder)) == names
     loaded = saving.load_checkpoint()
     assert loaded is not None and loaded.trainer_state["batches_in_epoch_completed"] == 10
     assert loaded.model_state["weight"].tolist() == [10.0] * 2000
-    # What is there is not written again.
     inodes = [path.stat().st_ino for path in sorted(folder.iterdir())]
-    saving.save_checkpoint(trainer(0, 10))
+    saving.save_checkpoint(trainer(0, 10))  # It is there, and is not written again.
     assert [path.stat().st_ino for path in sorted(folder.iterdir())] == inodes
+    (folder / f"{kind}_state_e0_b10.th").unlink()
+    assert points(folder) == [(0, 5)]
+    saving.save_checkpoint(trainer(0, 10))
+    assert points(folder) == [(0, 5), (0, 10)]
 
 
 @pytest.mark.parametrize("keep", [1, 2, None])
@@ -55,17 +58,6 @@ def test_old_ones_are_removed(tmp_path, keep):
         saving.save_checkpoint(trainer(*point))
     assert points(tmp_path) == saved[-(keep or 5) :]
     assert len(list(tmp_path.iterdir())) == 2 * len(points(tmp_path))
-
-
-@pytest.mark.parametrize("kind", ["model", "training"])
-def test_half_of_a_checkpoint_is_not_used(tmp_path, kind):
-    saving = WholeCheckpointer(str(tmp_path))
-    for n_batches in (5, 10):
-        saving.save_checkpoint(trainer(0, n_batches))
-    (tmp_path / f"{kind}_state_e0_b10.th").unlink()
-    assert points(tmp_path) == [(0, 5)]
-    saving.save_checkpoint(trainer(0, 10))
-    assert points(tmp_path) == [(0, 5), (0, 10)]
 
 
 def test_killed(tmp_path):
@@ -106,49 +98,38 @@ def test_full_disk(tmp_path):
     assert points(tmp_path) == [(0, 5), (0, 10)]
 
 
-class TestMaybeSave:
-    @pytest.fixture
-    def clock(self, monkeypatch):
-        """The time in seconds."""
-        now = [1000.0]
-        for module in (checkpointer, __import__(WholeCheckpointer.__module__, fromlist=["time"])):
-            monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
-        return now
+def test_by_time_and_batches(tmp_path):
+    saving = WholeCheckpointer(
+        str(tmp_path),
+        save_every_num_seconds=600,
+        save_every_num_batches=5,
+        keep_most_recent_by_count=None,
+    )
+    saved = []
+    for batch in range(1, 17):
+        saving._last_save_time -= 250  # seconds
+        if saving.maybe_save_checkpoint(trainer(0, batch), 0, batch):
+            saved.append(batch)
+    assert saved == [3, 6, 9, 12, 15]
+    saving.seconds = None
+    saving._last_save_time = 0
+    assert not saving.maybe_save_checkpoint(trainer(0, 19), 0, 19)
+    assert saving.maybe_save_checkpoint(trainer(0, 20), 0, 20)
+    assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)  # the end of an epoch
+    assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
 
-    def test_by_time_and_batches(self, tmp_path, clock):
-        saving = WholeCheckpointer(
-            str(tmp_path),
-            save_every_num_seconds=600,
-            save_every_num_batches=5,
-            keep_most_recent_by_count=None,
-        )
-        saved = []
-        for batch in range(1, 17):
-            clock[0] += 250
-            if saving.maybe_save_checkpoint(trainer(0, batch), 0, batch):
-                saved.append(batch)
-        assert saved == [3, 6, 9, 12, 15]
-        clock[0] += 1e6
-        assert not WholeCheckpointer(tmp_path).maybe_save_checkpoint(trainer(0, 1), 0, 1)
-        clock[0] -= 1e6 + 15 * 250  # by batches alone
-        assert not saving.maybe_save_checkpoint(trainer(0, 19), 0, 19)
-        assert saving.maybe_save_checkpoint(trainer(0, 20), 0, 20)
-        assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)  # the end of an epoch
-        assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_after_a_signal(self, number, tmp_path):
-        saving = WholeCheckpointer(str(tmp_path))
-        assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
-        saving.signals.append(number)
-        # After an epoch, the trainer still has to save the best weights.
-        assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)
-        error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        with pytest.raises(error) as raised:
-            saving.maybe_save_checkpoint(trainer(1, 1), 1, 1)
-        assert raised.type is error
-        assert points(tmp_path) == [(1, 0), (1, 1)]
-        assert os.listdir(tmp_path)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_training_after_a_checkpoint(number, tmp_path):
+    saving = WholeCheckpointer(str(tmp_path))
+    assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
+    saving.signals.append(number)
+    # After an epoch, the trainer still has to save the best weights.
+    assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        saving.maybe_save_checkpoint(trainer(1, 1), 1, 1)
+    assert raised.type is (Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+    assert points(tmp_path) == [(1, 0), (1, 1)]
 
 
 def _saved_together(rank, folder):

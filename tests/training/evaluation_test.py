@@ -10,7 +10,7 @@ from allennlp.training import util as training_util
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.training.evaluation import LanguageModelEvaluator, metrics_table
+from allennlp_elmo_plugin.training.evaluation import metrics_table
 from tests.support.bilm_tf import read_vocabulary
 
 OPTIONS = {"lstm": {"dim": 6, "projection_dim": 4}}
@@ -34,61 +34,19 @@ def loader(model, tmp_path):
     return loader
 
 
-def mean_of_batches(model, loader):
-    losses = [model(**batch)["loss"].item() for batch in loader]
-    model.get_metrics(reset=True)
-    return sum(losses) / len(losses)
-
-
-def assert_agree(metrics):
-    assert math.exp(metrics["loss"]) == pytest.approx(metrics["perplexity"], rel=1e-12)
-
-
-@pytest.mark.parametrize("way", ["evaluator", "util"])
-def test_loss_agrees_with_perplexity(way, model, loader, tmp_path, capsys):
+def test_the_metrics_of_all_words_are_written_and_printed(model, loader, tmp_path, capsys):
     model.eval()
-    mean = mean_of_batches(model, loader)
+    losses = [model(**batch)["loss"].item() for batch in loader]  # as an evaluation that failed
     model.train()
     path = tmp_path / "metrics.json"
-    if way == "evaluator":
-        metrics = Evaluator.from_params(Params({}))(model, loader, metrics_output_file=path)
-    else:
-        metrics = training_util.evaluate(model, loader, output_file=str(path))
-    assert_agree(metrics)
-    assert abs(metrics["loss"] - mean) > 1e-4
+    metrics = Evaluator.from_params(Params({}))(model, loader, metrics_output_file=path)
+    assert math.exp(metrics["loss"]) == pytest.approx(metrics["perplexity"], rel=1e-12)
+    assert abs(metrics["loss"] - sum(losses) / len(losses)) > 1e-4  # Batches differ in size.
     assert json.loads(path.read_text(encoding="utf-8")) == metrics
-    bar = capsys.readouterr().err.split("loss: ")[-1]
-    assert bar.startswith(f"{metrics['loss']:.2f}")
-
-
-def test_an_evaluation_after_one_that_failed(model, loader):
-    expected = LanguageModelEvaluator()(model, loader)
-    model.eval()
-    model(**next(iter(loader)))  # as one that ended after a batch
-    assert LanguageModelEvaluator()(model, loader) == expected
-
-
-def test_loss_of_validation(model, loader):
-    model.eval()
-    mean = mean_of_batches(model, loader)
-    for batch in loader:
-        model(**batch)
-    for reset in (False, True):
-        metrics = training_util.get_metrics(model, 3 * mean, None, None, None, 3, reset)
-        assert_agree(metrics)
-    model.train()  # where AllenNLP's loss is that of the sampled softmax, and of regularizers
-    assert training_util.get_metrics(model, 6.0, None, None, None, 3)["loss"] == 2.0
-
-
-def test_without_a_word(model):
-    model.eval()
-    assert training_util.get_metrics(model, 0.0, None, None, None, 0)["loss"] == 0.0
-
-
-def test_results_are_printed(model, loader, capsys):
-    metrics = LanguageModelEvaluator()(model, loader)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines == [
+    assert training_util.evaluate(model, loader) == metrics
+    output = capsys.readouterr()
+    assert output.err.split("loss: ")[-1].startswith(f"{metrics['loss']:.2f}")  # in the bar
+    assert [line.split() for line in output.out.splitlines()] == [
         ["test.txt"],
         ["perplexity", f"{metrics['perplexity']:.2f}"],
         ["forward_perplexity", f"{metrics['forward_perplexity']:.2f}"],

@@ -1,20 +1,19 @@
 """What programs written for AllenNLP 0.9 do with `allennlp.commands.elmo`."""
 
 import copy
-import importlib
 import inspect
 import io
 import pickle
 import sys
 from pathlib import Path
-from typing import Any, List, Tuple
 
 import allennlp.commands.elmo
 import h5py
 import numpy as np
 import pytest
 import torch
-from allennlp.commands.elmo import ElmoEmbedder, batch_to_ids, elmo_command, empty_embedding
+from allennlp.commands import elmo
+from allennlp.commands.elmo import ElmoEmbedder, batch_to_ids
 from allennlp.commands.subcommand import Subcommand
 from allennlp.nn.util import remove_sentence_boundaries
 
@@ -27,24 +26,24 @@ PROTEINS = ["MKVLAA", "GS", "TTRLAWQ"]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: Any) -> Tuple[str, str]:
+def files(tmp_path_factory):
     return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=5)
 
 
 @pytest.fixture
-def embedder(files: Tuple[str, str]) -> Any:
+def embedder(files):
     return ElmoEmbedder(*files)
 
 
 class Embedder2019:
     """What 0.9's embedder computes, by AllenNLP's own language model."""
 
-    def __init__(self, files: Tuple[str, str]) -> None:
+    def __init__(self, files):
         self.elmo_bilm = originals.elmo._ElmoBiLm(*files)
 
-    def embed_batch(self, batch: List[Any]) -> List[Any]:
-        if batch == [[]]:
-            return [np.zeros((3, 0, 1024))]
+    def embed_batch(self, batch):
+        if not any(map(len, batch)):
+            return [np.zeros((3, 0, 1024))] * len(batch)
         with torch.no_grad():
             output = self.elmo_bilm(originals.elmo.batch_to_ids(batch))
         layers = [remove_sentence_boundaries(a, output["mask"])[0] for a in output["activations"]]
@@ -55,49 +54,31 @@ class Embedder2019:
         ]
 
 
-def assert_same(actual: List[Any], expected: List[Any]) -> None:
+def assert_same(actual, expected):
     assert [each.shape for each in actual] == [each.shape for each in expected]
     for mine, its in zip(actual, expected):
         np.testing.assert_allclose(mine, its, atol=1e-5)
 
 
-def test_every_way_to_import_it() -> None:
-    module = importlib.import_module("allennlp.commands.elmo")
-    from allennlp.commands import elmo
-
-    assert module is elmo is allennlp.commands.elmo is sys.modules["allennlp.commands.elmo"]
-    assert Subcommand.by_name("elmo") is elmo.Elmo
-    assert elmo_command is elmo.elmo_command
-    assert elmo.DEFAULT_BATCH_SIZE == 64
-    assert empty_embedding().shape == (3, 0, 1024)
-
-
-def test_without_arguments_it_is_the_published_original(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options_file, weight_file = write_random_elmo(tmp_path, projection_dim=512, lstm_dim=512)
-    elmo = allennlp.commands.elmo
+def test_the_module_and_its_default_model(tmp_path, monkeypatch):
+    assert elmo is allennlp.commands.elmo is sys.modules["allennlp.commands.elmo"]
+    assert Subcommand.by_name("elmo") is elmo.Elmo and callable(elmo.elmo_command)
+    assert elmo.DEFAULT_BATCH_SIZE == 64 and elmo.empty_embedding().shape == (3, 0, 1024)
     assert elmo.DEFAULT_OPTIONS_FILE.endswith("elmo_2x4096_512_2048cnn_2xhighway_options.json")
+    options_file, weight_file = write_random_elmo(tmp_path, projection_dim=512, lstm_dim=512)
     downloads = {elmo.DEFAULT_OPTIONS_FILE: options_file, elmo.DEFAULT_WEIGHT_FILE: weight_file}
     monkeypatch.setattr(elmo_files, "cached_path", downloads.__getitem__)
     assert ElmoEmbedder().embed_sentence(["A", "cat"]).shape == (3, 2, 1024)
-    assert list(inspect.signature(ElmoEmbedder).parameters) == [
-        "options_file",
-        "weight_file",
-        "cuda_device",
-    ]
+    names = ["options_file", "weight_file", "cuda_device"]
+    assert list(inspect.signature(ElmoEmbedder).parameters) == names
 
 
-def test_vectors_are_allennlps_over_a_sequence_of_batches(
-    files: Tuple[str, str], embedder: Any
-) -> None:
+def test_vectors_are_allennlps_over_a_sequence_of_batches(files, embedder):
     original = Embedder2019(files)
     rng = np.random.RandomState(0)
     pool = [*SENTENCES, *PROTEINS, [], ["x" * 70, "naïve"]]
     for _ in range(12):
         batch = [pool[i] for i in rng.randint(len(pool), size=rng.randint(1, 6))]
-        if not any(map(len, batch)):
-            batch = [[]]
         assert_same(embedder.embed_batch(batch), original.embed_batch(batch))
     assert_same([embedder.embed_sentence([])], original.embed_batch([[]]))
     assert_same([embedder.embed_sentence("MKV")], original.embed_batch(["MKV"]))
@@ -106,46 +87,37 @@ def test_vectors_are_allennlps_over_a_sequence_of_batches(
     layers, mask = embedder.batch_to_embeddings(PROTEINS)
     assert layers.shape == (3, 3, 7, 16) and mask.sum(1).tolist() == [6, 2, 7]
     assert_same([layers[1, :, :2].numpy()], original.embed_batch(PROTEINS)[1:2])
-
-
-def test_a_string_is_its_letters(embedder: Any) -> None:
-    assert batch_to_ids(PROTEINS).equal(originals.elmo.batch_to_ids(PROTEINS))
-    with pytest.warns(UserWarning, match="letter by letter"):
-        assert embedder.embed_sentence("a cat").shape == (3, 5, 16)
-
-
-def test_a_path_a_subclass_and_the_indexer(files: Tuple[str, str], embedder: Any) -> None:
-    class Averaging(ElmoEmbedder):
-        def embed_sentence(self, sentence: Any) -> Any:
-            return super().embed_sentence(sentence).mean(0)
-
-    options_file, weight_file = map(Path, files)
-    averaging = Averaging(options_file=options_file, weight_file=weight_file, cuda_device=-1)
-    layers = embedder.embed_sentence(["A", "cat"])
-    np.testing.assert_array_equal(averaging.embed_sentence(["A", "cat"]), layers.mean(0))
-    assert type(embedder.indexer).__name__ == "ELMoTokenCharactersIndexer"
-
-
-def test_copies_and_pickles_continue_from_the_carried_states(embedder: Any) -> None:
-    embedder.embed_batch(SENTENCES)
-    copies = copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))
-    expected = embedder.embed_sentence(["A", "cat"])
-    for each in copies:
-        np.testing.assert_array_equal(each.embed_sentence(["A", "cat"]), expected)
-
-
-def test_states_may_be_read_and_set(files: Tuple[str, str], embedder: Any) -> None:
-    """flair, and ACE after it, moves them between devices when it loads a pickle."""
-    original = Embedder2019(files)
+    # flair, and ACE after it, moves states between devices when it loads a pickle.
     for each in (embedder, original):
-        each.embed_batch([["hello"]])
         lstm = each.elmo_bilm._elmo_lstm
         lstm._states = [2 * state.cpu() for state in lstm._states]
         lstm._states[0] = lstm._states[0].cpu()
     assert_same(embedder.embed_batch(SENTENCES), original.embed_batch(SENTENCES))
 
 
-def test_an_existing_file_is_replaced(tmp_path: Path, embedder: Any) -> None:
+def test_a_string_is_its_letters(embedder):
+    assert batch_to_ids(PROTEINS).equal(originals.elmo.batch_to_ids(PROTEINS))
+    with pytest.warns(UserWarning, match="letter by letter"):
+        assert embedder.embed_sentence("a cat").shape == (3, 5, 16)
+
+
+def test_paths_subclasses_copies_and_pickles(files, embedder):
+    class Averaging(ElmoEmbedder):
+        def embed_sentence(self, sentence):
+            return super().embed_sentence(sentence).mean(0)
+
+    averaging = Averaging(options_file=Path(files[0]), weight_file=Path(files[1]), cuda_device=-1)
+    for each in (embedder, averaging):
+        each.embed_batch(SENTENCES)
+    copies = copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))
+    expected = embedder.embed_sentence(["A", "cat"])
+    for each in copies:
+        np.testing.assert_array_equal(each.embed_sentence(["A", "cat"]), expected)
+    np.testing.assert_array_equal(averaging.embed_sentence(["A", "cat"]), expected.mean(0))
+    assert type(embedder.indexer).__name__ == "ELMoTokenCharactersIndexer"
+
+
+def test_an_existing_file_is_replaced(tmp_path, embedder):
     path = tmp_path / "layers.hdf5"
     for text in ("One\n", "A cat\nDogs\n"):
         embedder.embed_file(io.StringIO(text), str(path), "top", 2, True)
@@ -153,23 +125,20 @@ def test_an_existing_file_is_replaced(tmp_path: Path, embedder: Any) -> None:
         assert {key: value.shape for key, value in file.items()} == {"0": (2, 16), "1": (1, 16)}
 
 
-def test_attributes_that_programs_read(files: Tuple[str, str], embedder: Any) -> None:
+def test_attributes_that_programs_read(files, embedder):
     ours, original = embedder.elmo_bilm, originals.elmo._ElmoBiLm(*files)
-    sizes = ("hidden_size", "input_size", "cell_size")
-    clips = ("memory_cell_clip_value", "state_projection_clip_value")
-    for name in (*sizes, "num_layers"):
-        assert getattr(ours._elmo_lstm, name) == getattr(original._elmo_lstm, name)
+    lstms = ours._elmo_lstm, original._elmo_lstm
+    clips = "memory_cell_clip_value", "state_projection_clip_value"
     for layers in ("forward_layers", "backward_layers"):
-        mine, its = getattr(ours._elmo_lstm, layers), getattr(original._elmo_lstm, layers)
-        assert len(mine) == len(its) == 2
-        for cell, its_cell in zip(mine, its):
-            for name in sizes + clips:
-                assert getattr(cell, name) == getattr(its_cell, name)
-            for parameter, its_parameter in zip(cell.parameters(), its_cell.parameters()):
+        mine, its = (getattr(lstm, layers) for lstm in lstms)
+        for pair in (lstms, *zip(mine, its, strict=True)):
+            for name in ("hidden_size", "input_size", "cell_size", *clips):
+                assert getattr(pair[0], name, None) == getattr(pair[1], name, None)
+            for parameter, its_parameter in zip(*(each.parameters() for each in pair)):
                 assert parameter.equal(its_parameter)
     encoder, its_encoder = ours._token_embedder, original._token_embedder
+    assert lstms[0].num_layers == 2 and encoder._weight_file == its_encoder._weight_file
     for section, values in its_encoder._options.items():
         assert encoder._options[section] == values
-    assert encoder._weight_file == its_encoder._weight_file
     for name in ("_beginning_of_sentence_characters", "_end_of_sentence_characters"):
         assert getattr(encoder, name).equal(getattr(its_encoder, name))
