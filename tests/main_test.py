@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
 from allennlp import commands
@@ -36,27 +36,21 @@ def test_our_command_starts_without_task_models(
     assert process.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "given, printed",
-    [
-        (["--version"], f"python -m allennlp_elmo_plugin {__version__} (AllenNLP 2.10.1)\n"),
-        (["elmo", "a"], "see `python -m allennlp_elmo_plugin elmo --help`\n"),
-    ],
-)
-def test_names_itself(
-    given: List[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_names_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(commands, "__version__", commands.__version__)
-    monkeypatch.setattr(sys, "argv", ["__main__.py", *given])
     sigterm = signal.getsignal(signal.SIGTERM)
-    try:
+    name = "python -m allennlp_elmo_plugin"
+    for given, printed in (
+        (["--version"], f"{name} {__version__} (AllenNLP 2.10.1)\n"),
+        (["elmo", "a"], f"see `{name} elmo --help`\n"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["__main__.py", *given])
         with pytest.raises(SystemExit):
             __main__.run()
         assert signal.getsignal(signal.SIGTERM) is not sigterm
-    finally:
         signal.signal(signal.SIGTERM, sigterm)
-    output = capsys.readouterr()
-    assert (output.out + output.err).endswith(printed)
+        output = capsys.readouterr()
+        assert (output.out + output.err).endswith(printed)
 
 
 def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, str]) -> None:

@@ -4,10 +4,10 @@ with the same arguments: what they leave in the end is what an undisturbed run l
 `RANDOM_KILLS=200 python -m pytest tests/random_kills_test.py` spreads so many over the commands.
 """
 
-import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tarfile
@@ -20,20 +20,19 @@ import pytest
 import torch
 from allennlp.commands import main
 
-from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from tests.support.task_data import write_task_data
 from tests.support.testing import read_arrays, write_random_elmo
-from tests.support.training_runs import metrics, write_config
+from tests.support.training_runs import metrics, write_config, write_data
 
 pytestmark = pytest.mark.nightly
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 6))
 COMMANDS = {
-    "vocabulary": "elmo-vocab {0}/train.txt --output {1}/vocab --force",
+    "vocabulary": "elmo-vocab {0}/shards --output {1}/vocab --force",
     "train": "train {0}/config.json -s {1}/run",
     "export": "elmo-export {0}/run/model.tar.gz {1}/elmo --force",
-    "import": "elmo-import {0}/elmo {1}/imported --force --vocab-file {0}/vocab/vocab.txt",
-    "embed": "elmo {0}/train.txt {1}/layers.hdf5 --all --resume"
+    "import": "elmo-import {0}/elmo {1}/imported --force --vocab-file {0}/vocabulary/vocab.txt",
+    "embed": "elmo {0}/shards/0.txt {1}/layers.hdf5 --all --resume"
     " --options-file {0}/elmo/options.json --weight-file {0}/elmo/weights.hdf5",
     "benchmark": "elmo-benchmark --tasks sst5 --elmo {0}/elmo --seeds 1 --data {0}/data"
     ' --output {1}/out -o {{"trainer.num_epochs":1}}',
@@ -79,7 +78,7 @@ def result(outputs: Path) -> Dict[str, Any]:
     for path in filter(Path.is_file, outputs.rglob("*")):
         name = str(path.relative_to(outputs))
         if path.name == "results.json":
-            found[name] = timeless(json.loads(path.read_text()))
+            found[name] = re.sub(r'"\w*seconds\w*": [\d.]+', "", path.read_text())
         elif name.startswith("out/"):
             continue
         elif path.suffix == ".hdf5":
@@ -96,28 +95,10 @@ def result(outputs: Path) -> Dict[str, Any]:
     return found
 
 
-def timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: timeless(each) for key, each in value.items() if "seconds" not in key}
-    return list(map(timeless, value)) if isinstance(value, list) else value
-
-
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: Any) -> Path:
-    folder = tmp_path_factory.mktemp("inputs")
-    numbers = random.Random(0)
-    lines = [
-        " ".join(f"w{int(numbers.paretovariate(1)) % 60}" for _ in range(numbers.randrange(1, 9)))
-        for _ in range(200)
-    ]
-    (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    make_vocabulary([str(folder / "train.txt")], str(folder / "vocab"))
-    changes = {
-        "train_data_path": str(folder / "train.txt"),
-        "validation_data_path": str(folder / "train.txt"),
-        "vocabulary.directory": str(folder / "vocab" / "vocabulary"),
-        "trainer.callbacks": [],
-    }
+    folder = write_data(tmp_path_factory.mktemp("inputs"))
+    changes = {"train_data_path": str(folder / "heldout.txt"), "trainer.callbacks": []}
     write_config(folder, folder, changes)
     (folder / "elmo").mkdir()
     write_random_elmo(folder / "elmo")

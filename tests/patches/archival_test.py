@@ -3,17 +3,15 @@ import shutil
 import tarfile
 from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
+import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.data import Token
 from allennlp.models import Model, archival, load_archive
 
 from allennlp_elmo_plugin.patches import archival as our_archival
 from tests.support.testing import read_files, write_random_elmo
 
-SENTENCE = "Alice counted the naïve ﬁsh".split()
 OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
 WEIGHT_KEY = OPTIONS_KEY.replace("options", "weight")
 
@@ -39,15 +37,6 @@ def train(options_file, weight_file, name="model"):
         "trainer": {"num_epochs": 1, "cuda_device": -1, "optimizer": "adam"},
     }
     return train_model(Params(config), name)
-
-
-def logits(model, reader):
-    for module in model.eval().modules():
-        if hasattr(module, "reset_states"):
-            module.reset_states()
-    instance = reader.text_to_instance([Token(word) for word in SENTENCE])
-    reader.apply_token_indexers(instance)
-    return np.array(model.forward_on_instance(instance)["logits"])
 
 
 @pytest.fixture(autouse=True)
@@ -79,9 +68,8 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
     shutil.move(here / "model" / "model.tar.gz", elsewhere)
     shutil.rmtree(here)
     monkeypatch.chdir(elsewhere)
-    archive = load_archive("model.tar.gz")
-    found, expected = (logits(m, archive.dataset_reader) for m in (archive.model, trained))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    found = load_archive("model.tar.gz").model.state_dict()
+    assert all(torch.equal(found[name], each) for name, each in trained.state_dict().items())
     assert list(elsewhere.iterdir()) == [elsewhere / "model.tar.gz"]
     assert Model.from_archive("model.tar.gz") is not None
     with pytest.raises(FileNotFoundError, match="nowhere.json"):

@@ -89,12 +89,8 @@ def test_interrupted_and_recovered(
     assert (folder / "losses.jsonl").read_bytes() == (whole / "losses.jsonl").read_bytes()
     lines = capsys.readouterr().out.splitlines()[-6:]
     assert lines[0].split() == ["training", "validation"]
-    assert [line.split()[0] for line in lines[1:5]] == [
-        "perplexity",
-        "forward_perplexity",
-        "backward_perplexity",
-        "loss",
-    ]
+    names = ["perplexity", "forward_perplexity", "backward_perplexity", "loss"]
+    assert [line.split()[0] for line in lines[1:5]] == names
     best = metrics(folder)["best_epoch"]
     assert lines[5] == f"The model (the best epoch, {best}) is in {folder}/model.tar.gz"
 
