@@ -1,6 +1,6 @@
-"""Random sequences of calls on `Elmo` and on AllenNLP's own module, which agree after each.
-
-`FUZZ_SEQUENCES=2000 python -m pytest tests/modules/differential_fuzz_test.py` runs more.
+"""
+All that a user does with an `Elmo`, in random order, on ours and on AllenNLP's own module: after
+each call the two agree. `FUZZ_SEQUENCES=2000 python -m pytest -m nightly` runs more sequences.
 """
 
 import contextlib
@@ -9,26 +9,47 @@ import os
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from tests.support import originals
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import write_random_elmo
 
-N_SEQUENCES_BY_DEFAULT = 4
-N_SEQUENCES = int(os.environ.get("FUZZ_SEQUENCES", 40))  # at night
-N_CALLS = 12
-WORDS = ["@@PADDING@@", *(f"w{i}" for i in range(40))]
 TOLERANCE = 2e-5
+
+
+def replicated(elmo, ids):
+    """Run a replica as `torch.nn.parallel.replicate` makes it: parameters are attributes."""
+    replicas = {module: module._replicate_for_data_parallel() for module in elmo.modules()}
+    for module, replica in replicas.items():
+        for key, child in module._modules.items():
+            replica._modules[key] = None if child is None else replicas[child]
+        for key, parameter in module._parameters.items():
+            setattr(replica, key, None if parameter is None else parameter * 1.0)
+    return replicas[elmo](ids)
+
+
+def checkpointed(use_reentrant, elmo, ids):
+    """Compute the layers again for the gradient."""
+
+    def run(zero):
+        output = elmo(ids)
+        return output["mask"], *(each + zero for each in output["elmo_representations"])
+
+    zero = torch.zeros((), device=ids.device, requires_grad=True)
+    mask, *representations = checkpoint(run, zero, use_reentrant=use_reentrant)
+    return {"mask": mask, "elmo_representations": representations}
 
 
 class Pair:
     """Ours and AllenNLP's, on which everything is done in the same way."""
 
-    def __init__(self, seed, folder, gpu):
+    def __init__(self, seed, folder, gpu=None):
         self.random = random.Random(seed)
         torch.manual_seed(seed)
         choose = self.random.choice
@@ -49,25 +70,27 @@ class Pair:
             "do_layer_norm": choose([True, False, False]),
             "keep_sentence_boundaries": choose([True, False]),
             "dropout": 0.0,
-            "vocab_to_cache": choose([None, None, WORDS]),
         }
         self.ours = Elmo(*files, **arguments, max_cached_words=choose([0, 20, 50_000]))
         self.theirs = originals.elmo.Elmo(*files, **arguments)
         self.theirs.load_state_dict(self.ours.state_dict())
         self.gpu = gpu
-        self.device = "cpu"
+        self.device = torch.device("cpu")
         self.log = [arguments]
 
     @property
     def both(self):
         return self.ours, self.theirs
 
+    @property
+    def names(self):
+        return [name for name, _ in self.ours.named_parameters()]
+
     def sentences(self):
-        lengths = [
-            self.random.choice([0, 1, 2, 5, 9, 17]) for _ in range(self.random.randint(1, 6))
-        ]
+        draw = self.random
+        lengths = [draw.choice([0, 1, 2, 5, 9, 17]) for _ in range(draw.randint(1, 6))]
         return [
-            [f"w{self.random.randrange(40)}" * self.random.randint(1, 3) for _ in range(length)]
+            [f"w{draw.randrange(40)}" * draw.randint(1, 3) for _ in range(length)]
             for length in lengths
         ]
 
@@ -80,64 +103,58 @@ class Pair:
             msg=lambda text: f"{what}: {text}\n{self.log}",
         )
 
-    def forward(self, sentences, mode=torch.enable_grad):
-        ids = batch_to_ids(sentences)
-        with mode():
-            ours = self.ours(ids.to(self.device))
-        with torch.no_grad() if mode is torch.inference_mode else mode():
-            theirs = self.theirs(ids)
+    def compare(self, ours, theirs):
         self.check(ours["mask"].float(), theirs["mask"].float(), "mask")
         for mine, its in zip(ours["elmo_representations"], theirs["elmo_representations"]):
             self.check(mine, its, "representation")
-        return ours["elmo_representations"], theirs["elmo_representations"]
 
     # What may be called; each draws its own arguments.
 
     def infer(self):
-        self.forward(self.sentences(), self.random.choice([torch.no_grad, torch.inference_mode]))
+        ids = batch_to_ids(self.sentences())
+        with self.random.choice([torch.no_grad, torch.inference_mode])():
+            ours = self.ours(ids.to(self.device))
+        with torch.no_grad():
+            self.compare(ours, self.theirs(ids))
 
     def embed_words(self):
         sentences = self.sentences()
         with torch.no_grad():
-            ours = self.ours.embed_sentences(sentences)["elmo_representations"]
-            theirs = self.theirs(batch_to_ids(sentences))["elmo_representations"]
-        for mine, its in zip(ours, theirs):
-            self.check(mine, its, "embed_sentences")
+            theirs = self.theirs(batch_to_ids(sentences))
+            self.compare(self.ours.embed_sentences(sentences), theirs)
 
-    def cached_words(self):
-        # AllenNLP takes a word whose vector has no positive number for padding.
-        if not self.ours._has_cached_vocab or self.ours.get_output_dim() < 100:
-            return
-        sentences = [[word[:3].rstrip("w") for word in each] for each in self.sentences()]
-        ids = batch_to_ids(sentences)
-        words = torch.zeros(ids.shape[:2], dtype=torch.long)
-        for row, sentence in zip(words, sentences):
-            row[: len(sentence)] = torch.tensor([WORDS.index(w) for w in sentence] or 0)
-        with torch.no_grad():
-            ours = self.ours(ids.to(self.device), words.to(self.device))
-            theirs = self.theirs(ids, words)
-        self.check(ours["mask"].float(), theirs["mask"].float(), "mask of cached words")
-        for mine, its in zip(ours["elmo_representations"], theirs["elmo_representations"]):
-            self.check(mine, its, "cached words")
-
-    def gradient(self):
-        for elmo in self.both:
+    def gradient(self, run=torch.nn.Module.__call__):
+        ids = batch_to_ids(self.sentences())
+        outputs = []
+        for elmo, device in zip(self.both, (self.device, torch.device("cpu"))):
             elmo.zero_grad()
-        outputs = self.forward(self.sentences())
-        in_autocast = self.random.random() < 0.3
-        for i, representations in enumerate(outputs):
-            loss = sum(each.square().sum() / max(1, each.numel()) for each in representations)
-            if loss.requires_grad:
-                device = self.device.split(":")[0]
-                with torch.autocast(device, torch.bfloat16, enabled=in_autocast and i == 0):
+            # Autocast doesn't change our numbers.
+            autocast = elmo is self.ours and self.random.random() < 0.3
+            with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+                outputs.append(run(elmo, ids.to(device)))
+                representations = outputs[-1]["elmo_representations"]
+                loss = sum(each.square().sum() / max(1, each.numel()) for each in representations)
+                if loss.requires_grad:
                     loss.backward()
+        self.compare(*outputs)
         for (name, mine), its in zip(self.ours.named_parameters(), self.theirs.parameters()):
             # Of sentences without words AllenNLP has no gradient, where ours has zeros.
             expected = torch.zeros_like(its) if its.grad is None else its.grad
             assert mine.grad is not None or not expected.any(), (name, self.log)
             if mine.grad is not None:
+                assert mine.requires_grad
                 scale = max(1.0, float(expected.abs().max()))
                 self.check(mine.grad / scale, expected / scale, name)
+
+    def gradient_of_a_replica(self):
+        self.reset_states()
+        self.gradient(replicated)
+        self.reset_states()
+
+    def gradient_from_checkpoints(self):
+        self.set_stateful(False)
+        self.gradient(partial(checkpointed, self.random.choice([False, True])))
+        self.set_stateful(True)
 
     def update(self):
         self.gradient()
@@ -149,72 +166,54 @@ class Pair:
         # What Adam makes of rounding is not compared.
         self.theirs.load_state_dict({k: v.cpu() for k, v in self.ours.state_dict().items()})
 
-    def choose_trainable(self):
-        chosen = [self.random.random() < 0.3 for _ in self.ours.parameters()]
+    def choose_trainable(self, chosen=None):
+        chosen = chosen or {name for name in self.names if self.random.random() < 0.3}
         for elmo in self.both:
-            for parameter, is_chosen in zip(elmo.parameters(), chosen):
-                parameter.requires_grad_(is_chosen)
+            for name, parameter in elmo.named_parameters():
+                parameter.requires_grad_(name in chosen)
 
     def edit(self):
-        name = self.random.choice([name for name, _ in self.ours.named_parameters()])
-        value, seed = self.random.uniform(0.5, 1.5), self.random.random()
+        """Many numbers through `.data`; a single one counts after `train` or `eval`."""
+        name, mode = self.random.choice(self.names), self.random.choice([None, True, False])
+        value, start = self.random.uniform(0.5, 1.5), self.random.random()
         for elmo in self.both:
-            data = dict(elmo.named_parameters())[name].data
-            data.view(-1)[int(seed * data.numel()) :].mul_(value)
+            data = dict(elmo.named_parameters())[name].data.view(-1)
+            first = int(start * data.numel())
+            data[first : None if mode is None else first + 1].mul_(value)
+            if mode is not None:
+                elmo.train(mode)
 
     def reset_states(self):
         for elmo in self.both:
             elmo._elmo_lstm._elmo_lstm.reset_states()
 
-    def switch_mode(self):
-        mode = self.random.choice([True, False])
+    def set_stateful(self, stateful):
+        self.reset_states()
         for elmo in self.both:
-            elmo.train(mode)
+            elmo._elmo_lstm._elmo_lstm.stateful = stateful
 
     def copy(self):
-        how = self.random.choice(
-            [copy.copy, copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))]
-        )
-        self.ours = how(self.ours)
+        how = [copy.copy, copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))]
+        self.ours = self.random.choice(how)(self.ours)
 
     def reload(self):
         self.ours.load_state_dict(self.theirs.state_dict())
 
-    def replace_parameter(self):
-        name = self.random.choice([name for name, _ in self.ours.named_parameters()])
-        module, _, key = name.rpartition(".")
-        for elmo in self.both:
-            parameter = dict(elmo.named_parameters())[name]
-            new = torch.nn.Parameter(parameter.detach() * 0.9, parameter.requires_grad)
-            setattr(elmo.get_submodule(module), key, new)
-
     def hook(self):
-        """On the token embedder, for one call."""
+        """On the language model or its encoder, for one call."""
+        name, key = self.random.choice(
+            [("_elmo_lstm", "activations"), ("_elmo_lstm._token_embedder", "token_embedding")]
+        )
 
         def change(module, inputs, output):
-            return {**output, "token_embedding": output["token_embedding"] * 0.9}
+            values = output[key]
+            changed = [0.9 * x for x in values] if isinstance(values, list) else 0.9 * values
+            return {**output, key: changed}
 
-        handles = [
-            elmo._elmo_lstm._token_embedder.register_forward_hook(change) for elmo in self.both
-        ]
+        handles = [elmo.get_submodule(name).register_forward_hook(change) for elmo in self.both]
         self.random.choice([self.infer, self.embed_words, self.gradient])()
         for handle in handles:
             handle.remove()
-
-    def in_double(self):
-        if self.device == "cpu":
-            self.reset_states()
-            for elmo in self.both:
-                elmo.double()
-            self.infer()
-            self.reset_states()
-            for elmo in self.both:
-                elmo.float()
-
-    def under_autocast(self):
-        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
-            self.ours(batch_to_ids(self.sentences()).to(self.device))
-        self.reset_states()
 
     def fail(self):
         """A call that is refused leaves everything as it was."""
@@ -222,49 +221,58 @@ class Pair:
             self.ours(torch.full((2, 3, 50), 500, device=self.device))
 
     def threads(self):
-        batches = [self.sentences() for _ in range(4)]
-        lstm = self.ours._elmo_lstm._elmo_lstm
-        lstm.stateful = False
+        batches = [batch_to_ids(self.sentences()) for _ in range(4)]
+        self.set_stateful(False)
 
-        def run(batch):
+        def run(ids):
             with torch.no_grad():
-                return self.ours(batch_to_ids(batch).to(self.device))["elmo_representations"][0]
+                return self.ours(ids.to(self.device))
 
         with ThreadPoolExecutor(4) as pool, torch.no_grad():
-            for mine, batch in zip(pool.map(run, batches), batches):
+            for ours, ids in zip(pool.map(run, batches), batches):
                 self.reset_states()
-                its = self.theirs(batch_to_ids(batch))["elmo_representations"][0]
-                self.check(mine, its, "threads")
-        lstm.stateful = True
-        self.reset_states()
+                self.compare(ours, self.theirs(ids))
+        self.set_stateful(True)
 
     def move(self):
         if self.gpu is not None:
-            self.device = self.random.choice(["cpu", "cuda:0"])
+            self.device = torch.device(self.random.choice(["cpu", "cuda:0"]))
             self.ours.to(self.device)
 
     CALLS = (
         *[infer, embed_words, gradient, update] * 2,
-        *(choose_trainable, edit, reset_states, switch_mode, copy, reload, under_autocast, fail),
-        *(threads, move, cached_words, replace_parameter, hook, in_double),
+        *(choose_trainable, edit, reset_states, copy, reload, fail, threads, move, hook),
+        *(gradient_of_a_replica, gradient_from_checkpoints),
     )
 
 
+BY_DAY = range(3)
+AT_NIGHT = range(len(BY_DAY), int(os.environ.get("FUZZ_SEQUENCES", 40)))
+
+
 @pytest.mark.parametrize(
-    "seed",
-    [
-        *range(N_SEQUENCES_BY_DEFAULT),
-        *(
-            pytest.param(seed, marks=pytest.mark.nightly)
-            for seed in range(N_SEQUENCES_BY_DEFAULT, N_SEQUENCES)
-        ),
-    ],
+    "seed", [*BY_DAY, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in AT_NIGHT)]
 )
-def test_random_sequences_of_calls(seed, tmp_path):
+def test_every_call_in_random_order(seed, tmp_path):
     with contextlib.ExitStack() as stack:
         gpu = stack.enter_context(gpu_for_tests()) if seed % 3 == 0 else None
         pair = Pair(seed, tmp_path, gpu)
-        for _ in range(N_CALLS):
-            call = pair.random.choice(pair.CALLS)
+        for call in pair.random.sample(pair.CALLS, len(pair.CALLS)):
             pair.log.append(call.__name__)
             call(pair)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_parameter_edited_and_alone_trained_or_not(seed, tmp_path):
+    pair = Pair(seed, tmp_path)
+    names = set(pair.names)
+    for name in names:
+        with torch.no_grad():
+            for elmo in pair.both:
+                values = dict(elmo.named_parameters())[name].view(-1)
+                values[values.numel() // 3] += 0.5
+        pair.infer()
+        for chosen in ({name}, names - {name}):
+            pair.choose_trainable(chosen)
+            pair.log.append(chosen)
+            pair.gradient()

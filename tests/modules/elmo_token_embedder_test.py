@@ -1,11 +1,14 @@
 """`ElmoTokenEmbedder` against AllenNLP's, and what it has more."""
 
 import importlib
+import json
+from pathlib import Path
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, Instance, Token, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.modules import TextFieldEmbedder
@@ -14,6 +17,7 @@ from allennlp.nn import util
 
 from allennlp_elmo_plugin.data.elmo_indexer import ELMoTokenCharactersIndexer
 from allennlp_elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from tests.support.elmo_pairs import Pair, assert_close, assert_same_gradients
 from tests.support.originals import ElmoTokenEmbedder as Original
 from tests.support.originals import elmo as core_elmo
 from tests.support.testing import write_random_elmo
@@ -24,20 +28,6 @@ IDS = core_elmo.batch_to_ids([["Alice", "saw", "ﬁsh"], [], ["x" * 60]])
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=11)
-
-
-def pair(files, **arguments):
-    """Our embedder and AllenNLP's with the same weights everywhere."""
-    ours, original = (cls(*files, dropout=0, **arguments) for cls in (ElmoTokenEmbedder, Original))
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in original.parameters():
-            if arguments.get("scalar_mix_parameters") is None:
-                parameter.add_(torch.randn_like(parameter) * 0.01)
-    assert set(ours.state_dict()) == set(original.state_dict())
-    ours.load_state_dict(original.state_dict(), strict=True)
-    original.load_state_dict(ours.state_dict(), strict=True)
-    return ours, original
 
 
 @pytest.mark.parametrize(
@@ -51,35 +41,21 @@ def pair(files, **arguments):
     ids=str,
 )
 def test_equals_the_original(files, arguments):
-    ours, original = pair(files, **arguments)
-    assert ours.get_output_dim() == original.get_output_dim()
+    pair = Pair(*(cls(*files, dropout=0, **arguments) for cls in (ElmoTokenEmbedder, Original)))
+    pair.original.load_state_dict(pair.ours.state_dict(), strict=True)
+    assert pair.ours.get_output_dim() == pair.original.get_output_dim()
     # Twice, as the state is carried; then several sentences an instance.
     for ids in (IDS, IDS, IDS.view(3, 1, 3, 50), IDS.view(1, 3, 1, 3, 50)):
-        actual, expected = ours(ids), original(ids)
-        assert actual.shape == expected.shape
-        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-    if not expected.requires_grad:
-        assert not actual.requires_grad
-        return
-    actual.sum().backward()
-    expected.sum().backward()
-    gradients = {name: p.grad for name, p in original.named_parameters()}
-    for name, parameter in ours.named_parameters():
-        assert (parameter.grad is None) == (gradients[name] is None), name
-        if parameter.grad is not None:
-            torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+        outputs = [embedder(ids) for embedder in pair]
+        assert_close(*outputs)
+    assert outputs[0].requires_grad == outputs[1].requires_grad
+    if outputs[0].requires_grad:
+        for output in outputs:
+            output.sum().backward()
+        assert_same_gradients(pair)
 
 
-def test_cached_words(files):
-    ours, original = pair(files, vocab_to_cache=["@@PADDING@@", "Alice", "saw"], projection_dim=4)
-    words = torch.tensor([[1, 2], [2, 0]])
-    ids = core_elmo.batch_to_ids([["Alice", "saw"], ["saw"]])
-    for shape in ((2,), (1, 2)):
-        inputs = ids.view(*shape, 2, 50), words.view(*shape, 2)
-        torch.testing.assert_close(ours(*inputs), original(*inputs), atol=1e-5, rtol=1e-5)
-
-
-def embedder(files, vocab=None, **arguments):
+def from_params(files, vocab=None, **arguments):
     params = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
     return TokenEmbedder.from_params(Params({**params, **arguments}), vocab=vocab)
 
@@ -88,13 +64,14 @@ def test_registered_in_the_place_of_allennlps_class(files):
     # A later import of AllenNLP's module does nothing and raises nothing.
     importlib.import_module("allennlp.modules.token_embedders.elmo_token_embedder")
     assert TokenEmbedder.by_name("elmo_token_embedder") is ElmoTokenEmbedder
-    made = embedder(files, projection_dim=7, vocab_to_cache=["a"], scalar_mix_parameters=[1, 2, 3])
+    paths = list(map(Path, files))
+    made = from_params(paths, projection_dim=7, scalar_mix_parameters=[1, 2, 3])
     assert isinstance(made, ElmoTokenEmbedder) and made(IDS).shape == (3, 3, 7)
 
 
 def test_several_representations_side_by_side(files):
     settings = {"dropout": 0.0, "initial_state": "zero", "max_cached_words": 1}
-    one, two = (embedder(files, num_output_representations=n, **settings) for n in (1, 2))
+    one, two = (from_params(files, num_output_representations=n, **settings) for n in (1, 2))
     dim = one.get_output_dim()
     assert two.get_output_dim() == 2 * dim
     assert two._elmo._elmo_lstm._token_embedder.max_cached_words == 1
@@ -103,11 +80,11 @@ def test_several_representations_side_by_side(files):
     both[..., dim:].sum().backward()
     first, second = two._elmo._scalar_mixes
     assert first.gamma.grad.item() == 0 != second.gamma.grad.item()
-    projected = embedder(files, num_output_representations=2, projection_dim=5, **settings)
+    projected = from_params(files, num_output_representations=2, projection_dim=5, **settings)
     assert projected.get_output_dim() == 5
     linear = torch.nn.functional.linear(both, *projected._projection.parameters())
     assert torch.equal(projected(IDS), linear)
-    rounded = embedder(files, precision="int8", **settings)(IDS)
+    rounded = from_params(files, precision="int8", **settings)(IDS)
     assert not torch.equal(rounded, expected)
 
 
@@ -138,18 +115,17 @@ class TestNamespaceToCache:
         cached = self.embedder(files, vocab, namespace_to_cache="elmo_words")
         plain = self.embedder(files, vocab)
         _, characters = self.batch(vocab, None, "Alice saw ﬁsh", "saw")
-        expected = plain(characters)
-        torch.testing.assert_close(cached(tensors), expected, atol=1e-6, rtol=1e-6)
         # The cache is in use: characters are not looked at.
         no_characters = {"elmo": {**tensors["elmo"], "elmo_tokens": torch.zeros(2, 3, 50).long()}}
-        torch.testing.assert_close(cached(no_characters), expected, atol=1e-6, rtol=1e-6)
+        for each in (tensors, no_characters):
+            assert_close(cached(each), plain(characters))
         # Words that are not in the vocabulary are spelled; so is everything without word ids.
         _, other = self.batch(vocab, "elmo_words", "Alice met Bob", "saw")
         assert other["elmo"]["word_inputs"].tolist()[0][1:] == [-1, -1]
         assert util.get_text_field_mask(other).tolist() == [[True] * 3, [True, False, False]]
         _, other_characters = self.batch(vocab, None, "Alice met Bob", "saw")
         for each in (other, other_characters):
-            torch.testing.assert_close(cached(each), plain(other_characters), atol=1e-6, rtol=1e-6)
+            assert_close(cached(each), plain(other_characters))
 
     @pytest.mark.parametrize("namespace", ["nothing", "some_tags"])
     def test_no_such_words(self, files, namespace):
@@ -161,3 +137,28 @@ class TestNamespaceToCache:
             ElmoTokenEmbedder(*files, namespace_to_cache=namespace)
         with pytest.raises(ConfigurationError, match="not both"):
             self.embedder(files, vocab, namespace_to_cache="tokens", vocab_to_cache=["", "a"])
+
+
+class TestModel(ModelTestCase):
+    def test_a_users_model_passes_allennlps_own_test_case(self, files):
+        path, data = self.TEST_DIR / "config.json", self.TEST_DIR / "data.tsv"
+        data.write_text("Alice###N saw###V\nthe###D old###A mill###N\n", encoding="utf-8")
+        elmo = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
+        embedders = {"token_embedders": {"e": {**elmo, "requires_grad": True}}}
+        encoder = {"type": "gru", "input_size": 16, "hidden_size": 6}
+        indexers = {"e": {"type": "elmo_characters"}}
+        config = {
+            "dataset_reader": {"type": "sequence_tagging", "token_indexers": indexers},
+            "train_data_path": str(data),
+            "validation_data_path": str(data),
+            "model": {
+                "type": "simple_tagger",
+                "text_field_embedder": embedders,
+                "encoder": encoder,
+            },
+            "data_loader": {"batch_size": 2},
+            "trainer": {"num_epochs": 2, "cuda_device": -1, "optimizer": "adam"},
+        }
+        path.write_text(json.dumps(config), encoding="utf-8")
+        self.set_up_model(str(path), str(data))
+        self.ensure_model_can_train_save_and_load(str(path))
