@@ -6,7 +6,7 @@ What every configuration can use: `import` finds this package's configs, and `el
 import functools
 import os
 import re
-from typing import Any, Dict, Optional, Sequence, Union
+from typing import Any, Dict, Optional
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -31,16 +31,12 @@ def apply() -> None:
 
 @functools.wraps(_original_evaluate_file)
 def _evaluate_file(
-    filename: str,
-    jpathdir: Union[str, Sequence[str]] = (),
-    *args: Any,
-    ext_vars: Optional[Dict[str, str]] = None,
-    **kwargs: Any,
+    filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
 ) -> str:
     if os.path.isdir(filename):  # jsonnet aborts the process.
         raise ConfigurationError(f"The config {filename} is a folder; give a file in it")
     variables = dict(ext_vars or {})
-    paths = [str(CONFIGS), *([jpathdir] if isinstance(jpathdir, str) else jpathdir)]  # last wins
+    kwargs.setdefault("jpathdir", str(CONFIGS))
     # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
     # parameters, and counts the references to None wrongly.
     kwargs["native_callbacks"] = {
@@ -48,7 +44,7 @@ def _evaluate_file(
         "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
     }
     try:
-        return _original_evaluate_file(filename, paths, *args, ext_vars=variables, **kwargs)
+        return _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
     except RuntimeError as error:
         unset = _UNSET.search(str(error))
         if unset is None:

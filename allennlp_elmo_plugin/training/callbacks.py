@@ -47,7 +47,6 @@ class AdagradStateCallback(TrainerCallback):
         self.file = file
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        super().on_start(trainer, is_primary, **kwargs)
         if _is_recovered(trainer):
             return
         try:
@@ -72,7 +71,6 @@ class InitialValidationCallback(TrainerCallback):
         self.metrics: Dict[str, float] = {}
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        super().on_start(trainer, is_primary, **kwargs)
         if self.metrics or _is_recovered(trainer):
             return
         if trainer._validation_data_loader is None:

@@ -1,7 +1,5 @@
-import json
-
 import pytest
-from allennlp.common import Params, params
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from tests.support.testing import write_random_elmo
@@ -119,12 +117,3 @@ def test_a_folder_is_no_config(tmp_path):
     """jsonnet would end the process."""
     with pytest.raises(ConfigurationError, match=f"{tmp_path} is a folder; give a file in it"):
         Params.from_file(tmp_path)
-
-
-def test_arguments_are_those_of_jsonnet(tmp_path):
-    path, folder = tmp_path / "config.jsonnet", tmp_path / "folder"
-    path.write_text("import 'elmo.libsonnet'", encoding="utf-8")
-    folder.mkdir()
-    (folder / "elmo.libsonnet").write_text("std.extVar('B')", encoding="utf-8")
-    for folders in (str(folder), [str(folder)]):  # They come before the folder of this package.
-        assert json.loads(params.evaluate_file(str(path), folders, ext_vars={"B": "c"})) == "c"
