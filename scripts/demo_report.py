@@ -16,24 +16,20 @@ def main() -> None:
     rows = (folder / "vocab" / "counts.tsv").read_text(encoding="utf-8").splitlines()
     counts = {word: int(count) + 1 for word, count in map(str.split, rows)}
     text = (folder / "corpus" / "heldout.txt").read_text(encoding="utf-8")
-    sentences = [line.split() for line in text.splitlines()]
+    words = [word for line in text.splitlines() for word in [*line.split(), "</S>"]]
+    words = [word if word in counts else "<UNK>" for word in words]
+    total = sum(counts.values()) - counts["<S>"]  # A forward model never predicts it.
+    unigram = math.exp(-sum(math.log(counts[word] / total) for word in words) / len(words))
     metrics = json.loads((folder / "heldout.json").read_text(encoding="utf-8"))
-    unigram = []
-    # The forward direction never predicts the start of a sentence, the backward one never the end.
-    for start, end in (("<S>", "</S>"), ("</S>", "<S>")):
-        targets = [word for words in sentences for word in [*words, end]]
-        targets = [word if word in counts else "<UNK>" for word in targets]
-        total = sum(counts.values()) - counts[start]
-        loss = -sum(math.log(counts[word] / total) for word in targets) / len(targets)
-        unigram.append(math.exp(loss))
-    ours = [metrics[f"{direction}_perplexity"] for direction in ("forward", "backward")]
     print("Perplexity on held-out text      forward  backward")
-    print(f"  unigram model               {unigram[0]:10.1f}{unigram[1]:10.1f}")
-    print(f"  bidirectional LSTM          {ours[0]:10.1f}{ours[1]:10.1f}")
+    print(f"  unigram model               {unigram:10.1f}{unigram:10.1f}")
     print(
-        f"of {len(targets):,} words and sentence ends in each direction, "
-        f"{100 * targets.count('<UNK>') / len(targets):.1f}% of them <UNK>; {len(counts):,} words "
-        "in the vocabulary."
+        f"  bidirectional LSTM          {metrics['forward_perplexity']:10.1f}"
+        f"{metrics['backward_perplexity']:10.1f}"
+    )
+    print(
+        f"of {len(words):,} words and sentence ends, {words.count('<UNK>') / len(words):.1%} of "
+        f"them <UNK>; {len(counts):,} words in the vocabulary."
     )
 
 

@@ -59,9 +59,7 @@ def reviews(folder: Path) -> List[str]:
     """Return the reviews of a folder, in the order of their numbers."""
     paths = {int(path.stem.split("_")[0]): path for path in folder.glob("[0-9]*_*.txt")}
     if not paths:
-        raise SystemExit(
-            f"{folder}: no reviews (NUMBER_RATING.txt); is it of the published folder aclImdb?"
-        )
+        raise SystemExit(f"{folder}: no reviews, named NUMBER_RATING.txt as in aclImdb")
     texts = []
     for _, path in sorted(paths.items()):
         with open_lines(path, SystemExit) as lines:

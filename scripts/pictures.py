@@ -21,7 +21,6 @@ from sklearn.decomposition import PCA
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.benchmark.report import draw_bars, draw_layer_weights
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.plots.surprise import write_surprise
 from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_run
@@ -103,18 +102,17 @@ def draw_senses(folder: Path) -> None:
             x, y = points.T
             axes.scatter(x, y, color=color, label=sense, s=18)
             # The sentences in a column beside their points, from the highest point to the lowest.
-            side = 1 if x.mean() > 0 else -1
-            edge = side * ((side * x).max() + 0.12 * np.ptp(np.concatenate(groups)[:, 0]))
-            line = {"arrowstyle": "-", "color": color, "lw": 0.4, "relpos": ((1 - side) / 2, 0.5)}
+            right = float(x.mean() > 0)
+            line = {"arrowstyle": "-", "color": color, "lw": 0.4, "relpos": (1 - right, 0.5)}
             for height, i in zip(np.linspace(0.9, 0.1, len(texts)), np.argsort(-y)):
                 axes.annotate(
                     texts[i],
                     points[i],
-                    (edge, height),
-                    textcoords=("data", "axes fraction"),
+                    (0.25 + 0.5 * right, height),
+                    textcoords="axes fraction",
                     color=color,
                     va="center",
-                    ha="left" if side > 0 else "right",
+                    ha="left" if right else "right",
                     arrowprops=line,
                 )
         axes.set_title('Vectors of "play" in twelve sentences (tiny, second LSTM layer)')
@@ -131,10 +129,11 @@ def take_pictures(demo: Path, output: Path) -> None:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         pages = Path(folder)
-        text: List[List[str]] = []
-        for name in ("train", "validation", "heldout"):
-            with open_lines(demo / "corpus" / f"{name}.txt") as lines:
-                text += [line.words for line in lines]
+        text = [
+            line.split()
+            for name in ("train", "validation", "heldout")
+            for line in (demo / "corpus" / f"{name}.txt").read_text("utf-8").splitlines()
+        ]
         found = make_map(ElmoEmbedder("tiny"), "set", text, n_groups=4)
         write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
         model = read_pretrained(str(demo / "model" / "model.tar.gz"))

@@ -58,9 +58,7 @@ def without(lines: Sequence[str], documents: Sequence[str]) -> List[str]:
     for hit, next_hit in zip(hits, [*hits[1:], len(lines) + LONGEST_GAP]):
         for i in range(hit, next_hit if next_hit - hit <= LONGEST_GAP else hit + 1):
             kept[i] = ""
-    print(
-        f"{len(hits):,} of {len(lines):,} lines share {N} successive words with held-out documents"
-    )
+    print(f"{len(hits):,} of {len(lines):,} lines share {N} successive words with held-out text")
     return kept
 
 
@@ -131,9 +129,7 @@ def reviews_text(folder: Path) -> List[str]:
     rows = [line.split("\t") for line in read_lines(folder / "test.tsv.gz")]
     tested = {row[2].replace("<br />", " ") for row in rows}
     of_reviews = {review: runs(review) for review in tested}
-    of_all, found = set().union(*of_reviews.values()), set()
-    for i in range(0, len(lines), 1000):  # A run may go on in the next lines.
-        found |= of_all & runs(" ".join(lines[i : i + 1000 + N]))
+    found = set().union(*of_reviews.values()) & runs(" ".join(lines))
     documents = [
         review
         for review, found_here in of_reviews.items()

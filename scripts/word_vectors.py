@@ -6,32 +6,27 @@ Train word vectors on the text of an ELMo, for the second baseline of `allennlp 
 reads one sentence a line, words separated by spaces, and writes a line a word in the format of
 GloVe: the word in lower case and its numbers. They are those of word2vec (skip-gram with 5 negative
 samples, window 5) by gensim: `pip install 'allennlp_elmo_plugin[vectors]'`. The same text, seed and
-version of gensim give the same file.
+version of gensim give the same file. Of a sentence, gensim reads the first 10,000 words.
 """
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, List
-
-from more_itertools import chunked
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
 
-_LONGEST = 10_000  # gensim ignores what follows in a longer sentence.
 
-
-@dataclass
 class Sentences:
     """The sentences of a text in lower case, as the word embeddings of the benchmark have them."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __iter__(self) -> Iterator[List[str]]:
         with open_lines(self.path, SystemExit) as text:
             for line in text:
-                yield from chunked([word.lower() for word in line.words], _LONGEST)
+                yield [word.lower() for word in line.words]
 
 
 def main() -> None:

@@ -5,15 +5,18 @@ Prints a table, and with `--output` writes it as JSON.
 """
 
 import argparse
+import json
 import re
 import tempfile
 import warnings
-from typing import Callable, Iterator, List
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
 
 import torch
 
 from speed import commands, embedding, training
-from speed.report import HEADER, Row, line, machine, write_json
+from speed.report import HEADER, Row, line, machine
 from speed.workload import write_model
 
 
@@ -28,22 +31,20 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(args.threads)
 
-    def select(name: str) -> bool:
-        return re.search(args.only, name) is not None
-
     rows: List[Row] = []
     about = machine()
     for key, value in about.items():
         print(f"{key}: {value}")
     print(HEADER)
-    for row in measure(args.sizes.split(","), args.rounds, select):
+    for row in measure(args.sizes.split(","), args.rounds, re.compile(args.only).search):
         rows.append(row)
         print(line(row), flush=True)
         if args.output:
-            write_json(args.output, rows, about)
+            content = {"machine": about, "rows": list(map(asdict, rows))}
+            Path(args.output).write_text(json.dumps(content, indent=2))
 
 
-def measure(sizes: List[str], rounds: int, select: Callable[[str], bool]) -> Iterator[Row]:
+def measure(sizes: List[str], rounds: int, select: Callable[[str], Any]) -> Iterator[Row]:
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             files = write_model(size, folder)

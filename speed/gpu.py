@@ -96,8 +96,7 @@ def _training(size: str, precision: str, rounds: int) -> str:
     n_words, n_samples = (2_000, 64) if size == "tiny" else (100_000, 8_192)
     batches = [make_batch(Corpus(), n_words, _TRAINING_ROWS) for _ in range(rounds + 1)]
     training = OurTraining(size, n_words, n_samples, precision)
-    sampler = training.softmax.sampler
-    samples = None if sampler is None else sampler.sample()
+    samples = training.softmax.sampler.sample()
     expected = training.loss(batches[0], samples)
     training.bilm.lstm.reset_states()
     training.cuda()

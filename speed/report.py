@@ -1,11 +1,10 @@
 """Times of programs that take turns, and the tables and files of what was measured."""
 
-import json
 import os
 import platform
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -75,8 +74,3 @@ def _product_rate(dtype: torch.dtype, n: int = 1024) -> float:
     matrix = torch.randn(n, n).to(dtype)
     seconds = take_turns({"product": lambda _: matrix @ matrix}, range(9))["product"]
     return 2 * n**3 / seconds / 1e9
-
-
-def write_json(path: str, rows: Sequence[Any], about: Dict[str, Any]) -> None:
-    content = {"machine": about, "rows": [asdict(row) for row in rows]}
-    Path(path).write_text(json.dumps(content, indent=2), encoding="utf-8")

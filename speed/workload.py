@@ -11,7 +11,7 @@ from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 
 Sentence = List[str]
@@ -61,7 +61,7 @@ class Corpus:
         return batches
 
 
-_FILTERS = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)]
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 SIZES = {"small": (1024, 128, 1, 7), "original": (4096, 512, 2, 7), "tiny": (64, 16, 1, 3)}
 """Cells, projections, highway layers and widths of filters; `tiny` is for a quick look."""
@@ -70,23 +70,10 @@ SIZES = {"small": (1024, 128, 1, 7), "original": (4096, 512, 2, 7), "tiny": (64,
 def random_model(size: str) -> BiLm:
     """Return the random model of a size of `SIZES`, always the same."""
     lstm_dim, projection_dim, n_highway, n_filters = SIZES[size]
-    options = {
-        "lstm": {
-            "dim": lstm_dim,
-            "projection_dim": projection_dim,
-            "n_layers": 2,
-            "cell_clip": 3.0,
-            "proj_clip": 3.0,
-            "use_skip_connections": True,
-        },
-        "char_cnn": {
-            "embedding": {"dim": 16},
-            "filters": _FILTERS[:n_filters],
-            "n_highway": n_highway,
-        },
-    }
+    char_cnn = CharCnnOptions(_FILTERS[:n_filters], "relu", embedding_dim=16, n_highway=n_highway)
+    options = BiLmOptions(lstm_dim, projection_dim, 2, 3.0, 3.0, True, char_cnn)
     torch.manual_seed(0)
-    return BiLm(BiLmOptions.from_dict(options))
+    return BiLm(options)
 
 
 def write_model(size: str, folder: str) -> Tuple[str, str]:

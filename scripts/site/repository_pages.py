@@ -18,7 +18,6 @@ HOME = "README.md"
 PAGES = (HOME, "CHANGELOG.md", "CONTRIBUTING.md")
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
-_FILE_NAME = re.compile(r"\[[\w./]+\.md\](?=\(([^)#\s]+\.md)[)#])")
 _repository_paths: Dict[str, str] = {}
 """The file of the repository of each page, by its name in the site."""
 
@@ -42,17 +41,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """
-    Turn the links of a page to files of the repository into links to pages, named by their titles.
-    """
+    """Turn the links of a page to files of the repository into links to pages."""
     folder = posixpath.dirname(page.file.src_uri)
     targets = links(_repository_paths[page.file.src_uri], markdown)
-    names = {link: page_text(path) for link, path in targets.items() if path.endswith(".md")}
-    titles = {link: text.split("# ", 1)[1].splitlines()[0] for link, text in names.items()}
     uris = {link: posixpath.relpath(site_name(path), folder) for link, path in targets.items()}
-    markdown = _FILE_NAME.sub(
-        lambda match: f"[{titles[match[1]]}]" if match[1] in titles else match[0], markdown
-    )
     return _LINK.sub(lambda match: uris.get(match[1], match[1]), markdown)
 
 
@@ -72,8 +64,7 @@ def page_text(path: str) -> str:
     """
     file = ROOT / path
     if file.is_dir():
-        found = sorted(file.rglob("*.*sonnet"))
-        names = [each.relative_to(file.parent).as_posix() for each in found]
+        names = sorted(str(each.relative_to(file.parent)) for each in file.rglob("*.*sonnet"))
         return "\n".join([f"# {path}\n", *(f"- [{name}]({name})" for name in names)])
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".md":
