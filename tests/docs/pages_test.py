@@ -1,22 +1,19 @@
 """
-The pages of the documentation: their commands parse, programs and files exist, configs can be
-evaluated and built, Python runs and prints what the page says, and links lead somewhere.
+The pages of the documentation: their commands parse, scripts and configs exist, configs can be
+evaluated and built, Python runs and prints what the page says. `make docs` checks their links.
 
 A comment before a block says what the page doesn't show: `<!-- not run: the reason -->`, or
 `<!-- file: my_config.jsonnet -->`, the name of a file that a later command reads.
 """
 
-import importlib.util
 import io
 import json
 import re
 import shlex
 import shutil
-import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple
-from urllib.parse import urldefrag
+from typing import Iterator, List
 
 import pytest
 from allennlp.commands import parse_args
@@ -24,45 +21,18 @@ from allennlp.common import Params
 from allennlp.data import TokenIndexer
 from allennlp.modules import TokenEmbedder
 
-import allennlp_elmo_plugin
+from allennlp_elmo_plugin import ElmoEmbedder
 from tests.conftest import REPOSITORY_ROOT as ROOT
 from tests.conftest import import_plugins_once
 from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
-PAGES = [
-    *(
-        "README.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "allennlp_elmo_plugin/pretrained/tiny/README.md",
-    ),
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES.append(ROOT / "allennlp_elmo_plugin" / "pretrained" / "tiny" / "README.md")
+BLOCK = re.compile(r"(?:<!-- (not run|file): (.*) -->\n)?^```(\w*)\n(.*?)^```$", re.M | re.S)
 TASKS = {"SRL": "srl", "NER": "ner.txt", "COREF": "coref.gold_conll", "SNLI": "snli.jsonl"}
 NOT_INSTALLED = ("fugashi", "my_ner")
 """What Python in the documentation needs and the tests don't have."""
-
-
-class Block(NamedTuple):
-    """A block of a page: the line of its first fence, and the comments before it."""
-
-    line: int
-    language: str
-    code: str
-    notes: Dict[str, str]
-
-
-def read_blocks(text: str) -> Iterator[Block]:
-    fences = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
-    assert len(re.findall("^ *(?:```|~~~)", text, re.MULTILINE)) == 2 * len(fences.findall(text))
-    for match in fences.finditer(text):
-        before = text[: match.start()]
-        comments = re.findall(
-            r"<!-- (.*?): (.*?) -->", re.findall(r"(?:<!--[^>]*-->\s*)*\Z", before)[0]
-        )
-        assert {key for key, _ in comments} <= {"not run", "file"}, comments
-        yield Block(before.count("\n") + 1, match[2], match[3], dict(comments))
 
 
 @pytest.fixture
@@ -78,8 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"{Path(name).stem}.jsonnet").write_text(config, encoding="utf-8")
     (tmp_path / "sentences.txt").write_text("One sentence .\nAnother one .\n", encoding="utf-8")
     with open("sentences.txt", "rb") as file:
-        embedder = allennlp_elmo_plugin.ElmoEmbedder("my_elmo")
-        embedder.embed_file(file, "layers.hdf5", "top", batch_size=None)
+        ElmoEmbedder("my_elmo").embed_file(file, "layers.hdf5", "top", batch_size=None)
     monkeypatch.setenv("ELMO", "tiny")
     for task, name in TASKS.items():
         for split in ("TRAIN", "VALIDATION"):
@@ -87,28 +56,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_shows_works(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_works(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text(encoding="utf-8")
     printed = ""
-    for block in read_blocks((ROOT / page).read_text(encoding="utf-8")):
+    for match in BLOCK.finditer(text):
+        note, name, language, code = match.groups()
+        if note == "not run":
+            continue
         try:
-            if "not run" in block.notes:
-                continue
-            if block.language == "bash":
-                for argv in commands(block.code):
+            if language == "bash":
+                for argv in commands(code):
                     check_command(argv, monkeypatch)
-            elif block.language == "python":
-                printed = run_python(block.code)
-            elif block.language in ("json", "jsonnet"):
-                name = block.notes.get("file", "block.jsonnet")
-                (folder / name).write_text(whole_config(block.code), encoding="utf-8")
-                if "file" not in block.notes:
-                    build_config(Params.from_file(name).as_dict(quiet=True))
-            elif not block.language and printed:
-                assert block.code == printed
+            elif language == "python":
+                printed = run_python(code)
+            elif language in ("json", "jsonnet"):
+                path = folder / (name or "block.jsonnet")
+                path.write_text(whole_config(code), encoding="utf-8")
+                if not name:
+                    build_config(path)
+            elif not language and printed:
+                assert code == printed
                 printed = ""
         except (Exception, SystemExit) as error:
-            pytest.fail(f"{page}, line {block.line}: {type(error).__name__}: {error}")
+            line = text[: match.start()].count("\n") + 1
+            pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
 
 
 def commands(code: str) -> Iterator[List[str]]:
@@ -129,36 +101,22 @@ def commands(code: str) -> Iterator[List[str]]:
 
 
 def check_command(argv: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parse a command of AllenNLP; check that other programs exist and know their options."""
-    program, *arguments = argv
-    if program == "allennlp":
+    """Parse a command of AllenNLP; check that scripts know their options, and make its targets."""
+    if argv[0] == "allennlp":
         monkeypatch.setattr("sys.argv", argv)
         monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
         _, parsed = parse_args()
         json.loads(getattr(parsed, "overrides", None) or "{}")
         for name in re.findall(r"training_config/\S+net\b", " ".join(argv)):
             assert Path(name).exists(), name
-    elif program == "python" and arguments[0] == "-m":
-        spec = importlib.util.find_spec(arguments[1])
-        assert spec is not None and spec.origin is not None, arguments[1]
-        path = Path(spec.origin)
-        check_options(path.with_name("__main__.py") if path.stem == "__init__" else path, argv)
-    elif program in ("python", "bash") and arguments[0].startswith("scripts/"):
-        check_options(ROOT / arguments[0], arguments)
-    elif program == "make":
+    elif argv[0] in ("python", "bash") and argv[1].startswith("scripts/"):
+        script = (ROOT / argv[1]).read_text(encoding="utf-8")
+        for option in argv:
+            assert not option.startswith("--") or f'"{option}"' in script, option
+    elif argv[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-        for name in filter(str.isidentifier, arguments):
-            assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
-    elif program in ("pip", "uv"):
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-        for extra in re.findall(r"\.\[(\w+)\]", " ".join(arguments)):
-            assert extra in project["project"]["optional-dependencies"], extra
-
-
-def check_options(path: Path, arguments: List[str]) -> None:
-    text = path.read_text(encoding="utf-8")
-    for option in arguments:
-        assert not option.startswith("--") or f'"{option}"' in text, f"{path.name}: {option}"
+        for name in filter(str.isidentifier, argv[1:]):
+            assert f"\n{name}: " in makefile, name
 
 
 def run_python(code: str) -> str:
@@ -180,32 +138,12 @@ def whole_config(code: str) -> str:
     return f"{{ {code} }}" if re.match(r'"?\w+"?\+?:', code) else code
 
 
-def build_config(config: Any) -> None:
+def build_config(path: Path) -> None:
     """Build the token indexers and embedders of a config."""
+    config = Params.from_file(str(path)).as_dict(quiet=True)
     for key, kind in (("token_indexers", TokenIndexer), ("token_embedders", TokenEmbedder)):
         for section in config.get(key, {}).values():
             kind.from_params(Params(section))  # type: ignore[attr-defined]
-
-
-def without_blocks(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def anchors(text: str) -> List[str]:
-    """Return the anchors that a repository's browser gives the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", without_blocks(text), re.MULTILINE)
-    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_of_a_page_lead_somewhere(page: str) -> None:
-    file = ROOT / page
-    for link in re.findall(r"\]\(([^)\s]+)\)", without_blocks(file.read_text(encoding="utf-8"))):
-        target, anchor = urldefrag(link)
-        if "://" not in target:
-            found = file.parent / target if target else file
-            assert found.exists(), link
-            assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), link
 
 
 def test_files_that_the_architecture_names_exist() -> None:
