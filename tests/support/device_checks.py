@@ -1,11 +1,11 @@
 """Comparisons of what the CPU and a GPU compute."""
 
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 import numpy
 import torch
 
-from tests.support.pretend_gpu import gpu_for_tests
+from tests.support.pretend_gpu import Event, gpu_for_tests
 
 CPU = torch.device("cpu")
 
@@ -40,3 +40,9 @@ def check_on_gpu(compute: Callable[[torch.device], Any], atol: float = 1e-5) -> 
     with gpu_for_tests() as gpu:
         actual = arrays_of(compute(gpu.device))
     assert_close(actual, expected, atol)
+
+
+def assert_few(events: List[Event], syncs: int, copies: int) -> None:
+    """Check how often the host waited for a `PretendGpu`, and copied to it, at most."""
+    kinds = [kind for kind, _ in events]
+    assert kinds.count("sync") <= syncs and kinds.count("host_to_device") <= copies, events

@@ -9,19 +9,17 @@ parts of torch work: autograd, modules, optimizers, copies.
 with PretendGpu() as gpu:
     model.to("cuda:0")
     inputs = inputs.to("cuda:0")
-    with gpu.count() as counts:
+    with gpu.count() as events:
         model(inputs)
-    assert counts.syncs <= 8, counts.report()
+    assert sum(kind == "sync" for kind, _ in events) <= 8, events
 ```
 
 Numbers are the CPU's, random ones too, and autocast for "cuda" has no effect.
 """
 
-import collections
 import contextlib
 import functools
 import re
-import sys
 import threading
 import types
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -54,42 +52,8 @@ _SYNCING = {
 }
 _INDEXING = {"index", "index_put", "_index_put_impl"}
 
-
-class Event(NamedTuple):
-    """Something that costs time on a GPU."""
-
-    kind: str
-    """`"sync"` or `"host_to_device"`."""
-    operator: str
-    where: str
-    """The line of ours that it happened at, as `file:line`."""
-
-
-class Counts:
-    """What has happened on the GPU within `PretendGpu.count`."""
-
-    def __init__(self) -> None:
-        self.events: List[Event] = []
-
-    def _count(self, kind: str) -> int:
-        return sum(event.kind == kind for event in self.events)
-
-    @property
-    def syncs(self) -> int:
-        """How often the host has waited for the GPU. A copy to the GPU is not one of them."""
-        return self._count("sync")
-
-    @property
-    def host_to_device(self) -> int:
-        """Copies from the host to the GPU."""
-        return self._count("host_to_device")
-
-    def report(self) -> str:
-        """Return the counts, and where each sync and copy came from."""
-        lines = [f"{self.syncs} syncs, {self.host_to_device} copies to the GPU"]
-        for (kind, operator, where), n in collections.Counter(self.events).most_common():
-            lines.append(f"{n:6} {kind} {operator} {where}")
-        return "\n".join(lines)
+Event = Tuple[str, str]
+"""`"sync"` or `"host_to_device"`, and the operator."""
 
 
 class PretendGpu:
@@ -99,7 +63,7 @@ class PretendGpu:
     device = torch.device("cuda", 0)
 
     def __init__(self) -> None:
-        self._counting: List[Counts] = []
+        self._counting: List[List[Event]] = []
         # For the address of a storage: that it still lives, and its device; None where it is still
         # to be found out: made inside an operator without a tensor to go by. All others: the CPU.
         self._places: Dict[int, Tuple[StorageWeakRef, Optional[torch.device]]] = {}
@@ -112,7 +76,6 @@ class PretendGpu:
             self._patch_tensor(exits)
             self._patch_cuda(exits)
             self._patch_storages(exits)
-            self._patch_threads(exits)
             # `torch.tensor` makes a tensor on the CPU, and copies it where the mode sees that.
             torch._C._set_only_lift_cpu_tensors(True)
             exits.callback(torch._C._set_only_lift_cpu_tensors, False)
@@ -125,18 +88,14 @@ class PretendGpu:
         self._exits.close()
 
     @contextlib.contextmanager
-    def count(self) -> Iterator[Counts]:
-        """Count what happens within, in all threads."""
-        counts = Counts()
-        self._counting.append(counts)
+    def count(self) -> Iterator[List[Event]]:
+        """List what costs time on a GPU: waits of the host for it, and copies to it."""
+        events: List[Event] = []
+        self._counting.append(events)
         try:
-            yield counts
+            yield events
         finally:
-            self._counting.remove(counts)
-
-    def out_of_memory(self) -> RuntimeError:
-        """Return the error of a GPU whose memory is full."""
-        return torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            self._counting.pop()
 
     # Places
 
@@ -181,8 +140,8 @@ class PretendGpu:
     # Operators
 
     def happened(self, kind: str, operator: str) -> None:
-        for counts in self._counting:
-            counts.events.append(Event(kind, operator, _where()))
+        for events in self._counting:
+            events.append((kind, operator))
 
     def dispatch(self, operator: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
         """Run an operator as the GPU would, or refuse it."""
@@ -213,15 +172,10 @@ class PretendGpu:
         known = {storage._cdata for each in inputs for storage in _storages(each.tensor)}
         if making_on is None and (here != _CPU or any(each.place == _CPU for each in inputs)):
             making_on = here
-        for i, output in enumerate(_tensors(outputs)):
-            is_for_host = name == "_pack_padded_sequence" and i == 1  # the sizes of the steps
+        for output in _tensors(outputs):
             for storage in _storages(output):
                 if storage._cdata not in known:
-                    self._put(storage, _CPU if is_for_host else making_on)
-        for each in inputs:
-            if each.written and each.tensor.is_sparse:  # it may have new parts
-                for storage in _storages(each.tensor):
-                    self._put(storage, each.place)
+                    self._put(storage, making_on)
         return outputs
 
     def _check(self, name: str, inputs: "List[_Input]") -> torch.device:
@@ -236,11 +190,7 @@ class PretendGpu:
             is_taken = each.place in (None, here) or (
                 each.place == _CPU
                 and not each.written
-                and (
-                    each.tensor.dim() == 0
-                    or (name in _INDEXING and each.name == "indices")
-                    or each.name in ("lengths", "batch_sizes")
-                )
+                and (each.tensor.dim() == 0 or (name in _INDEXING and each.name == "indices"))
             )
             if name != "copy" and not is_taken:
                 raise RuntimeError(
@@ -307,12 +257,6 @@ class PretendGpu:
 
             return wrapper
 
-        def deepcopy(self: torch.Tensor, memo: Any, old: Any = torch.Tensor.__deepcopy__) -> Any:
-            copy = old(self, memo)
-            for storage in _storages(copy):
-                gpu._put(storage, gpu.place(self))
-            return copy
-
         for name, value in {
             "device": property(device),
             "is_cuda": property(gpu.is_here),
@@ -322,7 +266,6 @@ class PretendGpu:
             "numpy": to_host(torch.Tensor.numpy, is_refused=True),
             "__array__": to_host(torch.Tensor.__array__, is_refused=True),
             "tolist": to_host(torch.Tensor.tolist, is_refused=False),
-            "__deepcopy__": deepcopy,
         }.items():
             _patch(exits, torch.Tensor, name, value)
 
@@ -341,7 +284,6 @@ class PretendGpu:
             "device": lambda _: contextlib.nullcontext(),
             "synchronize": lambda *_: self.happened("sync", "synchronize"),
             "get_device_name": lambda *_: "Pretend GPU",
-            "get_device_capability": lambda *_: (8, 0),
             "is_bf16_supported": lambda *_: True,
             "get_rng_state": lambda *_: torch.get_rng_state(),
             "get_rng_state_all": lambda: [torch.get_rng_state()],
@@ -354,7 +296,6 @@ class PretendGpu:
             replacements[name] = lambda *_: None
         for name, value in replacements.items():
             _patch(exits, torch.cuda, name, value)
-        _patch(exits, torch.backends.cudnn, "is_acceptable", lambda _: False)
         stream = types.SimpleNamespace(is_capturing=lambda: False)
         _patch(exits, torch.accelerator, "current_stream", lambda *_: stream)
 
@@ -380,17 +321,6 @@ class PretendGpu:
         registry.insert(0, entry)
         exits.callback(registry.remove, entry)
 
-    def _patch_threads(self, exits: contextlib.ExitStack) -> None:
-        """Modes are a thread's own: new threads get them too."""
-        original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
-
-        def bootstrap(thread: threading.Thread) -> None:
-            torch._C._set_only_lift_cpu_tensors(True)
-            with _Factories(self), _Operators(self):
-                original(thread)
-
-        _patch(exits, threading.Thread, "_bootstrap_inner", bootstrap)
-
 
 class RealGpu:
     """A GPU that is there, for the same tests. Counts skip the test that asks for them."""
@@ -405,11 +335,9 @@ class RealGpu:
         pass
 
     @contextlib.contextmanager
-    def count(self) -> Iterator[Counts]:
+    def count(self) -> Iterator[List[Event]]:
         pytest.skip("a real GPU does not count")
-        yield Counts()
-
-    out_of_memory = PretendGpu.out_of_memory
+        yield []
 
 
 def gpu_for_tests() -> Any:
@@ -509,14 +437,3 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _untyped(storage: Any) -> Any:
     return getattr(storage, "_untyped_storage", storage)
-
-
-def _where() -> str:
-    """The innermost line that is neither torch's nor the pretence's."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if path != __file__ and "/torch/" not in path and "contextlib" not in path:
-            return "/".join(path.split("/")[-2:]) + f":{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

@@ -42,24 +42,6 @@ def write_random_elmo(
     The recurrent weights are contractive: an error of rounding shrinks from step to step, so two
     implementations can be compared to 1e-5 after any number of steps. The inputs' weights are large
     enough for the gates to work over their whole range.
-
-    # Parameters
-
-    directory : `PathLike`
-        Existing folder, which gets the two files.
-    seed : `int`, optional
-        Seed of the weights.
-    lstm_dim, projection_dim, n_layers, cell_clip, proj_clip : optional
-        The `lstm` part of the options: `dim` and the keys of the same names.
-    filters, n_highway, activation, char_dim : optional
-        The `char_cnn` part of the options; `char_dim` is the `dim` of its `embedding`.
-    recurrent_scale : `float`, optional
-        About the norm of the recurrent matrices.
-
-    # Returns
-
-    `Tuple[str, str]`
-        The paths of the options and of the weights.
     """
     directory = Path(directory)
     rng = np.random.RandomState(seed)
@@ -150,12 +132,8 @@ def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> Dict[str
 
 def refused(capsys: Any, *arguments: Any) -> str:
     """
-    Run `allennlp` with what its user got wrong.
-
-    # Returns
-
-    `str`
-        The line that it writes to standard error: `error: ` and what is wrong.
+    Run `allennlp` with what its user got wrong, and return the line that it writes to standard
+    error: `error: ` and what is wrong.
     """
     argv = ["allennlp", *map(str, arguments)]
     with patch.object(sys, "argv", argv), pytest.raises(SystemExit) as raised:
@@ -168,23 +146,10 @@ def refused(capsys: Any, *arguments: Any) -> str:
 
 def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool = True) -> int:
     """
-    Call a function in a child process.
-
-    # Parameters
-
-    function : `Callable[[], Any]`
-        What the child does.
-    kill_at : `int`, optional (default = `None`)
-        Kill the child (SIGKILL) before it changes a name in the file system, or opens a file, for
-        the time after so many.
-    wait : `bool`, optional (default = `True`)
-        Wait for its end.
-
-    # Returns
-
-    `int`
-        How it ended: 0 if well, 256 after an exception, or the number of a signal. Without `wait`
-        the number of the process.
+    Call a function in a child process, and return how it ended: 0 if well, 256 after an exception,
+    or the number of a signal; without `wait` the number of the process. The child is killed
+    (SIGKILL) before it changes a name in the file system, or opens a file, for the time after
+    `kill_at`.
     """
     child = os.fork()
     if child == 0:

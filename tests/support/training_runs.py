@@ -104,14 +104,7 @@ class Killed(BaseException):
 
 
 def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
-    """
-    Train in this process, and recover what is in the folder. Return the metrics.
-
-    # Raises
-
-    `Killed`
-        After the batch `kill_at` of all epochs.
-    """
+    """Train or recover in this process, until `Killed` after a batch. Return the metrics."""
     params = Params.from_file(config)
     prepare_environment(params)
     folder.mkdir(exist_ok=True)
