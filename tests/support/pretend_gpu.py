@@ -172,10 +172,11 @@ class PretendGpu:
         known = {storage._cdata for each in inputs for storage in _storages(each.tensor)}
         if making_on is None and (here != _CPU or any(each.place == _CPU for each in inputs)):
             making_on = here
-        for output in _tensors(outputs):
+        for i, output in enumerate(_tensors(outputs)):
+            is_for_host = name == "_pack_padded_sequence" and i == 1  # the sizes of the steps
             for storage in _storages(output):
                 if storage._cdata not in known:
-                    self._put(storage, making_on)
+                    self._put(storage, _CPU if is_for_host else making_on)
         return outputs
 
     def _check(self, name: str, inputs: "List[_Input]") -> torch.device:
@@ -190,7 +191,11 @@ class PretendGpu:
             is_taken = each.place in (None, here) or (
                 each.place == _CPU
                 and not each.written
-                and (each.tensor.dim() == 0 or (name in _INDEXING and each.name == "indices"))
+                and (
+                    each.tensor.dim() == 0
+                    or (name in _INDEXING and each.name == "indices")
+                    or each.name in ("lengths", "batch_sizes")
+                )
             )
             if name != "copy" and not is_taken:
                 raise RuntimeError(
