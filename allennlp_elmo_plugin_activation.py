@@ -53,7 +53,7 @@ def global_file() -> Path:
 
 def _plugins_in(file: Path) -> List[str]:
     """Return the plugins that a file names, read as AllenNLP reads it. It need not exist."""
-    lines = file.read_text().splitlines() if file.is_file() else []
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
     return [line.strip() for line in lines if line.strip()]
 
 

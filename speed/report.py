@@ -58,7 +58,7 @@ def line(row: Row) -> str:
 
 def machine() -> Dict[str, Any]:
     """Return what the figures depend on: processor, versions, threads, speed of torch.mm."""
-    cpus = Path("/proc/cpuinfo").read_text()
+    cpus = Path("/proc/cpuinfo").read_text("utf-8")
     return {
         "processor": ", ".join(set(re.findall(r"model name\s*:\s*(.+)", cpus))),
         "cores": os.cpu_count(),
