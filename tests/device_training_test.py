@@ -14,10 +14,10 @@ from allennlp.predictors import Predictor
 
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
-from tests.support.device_checks import arrays_of, assert_close, assert_few, check_on_gpu
+from tests.support.device_checks import arrays_of, assert_few, check_on_gpu
 from tests.support.pretend_gpu import gpu_for_tests
 from tests.support.testing import read_arrays
-from tests.support.training_runs import Killed, metrics, train_here, write_config, write_data
+from tests.support.training_runs import metrics, write_config, write_data
 
 LSTM = {"dim": 6, "projection_dim": 4, "n_layers": 2, "use_skip_connections": True}
 CHARACTERS = {"model.options.lstm": LSTM, "model.options.dropout": 0.0}
@@ -35,14 +35,6 @@ FORWARD = {
     "validation_dataset_reader.bidirectional": False,
     "model.precision": "bfloat16",
 }
-SMALL_CORPUS = {
-    **CHARACTERS,
-    "model.precision": "bfloat16",
-    "model.dropout": 0.3,
-    "model.variational_dropout": True,
-    "model.recurrent_dropout": 0.3,
-    "model.state_reset": 0.4,
-}
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +45,21 @@ def data(tmp_path_factory: Any) -> Path:
 
 def config(folder: Path, data: Path, device: torch.device, changes: Dict[str, Any]) -> Path:
     folder.mkdir()
-    common = {
-        "train_data_path": str(data / "heldout.txt"),
-        "trainer.num_epochs": 1,
-        "trainer.cuda_device": number_of(device),
-    }
-    return write_config(folder, data, {**common, **changes})
+    text = {"train_data_path": str(data / "heldout.txt")}
+    trainer = {"trainer.num_epochs": 1, "trainer.cuda_device": number_of(device)}
+    return write_config(folder, data, {**text, **trainer, **changes})
 
 
 def number_of(device: torch.device) -> int:
     return -1 if device.type == "cpu" else device.index
 
 
-def results(folder: Path) -> Dict[str, Any]:
+def train(path: Path) -> Dict[str, Any]:
     """Return the metrics of a run and its parameters."""
+    folder = path.with_name("run")
+    train_model(Params.from_file(path), str(folder))
     found = {key: value for key, value in metrics(folder).items() if "perplexity" in key}
     return {**found, **arrays_of(torch.load(folder / "best.th"))}
-
-
-def train(path: Path) -> Dict[str, Any]:
-    train_model(Params.from_file(path), str(path.with_name("run")))
-    return results(path.with_name("run"))
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +81,6 @@ def test_training(changes: Dict[str, Any], data: Path, tmp_path: Path) -> None:
         lambda device: train(config(tmp_path / device.type, data, device, changes)),
         atol=1e-2 if "model.precision" in changes else 1e-5,
     )
-
-
-@pytest.mark.nightly
-def test_recovery(data: Path, tmp_path: Path, pretend_gpu: Any) -> None:
-    changes = {"trainer.num_epochs": 2, "trainer.checkpointer.save_every_num_batches": 2}
-    path = config(tmp_path / "config", data, pretend_gpu.device, changes)
-    train_here(path, tmp_path / "whole")
-    with pytest.raises(Killed):
-        train_here(path, tmp_path / "run", kill_at=17)
-    train_here(path, tmp_path / "run")
-    found, expected = (results(tmp_path / name) for name in ("run", "whole"))
-    assert_close(found, expected, atol=1e-6 if pretend_gpu.is_real else 0.0)
 
 
 def test_trained_model(data: Path, trained: Path, tmp_path: Path) -> None:
@@ -135,7 +109,7 @@ def test_trained_model(data: Path, trained: Path, tmp_path: Path) -> None:
         (TIED, (3, 4)),
         ({**CHARACTERS, **FULL}, (4, 4)),
         # The rows that start from zero.
-        (SMALL_CORPUS, (4, 7)),
+        ({**CHARACTERS, "model.state_reset": 0.4}, (4, 7)),
     ],
     ids=["characters", "tied", "full softmax", "small corpus"],
 )

@@ -1,5 +1,4 @@
 import atexit
-import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,14 +32,6 @@ def test_a_command_ends_by_the_signal_after_its_exit_functions(number: int, tmp_
 
 
 def test_an_end_without_a_signal(capfd: Any) -> None:
-    def end_without_a_reader() -> None:
-        read, write = os.pipe()
-        os.close(read)
-        sys.stdout = sys.stderr = open(write, "w")
-        print("to nobody")
-        end_with("a line", 3, signal.SIGINT)
-
-    assert fork(end_without_a_reader) == signal.SIGINT
     with pytest.raises(SystemExit) as raised:
         end_with("a line", 3)
     assert raised.value.code == 3 and capfd.readouterr().err == "a line\n"

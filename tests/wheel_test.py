@@ -1,4 +1,4 @@
-"""The distributions: what they contain, and that a wheel can be built from the sdist alone."""
+"""The wheel that is built from the sdist alone, and what it contains."""
 
 import os
 import re
@@ -17,8 +17,8 @@ import pytest
 from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
 
 pytestmark = pytest.mark.nightly
-NAME = f"allennlp_elmo_plugin-{__version__}"
-NOT_IN_SDIST = (".ci/", ".github/", ".gitignore")
+PACKAGE = "allennlp_elmo_plugin"
+NAME = f"{PACKAGE}-{__version__}"
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,7 @@ def tracked(repository_root: Path) -> List[str]:
 
 
 @pytest.fixture(scope="module")
-def distributions(repository_root: Path, tracked: List[str], tmp_path_factory: Any) -> Path:
-    """A folder with the sdist, and the wheel that is built from it."""
+def wheel(repository_root: Path, tracked: List[str], tmp_path_factory: Any) -> Any:
     folder = tmp_path_factory.mktemp("distributions")
     for name in tracked:
         (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +38,8 @@ def distributions(repository_root: Path, tracked: List[str], tmp_path_factory: A
     with tarfile.open(folder / f"{NAME}.tar.gz") as archive:
         archive.extractall(folder)
     _build(folder / NAME, "wheel", folder)
-    return folder
+    with zipfile.ZipFile(folder / f"{NAME}-py3-none-any.whl") as wheel:
+        yield wheel
 
 
 def _build(source: Path, kind: str, output: Path) -> None:
@@ -54,26 +54,14 @@ def _build(source: Path, kind: str, output: Path) -> None:
     )
 
 
-def test_the_sdist_has_all_files(distributions: Path, tracked: List[str]) -> None:
-    with tarfile.open(distributions / f"{NAME}.tar.gz") as archive:
-        packed = {member.name for member in archive.getmembers() if member.isfile()}
-    packed = {name.split("/", 1)[1] for name in packed if ".egg-info/" not in name}
-    assert packed - {"PKG-INFO", "setup.cfg"} == {
-        name for name in tracked if not name.startswith(NOT_IN_SDIST)
-    }
-
-
-def test_the_wheel_has_all_modules_and_configs(distributions: Path, tracked: List[str]) -> None:
-    with zipfile.ZipFile(distributions / f"{NAME}-py3-none-any.whl") as wheel:
-        packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        metadata = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
-        programs = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode().splitlines()
-        licences = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
-    expected = {name for name in tracked if name.startswith("allennlp_elmo_plugin/")}
-    expected |= {
-        f"allennlp_elmo_plugin/{name}" for name in tracked if name.startswith("training_config/")
-    }
-    assert packed == expected | {"allennlp_elmo_plugin_activation.py"}
+def test_the_wheel_has_all_modules_and_configs(wheel: Any, tracked: List[str]) -> None:
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    metadata = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
+    programs = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode().splitlines()
+    licences = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
+    configs = {f"{PACKAGE}/{name}" for name in tracked if name.startswith("training_config/")}
+    modules = {name for name in tracked if name.startswith(f"{PACKAGE}/")}
+    assert packed == configs | modules | {f"{PACKAGE}_activation.py"}
     assert metadata["Version"] == __version__
     assert metadata["Project-URL"] == "Repository, https://example.org/elmo"
     readme = metadata.get_payload()

@@ -76,9 +76,14 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
         load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
 
 
-def test_files_that_are_gone(here, monkeypatch):
+def test_interruptions_and_files_that_are_gone(here, monkeypatch):
     """Of a training that takes weeks the model is archived, whatever became of the files."""
     train("elmo", "elmo")
+    before = read_files(here / "model", "out.log")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tarfile.TarFile, "add", MagicMock(side_effect=[None, KeyboardInterrupt]))
+        archival.archive_model(here / "model")
+    assert read_files(here / "model", "out.log") == before  # An archive is whole or stays.
     (here / "elmo" / "weights.hdf5").rename(here / "away")
     warning = MagicMock()
     monkeypatch.setattr(our_archival.logger, "warning", warning)
@@ -90,15 +95,6 @@ def test_files_that_are_gone(here, monkeypatch):
     # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
     (here / "away").rename(here / "elmo" / "weights.hdf5")
     assert load_archive(path).model is not None
-
-
-def test_an_archive_is_whole_or_stays_as_it_was(here, monkeypatch):
-    train("elmo", "elmo")
-    before = read_files(here / "model", "out.log")
-    monkeypatch.setattr(tarfile.TarFile, "add", MagicMock(side_effect=[None, KeyboardInterrupt]))
-    with pytest.raises(KeyboardInterrupt):
-        archival.archive_model(here / "model")
-    assert read_files(here / "model", "out.log") == before
 
 
 @pytest.mark.parametrize("given", [["no*.txt"], None])
@@ -139,8 +135,5 @@ def test_included_files(tmp_path, here, given):
     ],
 )
 def test_sections_of_a_config(section, found):
-    config = {"model": {"inner": [section]}}
-    assert list(our_archival._elmo_sections(config)) == (
-        [("model.inner.0", section)] if found else []
-    )
-    assert list(our_archival._elmo_sections(section)) == ([("", section)] if found else [])
+    for config, place in (({"model": {"inner": [section]}}, "model.inner.0"), (section, "")):
+        assert list(our_archival._elmo_sections(config)) == ([(place, section)] if found else [])

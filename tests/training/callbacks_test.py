@@ -139,9 +139,8 @@ def test_initial_validation(data, tmp_path, caplog):
     changes = {
         "train_data_path": str(data / "heldout.txt"),
         "trainer.callbacks": ["write_losses", "initial_validation"],
-        "trainer.num_epochs": 1,
     }
-    config = write_config(tmp_path, data, changes)
+    config = write_config(tmp_path, data, {**changes, "trainer.num_epochs": 1})
     with pytest.raises(Killed):
         train_here(config, tmp_path / "run", kill_at=8)
     first = metrics(tmp_path / "run", "metrics_initial")

@@ -77,7 +77,7 @@ def test_two_processes_are_as_one(data, tmp_path, variant):
     text = data / "heldout.txt"
     test = tmp_path / "test.txt"
     test.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:12]))
-    changes = {**VARIANTS[variant], "test_data_path": str(test)}
+    changes = {**VARIANTS[variant], "train_data_path": str(text), "test_data_path": str(test)}
     train(write_config(tmp_path, data, changes), tmp_path / "one")
     train(write_config(tmp_path, data, {**changes, **TWO}), tmp_path / "two")
     one, two = (metrics(tmp_path / name) for name in ("one", "two"))
