@@ -35,8 +35,6 @@ class TruncatedBpttDataLoader(DataLoader):
         epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 (or more) to read in a thread, a few batches ahead.
-    start_method : `str`, optional (default = `None`)
-        Of earlier configs, which read in another process; ignored.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class TruncatedBpttDataLoader(DataLoader):
         *,
         batches_per_epoch: Optional[int] = None,
         num_workers: Optional[int] = 0,
-        start_method: Optional[str] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):
             raise ConfigurationError(
@@ -128,9 +125,6 @@ class TruncatedBpttDataLoader(DataLoader):
         `ConfigurationError` if the text has changed.
         """
         now = digests(find_files(self.data_path))
-        if "digest" not in state:  # an earlier version's
-            position = state["position"] or {"epoch": state["epoch"], "n_windows": 0}
-            state = {**position, "n_given": state["n_given"], "digest": now}
         changed = sorted({name for name, _ in state["digest"].items() ^ now.items()})
         if changed:
             raise ConfigurationError(

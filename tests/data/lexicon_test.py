@@ -4,8 +4,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
 from allennlp_elmo_plugin.data import lexicon as lexicon_module
@@ -17,19 +18,9 @@ WORDS = [
     *("x" * n for n in (1, 7, 8, 9, 14, 15, 16, 17, 255, 256, 257, 263, 271)),
     *("x" * n + "\0" for n in (1, 6, 7, 8, 13, 14, 15)),
     *("\0" * n for n in (1, 2, 8, 9, 15, 16)),
-    "東京",
-    "é" * 7,
-    "é" * 8,
-    "<S>",
-    "</S>",
+    *("東京", "é" * 7, "é" * 8, "<S>", "</S>"),
 ]
-
-
-def random_text(seed, n_lines=300):
-    random_ = random.Random(seed)
-    words = WORDS + ["".join(random_.choices("abä", k=random_.randint(1, 18))) for _ in range(500)]
-    lines = [random_.choices(words, k=random_.choice([0, 1, 3, 30])) for _ in range(n_lines)]
-    return lines, "".join(" ".join(line) + "\n" for line in lines).encode()
+KNOWN = {"</S>": 0, "<S>": 1, "<UNK>": 2, "東京": 3, "b": 4}
 
 
 def assert_numbered(lexicon, number_of, lines, text):
@@ -37,71 +28,52 @@ def assert_numbered(lexicon, number_of, lines, text):
     numbers = lexicon.number(text)
     assert numbers.dtype == np.int32
     words = [word for line in lines for word in [*line, "\n"]]
-    assert len(numbers) == len(words)
-    for word, number in zip(words, numbers.tolist()):
+    for word, number in zip(words, numbers.tolist(), strict=True):
         assert number_of.setdefault(word, number) == number
     assert len(set(number_of.values())) == len(number_of)
-    return numbers
-
-
-MARKS = {"\n": 0, "<S>": 1, "</S>": 2}
 
 
 @pytest.mark.parametrize("n_slots_log2", [1, 6, 19])
 def test_every_word_has_one_number(monkeypatch, n_slots_log2):
     monkeypatch.setattr(lexicon_module, "_N_SLOTS_LOG2", n_slots_log2)
-    lexicon, number_of = Lexicon(), dict(MARKS)
+    lexicon, number_of = Lexicon(), {"\n": 0, "<S>": 1, "</S>": 2}
     for seed in (0, 1, 0):
-        assert_numbered(lexicon, number_of, *random_text(seed))
+        random_ = random.Random(seed)
+        words = WORDS + ["".join(random_.choices("abä", k=random_.randint(1, 18))) for _ in WORDS]
+        lines = [random_.choices(words, k=random_.choice([0, 1, 3, 30])) for _ in range(300)]
+        text = "".join(" ".join(line) + "\n" for line in lines).encode()
+        assert_numbered(lexicon, number_of, lines, text)
 
 
-def test_the_same_words_as_of_each_line():
-    random_ = random.Random(0)
-    for _ in range(300):
-        lines = [
-            bytes(random_.choices(b"ab \t\r\x0b\x0c\x1c\x1d\x85\xa0\x00", k=random_.randint(0, 12)))
-            for _ in range(5)
-        ]
-        lines = [line.decode("latin-1").encode() for line in lines]
-        text = b"\n".join(lines) + b"\n"
-        assert_numbered(Lexicon(), dict(MARKS), list(map(split_words, lines)), text)
+@given(st.lists(st.text("ab \t\r\x0b\x0c\x1c\x1d\x85\xa0\x00", max_size=12), max_size=5))
+@settings(max_examples=50)
+def test_words_are_those_of_each_line(lines):
+    text = "".join(f"{line}\n" for line in lines).encode()
+    lines = [split_words(line.encode()) for line in lines]
+    assert_numbered(Lexicon(), {"\n": 0}, lines, text)
 
 
-def test_ids():
+def test_ids_also_of_words_that_were_forgotten(monkeypatch):
+    """All but those of the streams are forgotten when there are more than so many."""
+    monkeypatch.setattr(lexicon_module, "MAX_WORDS", 100)
     vocab = Vocabulary(
-        non_padded_namespaces=["lm_tokens"],
-        tokens_to_add={"lm_tokens": ["</S>", "<S>", "<UNK>", "東京", "b"]},
+        non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(KNOWN)}
     )
     lexicon = Lexicon(20, vocab)
-    for words in (["a"], ["b", "東京", "<S>"], ["new"] * 3, ["</S>", *map(str, range(100))]):
-        numbers = lexicon.number(f"{' '.join(words)}\n".encode()).reshape(-1, 2)
-        ids = lexicon.character_ids(numbers)
-        assert ids.dtype == torch.long and ids.shape == (*numbers.shape, 20)
-        expected = [*words_to_character_ids(words, 20).tolist(), [0] * 20]
-        assert ids.view(-1, 20).tolist() == expected
-        known = {"</S>": 0, "<S>": 1, "東京": 3, "b": 4}
-        ids = lexicon.vocabulary_ids(numbers)
-        assert ids.dtype == torch.long and ids.shape == numbers.shape
-        assert ids.flatten().tolist() == [*(known.get(word, 2) for word in words), -100]
-
-
-def test_vocabulary_of_another_model():
-    with pytest.raises(ConfigurationError, match="no namespace lm_tokens.*elmo-vocab"):
-        Lexicon(None, Vocabulary())
-
-
-def test_forgets_when_full(monkeypatch):
-    monkeypatch.setattr(lexicon_module, "MAX_WORDS", 100)
-    lexicon = Lexicon(20)
-    stream = SimpleNamespace(text=lexicon.number(b"first second first\n"))
+    stream = SimpleNamespace(text=lexicon.number(b"first <S> first\n"))
     lexicon.streams.append(stream)
-    for start in range(0, 2000, 40):
+    for start in range(0, 1000, 40):
         n_words, before = len(lexicon._numbers), stream.text
         lexicon.forget()
         assert (stream.text is before) == (n_words <= 100)
-        words = [f"{start + i}" for i in range(40)]
-        numbers = lexicon.number(f"{' '.join(words)}\n".encode())
-        for some, of in ((stream.text, ["first", "second", "first"]), (numbers, words)):
-            ids = lexicon.character_ids(some).tolist()
-            assert ids == [*words_to_character_ids(of, 20).tolist(), [0] * 20]
+        words = ["b", "東京", "</S>", *map(str, range(start, start + 40))]
+        numbers = lexicon.number(f"{' '.join(words)}\n".encode()).reshape(2, -1)
+        for some, of in ((stream.text, ["first", "<S>", "first"]), (numbers, words)):
+            ids = lexicon.character_ids(some)
+            assert ids.dtype == torch.long and ids.shape == (*some.shape, 20)
+            expected = [*words_to_character_ids(of, 20).tolist(), [0] * 20]
+            assert ids.view(-1, 20).tolist() == expected
+            ids = lexicon.vocabulary_ids(some)
+            assert ids.dtype == torch.long and ids.shape == some.shape
+            assert ids.flatten().tolist() == [*(KNOWN.get(word, 2) for word in of), -100]
         assert len(lexicon._numbers) <= 150

@@ -1,6 +1,10 @@
 import gzip
+import itertools
+import json
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -8,8 +12,10 @@ from allennlp.data.dataset_readers.dataset_reader import DistributedInfo
 
 from allennlp_elmo_plugin.bilm.characters import words_to_character_ids
 from allennlp_elmo_plugin.data import lexicon, text, truncated_bptt_reader
+from allennlp_elmo_plugin.data.lexicon import Lexicon
 from allennlp_elmo_plugin.data.text import find_files, read_text
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.data.windows import WindowStream, check_window_order
 from tests.support.corpora import (
     LINES,
     equal,
@@ -19,6 +25,10 @@ from tests.support.corpora import (
     words_of_batches,
     write_corpus,
 )
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "reference" / "windows.json"
+REFERENCE = json.loads(FIXTURE.read_text("utf-8"))
+SUFFIXES = {"forward": "", "backward": "_reverse"}
 
 
 @pytest.fixture(autouse=True)
@@ -32,24 +42,20 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "corpus")
 
 
-def random_settings(random_):
-    order = random_.choice([{}, {"shuffle_sentences": True}, {"contiguous": True}])
-    return {
-        "batch_size": random_.randint(1, 5),
-        "num_steps": random_.randint(1, 8),
-        "drop_last": random_.random() < 0.5,
-        "bidirectional": random_.random() < 0.8,
-        "seed": random_.randint(0, 9),
-        **order,
-    }
-
-
-def lines_in_order(corpus, settings, epoch, direction):
-    shuffle = None
-    if settings.get("shuffle_sentences"):
-        shuffle = random.Random(f"{settings['seed']} {epoch} {direction}")
-    texts = read_text(find_files(corpus), shuffle=shuffle)
-    return [line for each in texts for line in each.decode().split("\n")[:-1]]
+@pytest.mark.parametrize("case", REFERENCE["cases"], ids=lambda case: case["name"])
+def test_batches_are_those_of_bilm_tf(case, tmp_path):
+    # bilm-tf takes its files from the end of the list, and again and again if it is endless.
+    content = "".join(case["text"][file] for file in reversed(case["files_in_glob_order"]))
+    is_endless = "endless" in case["name"]
+    (tmp_path / "text").write_text(content * (9 if is_endless else 1), "utf-8")
+    reader = TruncatedBpttLmReader(case["batch_size"], case["num_steps"], None)
+    batches = reader.batches(tmp_path / "text", vocab=vocabulary_of(REFERENCE["vocab"]))
+    if is_endless:
+        batches = itertools.islice(batches, len(case["batches"]))
+    for batch, theirs in zip(batches, case["batches"], strict=True):
+        for suffix in SUFFIXES.values():
+            assert batch[f"tokens{suffix}"].tolist() == theirs[f"token_ids{suffix}"]
+            assert batch[f"targets{suffix}"].tolist() == theirs[f"next_token_id{suffix}"]
 
 
 def batches_of(reader, *args):
@@ -67,72 +73,74 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
     random_ = random.Random(seed)
     lines = random_lines(random_)
     vocab = vocabulary_of(lines)
-    corpus = write_corpus(tmp_path / "corpus", [*lines, "last"])
-    settings = random_settings(random_)
-    reader = TruncatedBpttLmReader(**settings, max_characters_per_token=None)
+    corpus = write_corpus(tmp_path / "corpus", lines)
+    n_rows, num_steps = shape = random_.randint(1, 5), random_.randint(1, 8)
+    order = random_.choice(["", "shuffle_sentences", "contiguous"])
+    drop_last, bidirectional = random_.random() < 0.5, random_.random() < 0.8
+    settings = {"num_steps": num_steps, "drop_last": drop_last, "seed": seed, order: True}
+    settings.update(bidirectional=bidirectional, max_characters_per_token=None)
+    settings.pop("", None)
     epoch = random_.randint(0, 3)
-    whole = batches_of(reader, corpus, epoch, 0, vocab)
+    whole = batches_of(TruncatedBpttLmReader(n_rows, **settings), corpus, epoch, 0, vocab)
 
-    expected = []
-    for direction in ("forward", "backward")[: 1 + settings["bidirectional"]]:
-        windows = plain_windows(
-            lines_in_order(corpus, settings, epoch, direction),
-            settings["batch_size"],
-            settings["num_steps"],
-            direction == "backward",
-            settings["drop_last"],
-            settings.get("contiguous", False),
-        )
-        expected.append(
-            [[[["<UNK>" if w == "last" else w for w in r] for r in s] for s in x] for x in windows]
-        )
-    n_batches = (min if settings["drop_last"] else max)(map(len, expected))
+    directions = list(SUFFIXES)[: 1 + bidirectional]
+    windows = {}
+    for direction in directions:
+        shuffle = random.Random(f"{seed} {epoch} {direction}") if "shuffle" in order else None
+        texts = b"".join(read_text(find_files(corpus), shuffle=shuffle)).decode()
+        how = direction == "backward", drop_last, order == "contiguous"
+        windows[direction] = plain_windows(texts.split("\n")[:-1], *shape, *how)
+    n_batches = (min if drop_last else max)(map(len, windows.values()))
     assert len(whole) == n_batches
-    nothing = [[[]] * settings["batch_size"]] * 2
-    for windows, suffix in zip(expected, ("", "_reverse")):
-        windows += [nothing] * (n_batches - len(windows))
-        made = words_of_batches(whole, vocab, suffix)
-        assert [list(map(list, window)) for window in made] == windows[:n_batches]
-    shape = settings["batch_size"], settings["num_steps"]
+    for direction, expected in windows.items():
+        expected += [([[]] * n_rows, [[]] * n_rows)] * (n_batches - len(expected))
+        assert words_of_batches(whole, vocab, SUFFIXES[direction]) == expected[:n_batches]
     for number, batch in enumerate(whole):
-        window = batch.pop("window")
-        assert window.tolist() == [[number, row, shape[0]] for row in range(shape[0])]
-        assert len(batch) == 2 + 2 * settings["bidirectional"]
-        assert {(tensor.shape, tensor.dtype) for tensor in batch.values()} == {(shape, torch.long)}
-        batch["window"] = window
+        assert batch["window"].tolist() == [[number, row, n_rows] for row in range(n_rows)]
+        tensors = [tensor for key, tensor in batch.items() if key != "window"]
+        assert len(tensors) == 2 * len(directions)
+        assert {(each.shape, each.dtype) for each in tensors} == {(shape, torch.long)}
 
     monkeypatch.setattr(lexicon, "MAX_WORDS", 10)
-    for skip in {0, random_.randint(0, n_batches), n_batches}:
-        if n_batches:
-            assert equal(list(reader.batches(corpus, epoch, skip, vocab)), whole[skip:])
+    for skip in {0, random_.randint(0, n_batches), n_batches} if n_batches else ():
+        reader = TruncatedBpttLmReader(n_rows, **settings)
+        assert equal(list(reader.batches(corpus, epoch, skip, vocab)), whole[skip:])
 
-    reader = TruncatedBpttLmReader(**settings, max_characters_per_token=9)
-    of_characters = batches_of(reader, corpus, epoch, 0, vocab)
-    for batch, same in zip(of_characters, whole):
-        for suffix in ("", "_reverse")[: 1 + settings["bidirectional"]]:
-            targets = batch[f"targets{suffix}"]
-            assert torch.equal(targets, same[f"targets{suffix}"])
-            is_word = targets != -100
-            ids = batch[f"tokens{suffix}"]
-            assert ids.dtype == torch.long and not ids[~is_word].any()
-            (made,) = words_of_batches([same], vocab, suffix)
-            known = [word for row in made[0] for word in row]
-            is_known = same[f"tokens{suffix}"][is_word] != 2
-            expected_ids = torch.from_numpy(words_to_character_ids(known, 9)).long()
-            assert torch.equal(ids[is_word][is_known], expected_ids[is_known])
-    assert len(of_characters) == n_batches
+    reader = TruncatedBpttLmReader(n_rows, **{**settings, "max_characters_per_token": 9})
+    for batch, same in zip(batches_of(reader, corpus, epoch, 0, vocab), whole, strict=True):
+        for suffix in map(SUFFIXES.get, directions):
+            ids, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
+            assert torch.equal(targets, same[f"targets{suffix}"]) and ids.dtype == torch.long
+            [(rows, _)] = words_of_batches([same], vocab, suffix)
+            expected = words_to_character_ids([word for row in rows for word in row], 9)
+            assert ids[targets != -100].tolist() == expected.tolist()
+            assert not ids[targets == -100].any()
 
-    n_processes = random_.choice([n for n in (1, 2, 3, 5) if shape[0] % n == 0])
+    n_processes = random_.choice([n for n in (1, 2, 3, 5) if n_rows % n == 0])
     parts = []
     for rank in range(n_processes):
-        settings["batch_size"] = shape[0] // n_processes
-        reader = TruncatedBpttLmReader(**settings, max_characters_per_token=None)
+        reader = TruncatedBpttLmReader(n_rows // n_processes, **settings)
         reader._set_distributed_info(DistributedInfo(n_processes, rank))
         parts.append(batches_of(reader, corpus, epoch, 0, vocab))
-        assert len(parts[-1]) == n_batches
-    for batch, *of_ranks in zip(whole, *parts):
+    for batch, *of_ranks in zip(whole, *parts, strict=True):
         for name in batch.keys() - {"window"}:
             assert torch.equal(torch.cat([each[name] for each in of_ranks]), batch[name])
+
+
+def test_lines_are_read_when_they_are_needed_and_kept_no_longer():
+    stream = WindowStream([b"a b c d\n" * 10] * 1000, 3, 7, Lexicon())
+    assert max(len(stream.text) for _ in stream.fill_rows()) < 100
+    texts = iter([b"a a a a\n"] * 20)
+    next(WindowStream(texts, 2, 25, Lexicon()).windows())
+    assert len(list(texts)) >= 10
+
+
+def test_windows_in_another_order_are_refused():
+    for number, previous in ((7, None), (7, 6), (0, 6)):
+        assert check_window_order(np.array([[number, 0, 2], [number, 1, 2]]), previous) == number
+    for previous in (2, 4, 5):
+        with pytest.raises(ValueError, match=f'4 follows window {previous}. .*"truncated_bptt"'):
+            check_window_order(np.array([[4, 0, 1]]), previous)
 
 
 def test_passes_are_shuffled_by_seed_direction_and_number(corpus):
@@ -143,7 +151,7 @@ def test_passes_are_shuffled_by_seed_direction_and_number(corpus):
             1, 5, None, **{"shuffle_sentences": True, "drop_last": False, **settings}
         )
         batches = list(reader.batches(corpus, epoch, 0, vocab))
-        words = [words_of_batches(batches, vocab, suffix) for suffix in ("", "_reverse")]
+        words = [words_of_batches(batches, vocab, suffix) for suffix in SUFFIXES.values()]
         return [[word for window in each for word in window[1][0]] for each in words]
 
     first, backward = targets(0)
@@ -154,55 +162,48 @@ def test_passes_are_shuffled_by_seed_direction_and_number(corpus):
     assert len({" ".join(each) for each in [first, *others]}) == 5
 
 
-class TestCountBatches:
-    @pytest.mark.parametrize("contiguous", [False, True])
-    @pytest.mark.parametrize("drop_last", [True, False])
-    @pytest.mark.parametrize("n_processes", [1, 2])
-    def test_exact(self, corpus, drop_last, n_processes, contiguous):
-        reader = TruncatedBpttLmReader(3, 4, drop_last=drop_last, contiguous=contiguous)
+@pytest.mark.parametrize("contiguous", [False, True])
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_batches_of_an_epoch_are_counted(corpus, drop_last, n_processes, contiguous):
+    for max_instances, n_batches in ((None, None), (8, 2 // n_processes)):
+        settings = {"contiguous": contiguous, "max_instances": max_instances}
+        reader = TruncatedBpttLmReader(3, 4, drop_last=drop_last, **settings)
         reader._set_distributed_info(DistributedInfo(n_processes, 0))
-        assert reader.count_batches(corpus) == len(list(reader.batches(corpus))) > 0
-
-    def test_estimate(self, tmp_path, monkeypatch):
-        for number in range(40):
-            (tmp_path / f"{number}").write_text("some words in a line\n" * 500)
-        (tmp_path / "empty").touch()
-        reader = TruncatedBpttLmReader(3, 4)
-        exact = reader.count_batches(tmp_path)
-        assert exact == len(list(reader.batches(tmp_path)))
-        monkeypatch.setattr(truncated_bptt_reader, "_COUNTED_BYTES", 20_000)
-        assert reader.count_batches(tmp_path) == pytest.approx(exact, rel=0.02)
-        assert reader.count_batches(tmp_path) != exact
-
-    def test_max_instances(self, corpus):
-        reader = TruncatedBpttLmReader(3, 4, max_instances=8)
         batches = list(reader.batches(corpus))
-        assert reader.count_batches(corpus) == len(batches) == 2
-        assert equal(list(reader.batches(corpus, 0, 1)), batches[1:])
+        assert reader.count_batches(corpus) == len(batches) > 0
+        assert n_batches in (None, len(batches))
+        if len(batches) > 1:
+            assert equal(list(reader.batches(corpus, 0, 1)), batches[1:])
 
 
-class TestBadInput:
-    def test_corpus_smaller_than_one_batch(self, tmp_path):
-        path = tmp_path / "small.txt"
-        path.write_text("a b c\n\nd\n")
-        for contiguous in (False, True):
-            reader = TruncatedBpttLmReader(3, 3, contiguous=contiguous)
-            with pytest.raises(ConfigurationError, match="small.txt is smaller .*3 rows of 3;"):
-                list(reader.batches(path))
-        assert len(list(TruncatedBpttLmReader(3, 3, drop_last=False).batches(path))) == 2
+def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):
+    for number in range(10):
+        (tmp_path / f"{number}").write_text("some words in a line\n" * 500)
+    (tmp_path / "empty").touch()
+    reader = TruncatedBpttLmReader(3, 4)
+    exact = reader.count_batches(tmp_path)
+    assert exact == len(list(reader.batches(tmp_path)))
+    monkeypatch.setattr(truncated_bptt_reader, "_COUNTED_BYTES", 20_000)
+    assert reader.count_batches(tmp_path) == pytest.approx(exact, rel=0.02)
+    assert reader.count_batches(tmp_path) != exact
 
-    def test_no_text_in_gzip(self, tmp_path):
-        (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
-        for drop_last in (True, False):
-            with pytest.raises(ConfigurationError, match="a.gz"):
-                list(TruncatedBpttLmReader(3, drop_last=drop_last).batches(tmp_path / "a.gz"))
 
-    def test_stock_data_loaders_are_refused(self, corpus):
-        with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
-            list(TruncatedBpttLmReader(4).read(str(corpus)))
-
-    @pytest.mark.parametrize("name", ["batch_size", "num_steps"])
-    @pytest.mark.parametrize("value", [0, None])
-    def test_settings(self, name, value):
-        with pytest.raises(ConfigurationError, match=f"{name} is {value}, but must be at least 1"):
-            TruncatedBpttLmReader(**{"batch_size": 4, name: value})
+def test_what_is_refused(tmp_path):
+    path = tmp_path / "small.txt"
+    path.write_text("a b c\n\nd\n")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
+    for settings in ({}, {"contiguous": True}):
+        with pytest.raises(ConfigurationError, match="small.txt is smaller .*3 rows of 3;"):
+            list(TruncatedBpttLmReader(3, 3, **settings).batches(path))
+    assert len(list(TruncatedBpttLmReader(3, 3, drop_last=False).batches(path))) == 2
+    for drop_last in (True, False):
+        with pytest.raises(ConfigurationError, match="a.gz"):
+            list(TruncatedBpttLmReader(3, drop_last=drop_last).batches(tmp_path / "a.gz"))
+    with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
+        list(TruncatedBpttLmReader(4).read(str(path)))
+    for name in ("batch_size", "num_steps"):
+        for value in (0, None):
+            message = f"{name} is {value}, but must be at least 1"
+            with pytest.raises(ConfigurationError, match=message):
+                TruncatedBpttLmReader(**{"batch_size": 4, name: value})

@@ -16,18 +16,24 @@ def test_every_token_keeps_its_id(tmp_path):
     """AllenNLP reads with its own ideas of lines and white space; ids must be line numbers."""
     words = [*SPECIAL, "\x85", "a\u2028b", "\xa0", "\u3000x", "x\x1c", "\x1d", "\x00"]
     words += ["\ufeff", "@@UNKNOWN@@", "@@PADDING@@", "#", "東京"]
-    write_vocabulary_folder(tmp_path / "made", words)
-    Vocabulary.from_files(tmp_path / "made").save_to_files(tmp_path / "saved_in_training")
-    for folder in ("made", "saved_in_training"):
-        vocab = Vocabulary.from_files(tmp_path / folder)
-        assert check_vocabulary(vocab) == len(words)
+    for _ in range(2):
+        write_vocabulary_folder(tmp_path / "made" / "vocabulary", words)
+    inner = str(tmp_path / "made" / "vocabulary")
+    Vocabulary.from_files(inner).save_to_files(str(tmp_path / "saved_in_training"))
+    # Also of the folder that `elmo-vocab` wrote
+    for folder in (str(tmp_path / "made"), inner, str(tmp_path / "saved_in_training")):
+        vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": folder}))
+        assert type(vocab) is Vocabulary and check_vocabulary(vocab) == len(words)
         for index, word in enumerate(words):
             assert vocab.get_token_from_index(index, "lm_tokens") == word
             assert vocab.get_token_index(word, "lm_tokens") == index
-        assert read_vocabulary_folder(tmp_path / folder, "folder") == words
-    assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+        assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+    for folder in (inner, str(tmp_path / "saved_in_training")):
+        assert read_vocabulary_folder(folder, "folder") == words
     with pytest.raises(ValueError, match="a@@NEWLINE@@"):
         write_vocabulary_folder(tmp_path, [*words, "a@@NEWLINE@@"])
+    with pytest.raises(FileNotFoundError, match="none"):
+        Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
 
 
 def test_folders_that_are_not_a_language_models(tmp_path):
@@ -48,40 +54,20 @@ def test_folders_that_are_not_a_language_models(tmp_path):
         read_vocabulary_folder(tmp_path, "folder")
 
 
-class TestCheckVocabulary:
-    def make(self, tmp_path, lines, namespaces="lm_tokens\n"):
-        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
+@pytest.mark.parametrize(
+    "lines, namespaces, message",
+    [
+        ([*SPECIAL[:2], "a"], "lm_tokens", "lacks the special words <UNK>"),
+        ([], "lm_tokens", "lacks the special words <S>, </S>, <UNK>"),
+        ([*SPECIAL, "a", "b", "a"], "lm_tokens", "has the word 'a' twice; .*elmo-vocab"),
+        ([*SPECIAL, "a", "", "b"], "lm_tokens", "has an empty line 5"),
+        (["@@UNKNOWN@@", *SPECIAL], "*labels", "is padded.*non_padded_namespaces.txt"),
+        (None, "*labels", "no namespace lm_tokens.*elmo-vocab"),
+    ],
+)
+def test_vocabularies_that_are_refused(tmp_path, lines, namespaces, message):
+    (tmp_path / "non_padded_namespaces.txt").write_text(f"{namespaces}\n")
+    if lines is not None:
         (tmp_path / "lm_tokens.txt").write_text("".join(f"{line}\n" for line in lines))
-        return Vocabulary.from_files(tmp_path)
-
-    @pytest.mark.parametrize(
-        "lines, message",
-        [
-            (["<S>", "</S>", "a"], "lacks the special words <UNK>"),
-            ([], "lacks the special words <S>, </S>, <UNK>"),
-            ([*SPECIAL, "a", "b", "a"], "has the word 'a' twice; .*elmo-vocab"),
-            ([*SPECIAL, "a", "", "b"], "has an empty line 5"),
-        ],
-    )
-    def test_bad_files(self, tmp_path, lines, message):
-        with pytest.raises(ConfigurationError, match=message):
-            check_vocabulary(self.make(tmp_path, lines))
-
-    def test_padded(self, tmp_path):
-        vocab = self.make(tmp_path, ["@@UNKNOWN@@", *SPECIAL], namespaces="*labels\n")
-        with pytest.raises(ConfigurationError, match="is padded.*non_padded_namespaces.txt"):
-            check_vocabulary(vocab)
-
-    def test_other_vocabulary(self):
-        with pytest.raises(ConfigurationError, match="no namespace lm_tokens.*elmo-vocab"):
-            check_vocabulary(Vocabulary())
-
-
-def test_the_folder_that_elmo_vocab_wrote(tmp_path):
-    write_vocabulary_folder(tmp_path / "vocabulary", ["<S>", "</S>", "<UNK>", "one"])
-    for folder in (tmp_path, tmp_path / "vocabulary"):
-        params = Params({"type": "from_files", "directory": str(folder)})
-        vocab = Vocabulary.from_params(params)
-        assert type(vocab) is Vocabulary and vocab.get_token_index("one", "lm_tokens") == 3
-    with pytest.raises(FileNotFoundError, match="none"):
-        Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
+    with pytest.raises(ConfigurationError, match=message):
+        check_vocabulary(Vocabulary.from_files(tmp_path))

@@ -1,8 +1,13 @@
+"""
+Training compared with runs of bilm-tf itself; where there is none, with a plain re-implementation
+(`tests.support.naive_bilm`), which the same runs prove to be bilm-tf's.
+"""
+
 import copy
+import itertools
 import math
-import shutil
-from contextlib import contextmanager, nullcontext
-from typing import Any, Dict, Iterator
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 import pytest
@@ -17,7 +22,10 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.modules import language_model_archive
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
+    SparseDdpAccelerator,
+    SparseDdpWrappedModel,
+)
 from tests.support.bilm_tf import (
     OPTIONS,
     REFERENCE,
@@ -27,10 +35,20 @@ from tests.support.bilm_tf import (
     set_variables,
     variables,
 )
+from tests.support.naive_bilm import NaiveBiLm, Stream
+from tests.support.process_group import run_processes
 
 TEXT = str(REFERENCE / "data" / "train.txt")
 SMALL, TOKENS = OPTIONS["characters"], OPTIONS["tokens"]
 SUFFIXES = {"forward": "", "backward": "_reverse"}
+ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
+LOSS, VALUE, GRADIENT = 2e-6, 3e-6, 2e-5
+"""
+Largest deviations of losses; of states, variables and accumulators; and of gradients, relative to
+the largest of a variable.
+"""
+
+Arrays = Dict[Any, Any]
 
 
 def read(vocab: Any, text: str = TEXT, **settings: Any) -> Iterator[Dict[str, torch.Tensor]]:
@@ -46,6 +64,7 @@ def of_run(options: Dict[str, Any]) -> Dict[str, Any]:
         "batch_size": options["batch_size"],
         "num_steps": options["unroll_steps"],
         "max_characters_per_token": 50 if "char_cnn" in options else None,
+        "bidirectional": options["bidirectional"],
     }
 
 
@@ -54,67 +73,275 @@ def vocab(tmp_path):
     return read_vocabulary(tmp_path / "vocabulary")
 
 
-def fix_samples(model: Any, arrays: Dict[str, np.ndarray]) -> None:
-    """Lets the sampler give the negatives that TensorFlow drew, in its order."""
-    samples = []
+class Step(NamedTuple):
+    streams: Any  # of each direction: what a replica read and drew
+    losses: Dict[str, float]
+    norm: float
+    gradients: Arrays
+    states: Arrays  # by replica, direction, layer, and "c" or "m"
+
+
+class Training(NamedTuple):
+    """Arrays have TensorFlow's names."""
+
+    initial: Arrays
+    steps: List[Step]
+    final: Arrays
+    accumulators: Arrays
+
+
+class RecordedDropout(torch.nn.Dropout):
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        self.masks: List[torch.Tensor] = []
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        self.masks.append(super().forward(torch.ones_like(vectors)))
+        return vectors * self.masks[-1]
+
+
+def by_name(model: Any, values: Iterable[torch.Tensor]) -> Arrays:
+    """Values for the parameters, in their order."""
+    probe = copy.deepcopy(model)
+    for parameter, value in zip(probe.parameters(), values):
+        parameter.data = value.detach().to_dense().clone()
+    tied = model.options.share_embedding_softmax
+    return {name: v for name, v in variables(probe) if not (tied and name == "lm/softmax/W")}
+
+
+def streams_of(model: Any, batch: Any, masks: List[torch.Tensor], samples: List[Samples]) -> Any:
+    options = model.options
+    n_rows, n_steps = batch["targets"].shape
+    # In the model's packed order, which is that of time.
+    masks = [mask.view(n_steps, n_rows, options.projection_dim) for mask in masks]
+    streams = {}
+    for k, direction in enumerate(options.directions):
+        suffix = SUFFIXES[direction]
+        of_layers = masks[k * options.n_layers :][: options.n_layers]
+        of_top = masks[len(options.directions) * options.n_layers + k].transpose(0, 1).flatten(0, 1)
+        streams[direction] = Stream(
+            batch[f"tokens{suffix}"] - int(options.char_cnn is not None),
+            batch[f"targets{suffix}"],
+            samples[k] if samples else None,
+            [*of_layers, of_top],
+        )
+    return streams
+
+
+def train(
+    rank: int, options: Dict[str, Any], folder: Path, n_processes: int = 1, arrays: Any = None
+) -> Training:
+    """Ten steps of one process of a group; or the thirty of bilm-tf's run with these arrays."""
+    vocab = read_vocabulary(folder / f"vocabulary_{rank}")
+    torch.manual_seed(1 + rank)  # the first process's weights count
+    model: Any = BidirectionalLanguageModel(vocab, options=options)
+    for parameter in model.parameters():
+        # More than at bilm-tf's start, so that every part has a gradient that counts.
+        torch.nn.init.normal_(parameter, std=0.2)
+    n_steps = 10
+    sampler, samples = model.softmax.sampler, []
+    draw = sampler and sampler.sample
+    if arrays is not None:
+        n_steps = 30
+        set_variables(model, arrays, "init")
+        draw = sampler and iter(samples_of_run(sampler, arrays)).__next__
+    # The text is smaller than 30 batches: bilm-tf begins again in the middle of one.
+    text = folder / f"twice_{rank}.txt"
+    text.write_text(Path(TEXT).read_text("utf-8") * 2, "utf-8")
+    module, wrapped = model, None
+    if n_processes > 1:
+        model, wrapped = SparseDdpAccelerator().wrap_model(model)
+        module = wrapped.model
+
+    def sample() -> Samples:
+        samples.append(draw())
+        return samples[-1]
+
+    if sampler is not None:
+        sampler.sample = sample
+    dropout = model.bilm.lstm.dropout = RecordedDropout(options["dropout"])
+    initial = by_name(model, model.parameters())
+    named = list(model.named_parameters())
+    optimizer = Optimizer.from_params(Params({**ADAGRAD}), model_parameters=named)
+    torch.manual_seed(rank)
+    steps = []
+    for _, batch in zip(range(n_steps), read(vocab, str(text), **of_run(options))):
+        samples.clear()
+        dropout.masks.clear()
+        optimizer.zero_grad()
+        outputs = module(**batch)
+        outputs["loss"].backward()
+        losses = {key: value.item() for key, value in outputs.items()}
+        sparse = {id(parameter) for parameter in model.sparse_gradient_parameters()}
+        assert all(p.grad.is_sparse == (id(p) in sparse) for p in model.parameters())
+        if n_processes == 1:
+            metrics = {key.replace("loss", "perplexity"): math.exp(v) for key, v in losses.items()}
+            assert model.get_metrics(reset=True) == pytest.approx(metrics)
+        if isinstance(wrapped, SparseDdpWrappedModel):
+            wrapped.average_sparse_gradients()
+        # Clipping changes them in place.
+        gradients = by_name(model, [parameter.grad for parameter in model.parameters()])
+        largest = options["all_clip_norm_val"]
+        if wrapped:
+            norm = wrapped.clip_grad_norm_(largest)
+        else:
+            norm = gradient_descent_trainer.clip_grad_norm_(model.parameters(), largest)
+        optimizer.step()
+        states = {}
+        for direction in model.options.directions:
+            for layer in range(model.options.n_layers):
+                state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
+                for name, values in zip("mc", state):
+                    states[rank, direction, layer, name] = values.clone()
+        streams = streams_of(model, batch, dropout.masks, samples)
+        steps.append(Step(streams, losses, float(norm), gradients, states))
+    sums = by_name(model, [optimizer.state[each]["sum"] for each in model.parameters()])
+    # The model has the carry gates with the opposite sign.
+    sums = {name: abs(values) for name, values in sums.items()}
+    return Training(initial, steps, by_name(model, model.parameters()), sums)
+
+
+def train_naively(options: Dict[str, Any], replicas: List[Training]) -> Training:
+    """The training that began with the same variables, and read and drew the same."""
+    naive = NaiveBiLm(options, replicas[0].initial, len(replicas))
+    steps = []
+    for parts in zip(*(each.steps for each in replicas)):
+        made = naive.step([part.streams for part in parts])
+        losses = {f"{direction}_loss": loss for direction, loss in made.losses.items()}
+        states = {
+            (*key, name): v for key, state in naive.states.items() for name, v in zip("cm", state)
+        }
+        steps.append(Step(None, {"loss": made.loss, **losses}, made.norm, made.gradients, states))
+    final = {name: values.detach() for name, values in naive.variables.items()}
+    return Training({}, steps, final, naive.accumulators)
+
+
+def read_training(arrays: Arrays) -> Training:
+    """That of bilm-tf."""
+    steps = []
+    for step in range(30):
+        losses = {f"{each}_loss": float(arrays[f"loss_{each}"][step]) for each in SUFFIXES}
+        states = {
+            (0, direction, layer, name): arrays[f"state/{direction}/layer{layer}/{name}"][step]
+            for direction in SUFFIXES
+            for layer in (0, 1)
+            for name in "cm"
+        }
+        losses["loss"] = float(arrays["total_loss"][step])
+        steps.append(Step(None, losses, float(arrays["grad_norm"][step]), {}, states))
+    final, sums = (
+        {name.partition("/")[2]: values for name, values in arrays.items() if name.startswith(kind)}
+        for kind in ("final/", "accum/")
+    )
+    return Training({}, steps, final, sums)
+
+
+def assert_near(found: Arrays, expected: Arrays, tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=tolerance, rtol=0, err_msg=str(name))
+
+
+def assert_same_training(found: Training, expected: Training) -> None:
+    assert len(found.steps) == len(expected.steps)
+    for step, other in zip(found.steps, expected.steps):
+        assert step.losses == pytest.approx(other.losses, rel=0, abs=LOSS)
+        assert step.norm == pytest.approx(other.norm, rel=2e-6)
+        assert_near(step.states, other.states, VALUE)
+        for name, gradient in other.gradients.items():
+            largest = float(abs(gradient).max())
+            assert largest > 0, name
+            assert_near({name: step.gradients[name]}, {name: gradient}, GRADIENT * largest)
+    assert_near(found.final, expected.final, VALUE)
+    assert_near(found.accumulators, expected.accumulators, VALUE)
+
+
+def samples_of_run(sampler: Any, arrays: Arrays) -> Iterator[Samples]:
+    """The negatives that TensorFlow drew, in its order."""
     for step in range(30):
         for direction in SUFFIXES:
             drawn = drawn_samples(arrays, direction, step)
-            counts = model.softmax.sampler.expected_count(*drawn).numpy()
+            counts = sampler.expected_count(*drawn).numpy()
             expected = arrays[f"samples/{direction}/sampled_expected_count"][step]
             np.testing.assert_allclose(counts, expected, rtol=2e-5)
-            samples.append(drawn)
-    model.softmax.sampler.sample = iter(samples).__next__
+            yield drawn
 
 
 @pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])
-def test_training_is_that_of_bilm_tf(run, vocab, tmp_path):
+def test_training_is_that_of_bilm_tf(run, tmp_path):
+    """So is the naive one, with which other models are compared."""
     options, arrays = load_run(run)
-    model = BidirectionalLanguageModel(vocab, options=options)
-    set_variables(model, arrays, "init")
-    if "sampled" in run:
-        fix_samples(model, arrays)
-    optimizer = Optimizer.from_params(
-        Params({"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}),
-        model_parameters=list(model.named_parameters()),
-    )
-    # The text is smaller than 30 batches: bilm-tf begins again in the middle of one.
-    shard = tmp_path / "twice.txt"
-    with open(TEXT, encoding="utf-8") as text_file:
-        shard.write_text(text_file.read() * 2, encoding="utf-8")
-    model.train()
-    for step, batch in zip(range(30), read(vocab, str(shard), **of_run(options))):
-        for suffix in SUFFIXES.values():
-            if "char_cnn" in options:
-                expected = arrays[f"batch/tokens_characters{suffix}"][step] + 1
-            else:
-                expected = arrays[f"batch/token_ids{suffix}"][step]
-            np.testing.assert_array_equal(batch[f"tokens{suffix}"], expected)
-            expected = arrays[f"batch/next_token_id{suffix}"][step]
-            np.testing.assert_array_equal(batch[f"targets{suffix}"], expected)
-        optimizer.zero_grad()
-        output = model(**batch)
-        output["loss"].backward()
-        norm = gradient_descent_trainer.clip_grad_norm_(model.parameters(), 10.0)
-        optimizer.step()
-        keys = {"loss": "total_loss", **{f"{each}_loss": f"loss_{each}" for each in SUFFIXES}}
-        for name, key in keys.items():
-            assert output[name].item() == pytest.approx(float(arrays[key][step]), abs=2e-6)
-        assert float(norm) == pytest.approx(float(arrays["grad_norm"][step]), rel=2e-6)
-        for direction in SUFFIXES:
-            for layer in range(2):
-                state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
-                for name, values in zip("mc", state):
-                    expected = arrays[f"state/{direction}/layer{layer}/{name}"][step]
-                    np.testing.assert_allclose(values, expected, atol=3e-6)
-    assert step == 29
-    for name, values in variables(model):
-        np.testing.assert_allclose(values, arrays[f"final/{name}"], atol=3e-6, err_msg=name)
-    for parameter in model.parameters():
-        parameter.data = optimizer.state[parameter]["sum"]
-    for name, values in variables(model):
-        # The carry gate's weights are the model's with the sign turned.
-        np.testing.assert_allclose(abs(values), arrays[f"accum/{name}"], atol=3e-6, err_msg=name)
+    expected = read_training(arrays)
+    found = train(0, options, tmp_path, arrays=arrays)
+    naive = train_naively(options, [found])
+    assert_same_training(found, expected)
+    assert_same_training(naive, expected)
+    key = "tokens_characters" if "char_cnn" in options else "token_ids"
+    for number, step in enumerate(found.steps):
+        for direction, suffix in SUFFIXES.items():
+            tokens, targets, *_ = step.streams[direction]
+            np.testing.assert_array_equal(tokens, arrays[f"batch/{key}{suffix}"][number])
+            np.testing.assert_array_equal(targets, arrays[f"batch/next_token_id{suffix}"][number])
+    if "sampled" not in run:
+        for name, gradient in naive.steps[0].gradients.items():
+            np.testing.assert_allclose(gradient, arrays[f"grad0/{name}"], atol=VALUE)
+
+
+BASES = {"characters": load_run("train_charcnn")[0], "words": load_run("train_tokens")[0]}
+CLIPS = {"all_clip_norm_val": 0.5, "lstm": {"cell_clip": 0.05, "proj_clip": 0.02}}
+TIED = {"share_embedding_softmax": True}
+SAMPLED = {"sample_softmax": True}
+CASES: List[Tuple[int, str, Dict[str, Any]]] = [
+    (1, "characters", {"char_cnn": {"activation": "tanh", "n_highway": 2}}),
+    (1, "characters", {"char_cnn": {"n_highway": 0}, "lstm": {"n_layers": 1}}),
+    # Neither projections nor skip connections
+    (1, "characters", {"char_cnn": {"filters": [[1, 2], [2, 2], [3, 4]]}}),
+    (1, "characters", {"lstm": {"dim": 8, "use_skip_connections": False}}),
+    (1, "characters", CLIPS),
+    (1, "characters", {"lstm": {"cell_clip": None, "proj_clip": None, "n_layers": 3}}),
+    (1, "characters", {"dropout": 0.25}),
+    (1, "characters", {"bidirectional": False}),
+    (1, "words", TIED),
+    (1, "words", {**TIED, **SAMPLED}),
+    (1, "words", {"bidirectional": False}),
+    (1, "words", {"dropout": 0.25, **SAMPLED}),
+    (2, "characters", {}),
+    (2, "characters", SAMPLED),
+    (2, "words", TIED),
+    (2, "words", {**TIED, **SAMPLED}),
+    (2, "words", {"dropout": 0.25, "bidirectional": False, **SAMPLED}),
+]
+
+
+@pytest.mark.parametrize("n_processes, base, changes", CASES, ids=str)
+def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
+    """Two processes are bilm-tf's towers: each has its rows and draws, gradients are averaged."""
+    options = dict(BASES[base])
+    for key, value in changes.items():
+        options[key] = {**options[key], **value} if isinstance(value, dict) else value
+    if n_processes == 1:
+        replicas = [train(0, options, tmp_path)]
+    else:
+        replicas = run_processes(n_processes, tmp_path, train, options, tmp_path, n_processes)
+    expected = train_naively(options, replicas)
+    assert_near(replicas[-1].final, replicas[0].final, 0)
+    found = []
+    for step, *others in zip(*(each.steps for each in replicas)):
+        for other in others:
+            assert other.norm == step.norm
+            step.states.update(other.states)
+            if step.streams["forward"].samples is not None:
+                drawn = [each.streams["forward"].samples[0] for each in (step, other)]
+                assert not torch.equal(*drawn)
+            losses = {key: (loss + other.losses[key]) / 2 for key, loss in step.losses.items()}
+            step = step._replace(losses=losses)
+        found.append(step)
+    assert_same_training(replicas[0]._replace(steps=found), expected)
+    if changes is CLIPS:
+        assert all(step.norm > 0.5 for step in expected.steps)
+        for name, bound in (("c", 0.05), ("m", 0.02)):
+            states = [v for step in expected.steps for k, v in step.states.items() if k[3] == name]
+            assert (abs(torch.cat(states, 1)) == bound).float().mean() > 0.1
 
 
 @pytest.mark.parametrize("run", ["train_charcnn", "train_tokens"])
@@ -135,80 +362,26 @@ def test_perplexity_is_that_of_bilm_tf(run, batch_size, vocab):
     assert math.exp(np.mean(losses)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_training_goes_on_from_a_checkpoint_of_bilm_tf(vocab, tmp_path):
-    source = shutil.copytree(REFERENCE / "checkpoint", tmp_path / "checkpoint")
-    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
-    run = tmp_path / "run"
-    run.mkdir()
-    settings = {"pretrained_file": str(source), "dropout": 0.3, "serialization_dir": str(run)}
-    model = BidirectionalLanguageModel(vocab, **settings)
-    _, arrays = load_run("train_charcnn")
-    for name, values in variables(model):
-        assert (values == arrays[f"final/{name}"]).all(), name
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    # An archive of the run has its options, and AllenNLP leaves out the `pretrained_file`.
-    again = BidirectionalLanguageModel(vocab, serialization_dir=str(run))
-    assert again.options == model.options and again.options.dropout == 0.3
+def descend(model, batches):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        losses.append(model.train()(**batch)["loss"])
+        losses[-1].backward()
+        optimizer.step()
+    return [loss.item() for loss in losses]
 
 
 def evaluate(model, batches):
     with torch.no_grad():
         for batch in batches:
-            model(**batch)
+            model.eval()(**batch)
     return model.get_metrics(reset=True)
 
 
-@pytest.mark.parametrize("contiguous", [False, True])
-@pytest.mark.parametrize("shape", [(3, 4), (7, 50), (1, 1000)])
-def test_evaluation_counts_every_word_once(vocab, shape, contiguous):
-    model = BidirectionalLanguageModel(vocab, options=TOKENS).eval()
-    settings = {"drop_last": False, "max_characters_per_token": None, "contiguous": contiguous}
-    settings.update(batch_size=shape[0], num_steps=shape[1])
-    batches = list(read(vocab, **settings))
-    metrics = evaluate(model, batches)
-    assert model.n_predicted_words == 455
-    assert model.get_metrics() == dict.fromkeys(metrics, 0.0) and model.n_predicted_words == 0
-    for direction, suffix in SUFFIXES.items():
-        targets = torch.cat([batch[f"targets{suffix}"].flatten() for batch in batches])
-        assert int((targets != -100).sum()) == 455
-        if shape[0] == 1:  # The whole text is one sequence.
-            tokens = torch.cat([batch[f"tokens{suffix}"] for batch in batches], 1)
-            tokens = tokens[:, targets != -100]
-            output = model.bilm(tokens, tokens_reverse=tokens)
-            logits = output.layers[direction][-1] @ model.softmax.weight.t() + model.softmax.bias
-            loss = torch.nn.functional.cross_entropy(logits, targets[targets != -100]).item()
-            found = metrics[f"{direction}_perplexity"]
-            assert found == pytest.approx(math.exp(loss), rel=1e-5)
-    both = math.sqrt(metrics["forward_perplexity"] * metrics["backward_perplexity"])
-    assert metrics["perplexity"] == pytest.approx(both)
-    metrics["loss"] = 1.0  # what AllenNLP sets
-    assert metrics["loss"] == pytest.approx(math.log(both))
-
-
-def test_every_evaluation_is_the_same(vocab):
-    model = BidirectionalLanguageModel(vocab, options=SMALL).eval()
-    batches = list(read(vocab, drop_last=False))
-    first = evaluate(model, batches)
-    # Broken off in the middle, and again from the start.
-    evaluate(model, batches[:5])
-    assert evaluate(model, batches) == first
-
-
-def train(model, batches):
-    losses = []
-    for batch in batches:
-        model.zero_grad()
-        loss = model.train()(**batch)["loss"]
-        loss.backward()
-        losses.append(loss.item())
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.1 * parameter.grad.to_dense()
-    return losses
-
-
 def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
-    batches = list(read(vocab))
+    batches = list(read(vocab))[:16]
     settings = {"dropout": 0.3, "num_samples": 12, "state_reset": 0.2}
 
     def make():
@@ -216,235 +389,110 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
         return BidirectionalLanguageModel(vocab, options=SMALL, **settings)
 
     model = make()
-    whole, metrics = train(model, batches), model.get_metrics()
+    whole, metrics = descend(model, batches), model.get_metrics()
+    assert math.log(metrics["perplexity"]) == pytest.approx(np.mean(whole))
     model = make()
-    first = train(model, batches[:9])
-    state, random = model.training_state(), torch.get_rng_state()
-    state, parameters = copy.deepcopy((state, model.state_dict()))
+    first = descend(model, batches[:9])
+    random = torch.get_rng_state()
+    state, parameters = copy.deepcopy((model.training_state(), model.state_dict()))
     perplexities = model.get_metrics(reset=True)
-    evaluate(model.eval(), batches[:5])
+    evaluated = evaluate(model, batches)
+    evaluate(model, batches[:5])  # broken off
+    assert evaluate(model, batches) == evaluated and model.n_predicted_words == 16 * 12
+    assert torch.equal(torch.get_rng_state(), random)
     model = make()
     model.load_state_dict(parameters)
     model.load_training_state(state)
     torch.set_rng_state(random)
     assert model.get_metrics() == perplexities
-    assert first + train(model, batches[9:]) == whole
+    assert first + descend(model, batches[9:]) == whole
     assert model.get_metrics() == metrics
-    with pytest.raises(ConfigurationError, match="window 3 follows window"):
+    with pytest.raises(ConfigurationError, match="window 3 follows window 15"):
         model(**batches[3])
-
-
-def test_gradient_is_that_of_the_sum_over_steps(vocab):
-    model = BidirectionalLanguageModel(vocab, options=SMALL)
-    batch = next(read(vocab))
-    model(**batch)["loss"].backward()
-    grad = model.softmax.bias.grad.clone()
-    model.zero_grad()
-    layers = model.bilm(batch["tokens"], tokens_reverse=batch["tokens_reverse"]).layers
-    loss = 0
-    for direction, suffix in SUFFIXES.items():
-        packed = batch[f"targets{suffix}"].t().reshape(-1)
-        loss = loss + model.softmax.loss(layers[direction][-1], packed) / 2
-    loss.backward()
-    torch.testing.assert_close(grad, 4 * model.softmax.bias.grad)
-
-
-def test_reset_rows_start_from_zero(vocab):
-    options = {"options": SMALL, "state_reset": 0.5}
-    model = BidirectionalLanguageModel(vocab, **options)
-    n_reset = 0
-    for batch in list(read(vocab))[:6]:
-        before = model._carried[True].states
-        torch.manual_seed(batch["window"][0, 0])
-        loss = model(**batch)["loss"].item()
-        torch.manual_seed(batch["window"][0, 0])
-        is_reset = torch.rand(3) < 0.5
-        other = BidirectionalLanguageModel(vocab, options=SMALL)
-        other.load_state_dict(model.state_dict())
-        if before is not None:
-            n_reset += is_reset.sum().item()
-            kept = (~is_reset).float().unsqueeze(1)
-            other._carried[True].states = tuple(part * kept for part in before)
-        assert other(**{**batch, "window": None})["loss"].item() == loss
-    assert 0 < n_reset < 15
-    random_state = torch.get_rng_state()
-    evaluate(model.eval(), read(vocab))
-    assert torch.equal(random_state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("num_samples", [0, 12])
-def test_every_kind_of_model_learns_its_text(vocab, name, num_samples):
-    model = BidirectionalLanguageModel(vocab, options=OPTIONS[name], num_samples=num_samples)
-    characters = 50 if model.options.char_cnn else None
-    bidirectional = model.options.bidirectional
-    settings = {"max_characters_per_token": characters, "bidirectional": bidirectional}
-    (batch, *_) = read(vocab, **settings)
-    sparse = {id(parameter) for parameter in model.sparse_gradient_parameters()}
-    output = model(**batch)
-    output["loss"].backward()
-    for parameter in model.parameters():
-        assert parameter.grad.is_sparse == (id(parameter) in sparse)
-    directions = ["forward", "backward"] if bidirectional else ["forward"]
-    losses = [output[f"{direction}_loss"].item() for direction in directions]
-    assert set(output) == {"loss", *(f"{direction}_loss" for direction in directions)}
-    assert output["loss"].item() == pytest.approx(np.mean(losses))
-    expected = {f"{each}_perplexity": math.exp(loss) for each, loss in zip(directions, losses)}
-    expected["perplexity"] = math.exp(np.mean(losses))
-    assert model.get_metrics(reset=True) == pytest.approx(expected)
-    tied = model.softmax.weight is getattr(model.bilm.token_layer, "weight", None)
-    assert tied == (name == "tied")
-    found = train(model, [{**batch, "window": None}] * 30)
-    assert sum(found[-5:]) < 0.8 * sum(found[:5])
-
-
-@pytest.mark.parametrize("many, expected", [(25, 25), (26, 0)])
-def test_automatic_samples(vocab, monkeypatch, many, expected):
-    """Of a vocabulary of 50 words."""
-    monkeypatch.setattr(language_model_archive, "_MANY_SAMPLES", many)
-    model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples="auto")
-    assert (model.softmax.sampler.n_samples if model.softmax.sampler else 0) == expected
-    assert model.options.sample_softmax == bool(expected)
-
-
-def test_options_of_dropout_reach_the_layers(vocab):
-    settings = {"dropout": 0.2, "variational_dropout": True, "recurrent_dropout": 0.3}
-    lstm = BidirectionalLanguageModel(vocab, options=SMALL, **settings).bilm.lstm
-    assert lstm.dropout.p == 0.2 and lstm.variational_dropout and lstm.recurrent_dropout == 0.3
-    lstm = BidirectionalLanguageModel(vocab, options=SMALL).bilm.lstm
-    assert not (lstm.dropout.p or lstm.variational_dropout or lstm.recurrent_dropout)
 
 
 @pytest.mark.parametrize("num_samples", [0, 20])
 def test_precision_of_training(vocab, num_samples):
     """Evaluation has float32, and autocast changes neither."""
-    (first, *_) = read(vocab)
+    batch = next(read(vocab))
     found = []
-    for precision in ("float32", "bfloat16"):
-        for autocast in (False, True):
-            torch.manual_seed(1)
-            settings = {"num_samples": num_samples, "precision": precision}
-            model = BidirectionalLanguageModel(vocab, options=SMALL, **settings)
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-                losses = [model(**first)["loss"], model.eval()(**first)["loss"]]
-            losses[0].backward()
-            assert all(p.grad.dtype == torch.float32 for p in model.parameters())
-            gradients = [parameter.grad.to_dense().norm() for parameter in model.parameters()]
-            found.append((*(loss.item() for loss in losses), gradients))
-    (exact, evaluated, _), (near, same, _) = found[0], found[2]
-    assert found[0] == found[1] and found[2] == found[3] and evaluated == same
-    assert near != exact and abs(near - exact) < 0.01 * exact
+    for precision, autocast in itertools.product(("float32", "bfloat16"), (False, True)):
+        torch.manual_seed(1)
+        settings = {"num_samples": num_samples, "precision": precision}
+        model = BidirectionalLanguageModel(vocab, options=SMALL, **settings)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss, evaluated = model(**batch)["loss"], model.eval()(**batch)["loss"]
+        loss.backward()
+        assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+        gradients = [parameter.grad.to_dense().norm() for parameter in model.parameters()]
+        found.append((loss.item(), evaluated.item(), gradients))
+    assert found[0] == found[1] and found[2] == found[3] and found[0][1] == found[2][1]
+    assert 0 < abs(found[2][0] - found[0][0]) < 0.01 * found[0][0]
 
 
-@contextmanager
-def process_group() -> Iterator[None]:
-    """A distributed training of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("distributed", [False, True])
-@pytest.mark.parametrize("exhausted", SUFFIXES)
-def test_a_stream_that_ends_before_the_other(vocab, exhausted, distributed, training):
-    """The last window of shuffled sentences may have words for one direction alone."""
-    model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=12).train(training)
-    torch.manual_seed(0)
+@pytest.mark.parametrize("exhausted", [["forward"], ["backward"], ["forward", "backward"]])
+def test_directions_whose_text_has_ended_change_nothing(vocab, exhausted):
+    """In distributed training: shuffled sentences, and other processes, may have words left."""
+    model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=12)
     model.softmax.sampler.sample = lambda: Samples(torch.arange(12), 30)
     batch = {**next(read(vocab)), "window": None}
-    (other,) = SUFFIXES.keys() - {exhausted}
-    expected = model(**batch)
-    perplexity = model.get_metrics(reset=True)[f"{other}_perplexity"]
-    state = model.bilm.lstm.part(model._carried[training].states, other, 0)[0]
-    model._carried[training].reset()
-    targets = f"targets{SUFFIXES[exhausted]}"
-    batch[targets] = torch.full_like(batch[targets], -100)
-    with process_group() if distributed else nullcontext():
-        output = model(**batch)
-    assert output[f"{other}_loss"].item() == pytest.approx(expected[f"{other}_loss"].item())
-    assert output[f"{exhausted}_loss"] == 0
-    assert model.get_metrics()[f"{other}_perplexity"] == pytest.approx(perplexity)
-    found = model.bilm.lstm.part(model._carried[training].states, other, 0)[0]
-    torch.testing.assert_close(found, state)
-    if training:
-        output["loss"].backward()
-        for name, parameter in model.named_parameters():
-            if f"{exhausted}_layer" in name:
-                # Every process must have a gradient of each parameter that isn't sparse.
-                assert parameter.grad is None or parameter.grad.abs().sum() == 0
-                assert (parameter.grad is not None) or not distributed
-            else:
-                assert parameter.grad.to_dense().abs().sum() > 0
+    expected, perplexities = model(**batch), model.get_metrics(reset=True)
+    model._carried[True].reset()
+    for direction in exhausted:
+        batch[f"targets{SUFFIXES[direction]}"].fill_(-100)
+        expected[f"{direction}_loss"] = perplexities[f"{direction}_perplexity"] = 0
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        output, metrics = model(**batch), model.get_metrics()
+    finally:
+        dist.destroy_process_group()
+    for direction in SUFFIXES:
+        loss, name = f"{direction}_loss", f"{direction}_perplexity"
+        assert float(output[loss]) == pytest.approx(float(expected[loss]))
+        assert metrics[name] == pytest.approx(perplexities[name])
+    output["loss"].backward()
+    for name, parameter in model.named_parameters():
+        # Every process must have a gradient of each parameter that isn't sparse.
+        is_idle = len(exhausted) == 2 or f"{exhausted[0]}_layer" in name
+        if not (is_idle and "softmax" in name):
+            assert (parameter.grad.to_dense().abs().sum() == 0) == is_idle
 
 
-@pytest.mark.parametrize("trained", ["all", "softmax"])
-def test_a_process_without_text_takes_part_in_a_step(vocab, trained):
-    model = BidirectionalLanguageModel(vocab, options=SMALL, num_samples=12)
-    if trained == "softmax":
-        model.bilm.requires_grad_(False)
-    batch = {**next(read(vocab)), "window": None}
-    for suffix in SUFFIXES.values():
-        batch[f"targets{suffix}"] = torch.full_like(batch[f"targets{suffix}"], -100)
-    with process_group():
-        loss = model(**batch)["loss"]
-    loss.backward()
-    assert loss == 0
-    for parameter in model.bilm.parameters():
-        assert (parameter.grad is None) == (trained == "softmax")
-        assert parameter.grad is None or parameter.grad.abs().sum() == 0
-    assert model.softmax.weight.grad is None
-    assert len(model.sparse_gradient_parameters()) == 2
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "needs options, options_file or pretrained_file"),
+        ({"options": SMALL, "options_file": "x.json"}, "either options or options_file"),
+        ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
+        ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
+        ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; use a"),
+        ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; use a number"),
+        ({"options": SMALL, "state_reset": "1"}, "state_reset is '1'; use a number"),
+        ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
+        ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
+        ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; use float32 or"),
+        ({"pretrained_file": "nowhere"}, "nowhere"),
+        ({"options_file": "nowhere.json"}, "nowhere.json"),
+        ({"options_file": "bad.json"}, "bad.json: .* must not exceed"),
+    ],
+)
+def test_arguments_that_are_refused(vocab, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.json").write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
+    with pytest.raises(ConfigurationError, match=message):
+        BidirectionalLanguageModel(vocab, **arguments)
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        "kwargs, message",
-        [
-            ({}, "needs options, options_file or pretrained_file"),
-            ({"options": SMALL, "options_file": "x.json"}, "either options or options_file"),
-            ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
-            ({"options": SMALL, "dropout": 1.5}, '"dropout" must be'),
-            ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; use a"),
-            ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; use a number"),
-            ({"options": SMALL, "state_reset": "1"}, "state_reset is '1'; use a number"),
-            ({"options": {"lstm": {}}}, '"lstm.dim" is missing'),
-            ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
-            ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; use float32 or"),
-            ({"pretrained_file": "nowhere"}, "nowhere"),
-            ({"options_file": "nowhere.json"}, "nowhere.json"),
-        ],
-    )
-    def test_arguments(self, vocab, kwargs, message):
-        with pytest.raises(ConfigurationError, match=message):
-            BidirectionalLanguageModel(vocab, **kwargs)
-
-    @pytest.mark.parametrize(
-        "options, reader, message",
-        [
-            (TOKENS, {}, "gives words of 50 characters, .* reads words of None"),
-            (SMALL, {"max_characters_per_token": None}, "gives words of None .* reads words of 50"),
-            (SMALL, {"max_characters_per_token": 20}, "gives words of 20 .* reads words of 50"),
-            (SMALL, {"bidirectional": False}, "true in the model, but not in the reader"),
-        ],
-    )
-    def test_reader_and_model_that_do_not_fit(self, vocab, options, reader, message):
-        model = BidirectionalLanguageModel(vocab, options=options)
-        with pytest.raises(ConfigurationError, match=message):
-            model(**next(read(vocab, **reader)))
-
-    def test_order(self, vocab):
-        model = BidirectionalLanguageModel(vocab, options=SMALL)
-        first, second, third, *_ = read(vocab)
-        model(**first)
-        with pytest.raises(ConfigurationError, match="window 2 follows window 0"):
-            model(**third)
-        model.eval()(**first)
-
-    def test_options_file(self, vocab, tmp_path):
-        path = tmp_path / "options.json"
-        path.write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
-        with pytest.raises(ConfigurationError, match="options.json: .* must not exceed"):
-            BidirectionalLanguageModel(vocab, options_file=str(path))
+@pytest.mark.parametrize(
+    "options, reader, message",
+    [
+        (TOKENS, {}, "gives words of 50 characters, .* reads words of None"),
+        (SMALL, {"max_characters_per_token": None}, "gives words of None .* reads words of 50"),
+        (SMALL, {"max_characters_per_token": 20}, "gives words of 20 .* reads words of 50"),
+        (SMALL, {"bidirectional": False}, "true in the model, but not in the reader"),
+    ],
+)
+def test_reader_and_model_that_do_not_fit(vocab, options, reader, message):
+    model = BidirectionalLanguageModel(vocab, options=options)
+    with pytest.raises(ConfigurationError, match=message):
+        model(**next(read(vocab, **reader)))

@@ -1,7 +1,6 @@
 """The card as its reader sees it; `elmo_export_test.py` has the cards of exports."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,52 +20,49 @@ CONFIG = {
     "dataset_reader": {"files": ["b/c/", "plain"], "n": 3},
     "train_data_path": "/home/me/text",
 }
+TABLES = """\
+| Property | Value |
+|---|---|
+| LSTM layers | 2, in both directions |
+| Cells of a layer and direction | 7 |
+| Dimensions per token in each layer | 10 |
+| Input | bytes of words, the first 48; embeddings of 3, convolutions [[1, 4], [3, 5]] (width, \
+number), 1 highway layers |
+| Parameters | 2,451 without the softmax |
+| Size of the weights | 1.2 MB |
+| Weights | weights.hdf5, float32 |
+| Vocabulary | 4,321 words, which the softmax knew in training |
+
+| Text | both directions | forward | backward |
+|---|---|---|---|
+| training, last epoch | 50.0 | 50.0 | 50.0 |
+| validation | 120.5 | 121.0 |  |""".split("\n\n")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def card(tmp_path):
+    """A function that makes the card of an export from the files of a run."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "metrics.json").write_text(json.dumps(METRICS))
-    (tmp_path / "weights.hdf5").write_bytes(b"0" * 1_250_000)
-    return tmp_path
+    weights = tmp_path / "weights.hdf5"
+    weights.write_bytes(b"0" * 1_250_000)
+    words = list(map(str, range(4321)))
+
+    def card(name, options_file="config.json", metrics=METRICS, **changes):
+        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+        options = BiLmOptions.from_dict({**OPTIONS[name], "n_tokens_vocab": 4321})
+        softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
+        model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
+        training = Training.of(ModelFiles("source", tmp_path / options_file, weights))
+        return model_card("my elmo", model._replace(**changes), training, weights, "float32")
+
+    return card
 
 
-def card(name: str, folder: Path, options_file: str = "config.json", **changes: object) -> str:
-    options = BiLmOptions.from_dict({**OPTIONS[name], "n_tokens_vocab": 4321})
-    words = [str(i) for i in range(4321)]
-    softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
-    model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
-    files = ModelFiles("source", folder / options_file, folder / "weights.hdf5")
-    model = model._replace(**changes)
-    return model_card("my elmo", model, Training.of(files), folder / "weights.hdf5", "float32")
-
-
-def test_card_of_a_run(run: Path) -> None:
-    lines = card("characters", run).split("\n")
-    table = lines[lines.index("| Property | Value |") :]
-    assert table[:10] == [
-        "| Property | Value |",
-        "|---|---|",
-        "| LSTM layers | 2, in both directions |",
-        "| Cells of a layer and direction | 7 |",
-        "| Dimensions per token in each layer | 10 |",
-        "| Input | bytes of words, the first 48; embeddings of 3, convolutions [[1, 4], [3, 5]] "
-        "(width, number), 1 highway layers |",
-        "| Parameters | 2,451 without the softmax |",
-        "| Size of the weights | 1.2 MB |",
-        "| Weights | weights.hdf5, float32 |",
-        "| Vocabulary | 4,321 words, which the softmax knew in training |",
-    ]
-    table = lines[lines.index("| Text | both directions | forward | backward |") :]
-    assert table[1:4] == [
-        "|---|---|---|---|",
-        "| training, last epoch | 50.0 | 50.0 | 50.0 |",
-        "| validation | 120.5 | 121.0 |  |",
-    ]
-    text = "\n".join(lines)
-    config = json.loads(text[text.index("```json") + 7 :].split("```")[0])
+def test_card_of_a_run(card):
+    text = card("characters")
+    assert all(table in text for table in TABLES)
     # What leads to a file is left out.
-    assert config == {
+    assert json.loads(text.split("```")[1].removeprefix("json")) == {
         "model": {"options_file": "options.json", "type": 'b"'},
         "dataset_reader": {"files": ["c", "plain"], "n": 3},
     }
@@ -74,19 +70,13 @@ def test_card_of_a_run(run: Path) -> None:
     assert text.startswith("# ELMo: my elmo\n\nA ") and text.endswith("\n") and "home" not in text
 
 
-def test_card_of_a_model_without_a_run(run: Path) -> None:
-    text = card("forward only", run, "options.json", words=None, softmax=None)
+def test_cards_of_a_model_without_a_run_and_of_one_of_words_that_diverged(card):
+    text = card("forward only", "options.json", words=None, softmax=None)
     assert "| LSTM layers | 2, forward only |" in text
     assert "| Vocabulary | none in the files |" in text
     assert "have no metrics.json)" in text and "have no config.json)" in text
-    assert "| Vocabulary | 4,321 words |" in card("characters", run, "options.json", softmax=None)
-
-
-def test_card_of_a_model_of_words_that_diverged(run: Path) -> None:
-    (run / "metrics.json").write_text('{"best_validation_perplexity": NaN}')
-    text = card("tokens", run)
+    assert "| Vocabulary | 4,321 words |" in card("characters", "options.json", softmax=None)
+    text = card("tokens", metrics={"best_validation_perplexity": float("nan")})
     assert "| Input | words of the vocabulary |" in text
     assert "have no metrics.json)" in text and "have no config.json)" not in text
     assert "`Elmo` does not read models of words. `allennlp elmo-import`" in text
-    (run / "metrics.json").unlink()
-    assert card("tokens", run) == text

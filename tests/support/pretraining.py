@@ -1,10 +1,7 @@
-"""What the tests of pretraining configs share: a small size, a small text and the losses."""
+"""What the tests of pretraining configs share: a small size and a small text."""
 
 import random
 from pathlib import Path
-from typing import Any, Dict, List
-
-from allennlp.training.callbacks import TrainerCallback
 
 N_WORDS = 40
 BATCH_SIZE = 4
@@ -17,37 +14,12 @@ SMALL = {
     "model.options.lstm.dim": 12,
     "model.options.lstm.projection_dim": 8,
     "trainer.num_epochs": 2,
-    "trainer.callbacks": ["record_losses"],
+    "trainer.callbacks": [],
 }
 SMALL_CHARACTERS = {
     "model.options.char_cnn.filters": [[1, 4], [2, 4], [3, 8]],
     "model.options.char_cnn.embedding.dim": 4,
 }
-
-
-@TrainerCallback.register("record_losses")
-class RecordLosses(TrainerCallback):
-    """Keeps the losses and the next learning rates of all training steps of the last run."""
-
-    losses: List[float] = []
-    learning_rates: List[float] = []
-
-    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
-        RecordLosses.losses = []
-        RecordLosses.learning_rates = []
-
-    def on_batch(
-        self,
-        trainer: Any,
-        batch_inputs: Any,
-        batch_outputs: List[Dict[str, Any]],
-        *args: Any,
-        is_training: bool,
-        **kwargs: Any,
-    ) -> None:
-        if is_training:
-            RecordLosses.losses += [output["loss"].item() for output in batch_outputs]
-            RecordLosses.learning_rates.append(trainer.optimizer.param_groups[0]["lr"])
 
 
 def write_text(path: Path, seed: int, n_sentences: int) -> None:
