@@ -155,8 +155,7 @@ def main() -> None:
     demo, output = map(Path, sys.argv[1:])
     draw_results(output)
     draw_senses(output)
-    run = read_run(str(demo / "model"))._replace(name="Demo")
-    draw_curves([run], str(output / "training_curves.svg"))
+    draw_curves({"Demo": read_run(str(demo / "model"))}, str(output / "training_curves.svg"))
     take_pictures(demo, output)
 
 

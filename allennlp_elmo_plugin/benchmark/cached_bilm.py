@@ -1,8 +1,8 @@
 """A frozen language model for task benchmarks, which computes each sentence once."""
 
 import math
+import os
 import tempfile
-import weakref
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, Dict, Optional, Tuple
@@ -23,24 +23,20 @@ class Vectors:
     """
 
     def __init__(self, folder: Optional[Path] = None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)
-        weakref.finalize(self, self._file.close)
+        self._file: Any = tempfile.TemporaryFile(dir=folder)
         self._places: Dict[Key, Tuple[int, Tuple[int, ...]]] = {}
-        self._end = 0
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._places
 
     def add(self, key: Key, layers: np.ndarray) -> None:
         """Keep float32 layers, if there is room for them."""
-        if self._end + layers.nbytes <= disk_usage(self._file.fileno()).free:
-            self._file.seek(self._end)
+        end = self._file.seek(0, os.SEEK_END)
+        if end + layers.nbytes <= disk_usage(self._file.fileno()).free:
             self._file.write(layers.tobytes())
-            self._places[key] = (self._end, layers.shape)
-            self._end += layers.nbytes
+            self._places[key] = (end, layers.shape)
 
-    def read(self, key: Key) -> np.ndarray:
-        """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`."""
+    def get(self, key: Key) -> Optional[np.ndarray]:
+        """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`, if kept."""
+        if key not in self._places:
+            return None
         begin, shape = self._places[key]
         self._file.seek(begin)
         data = self._file.read(4 * math.prod(shape))
@@ -64,37 +60,37 @@ class CachedBiLm(torch.nn.Module):
         return self._bilm[0].get_output_dim()
 
     @torch.no_grad()
-    def forward(
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
-    ) -> PaddedLayers:
+    def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> PaddedLayers:
         """See `ElmoBiLm.forward`; `word_inputs` are not used."""
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [(*self._fingerprint, row[:length].tobytes()) for row, length in zip(rows, lengths)]
-        missing = {key: row for row, key in enumerate(keys) if key not in self._vectors}
-        found: Dict[Key, np.ndarray] = {}
+        found: Dict[Key, Any] = {key: self._vectors.get(key) for key in keys}
+        missing = {key: row for row, key in enumerate(keys) if found[key] is None}
         if missing:
-            bilm = self._bilm[0].to(inputs.device)
             longest = max(1, *(lengths[row] for row in missing.values()))
+            bilm = self._bilm[0].to(inputs.device)
             activations = bilm(inputs[list(missing.values()), :longest])["activations"]
             # Shape: (num_layers, len(missing), longest + 2, dim)
             computed = torch.stack(activations).float().cpu().numpy()
             for place, (key, row) in enumerate(missing.items()):
                 found[key] = computed[:, place, : lengths[row] + 2]
                 self._vectors.add(key, found[key])
-        layers = torch.zeros(self.num_layers, len(keys), inputs.size(1) + 2, self.get_output_dim())
+        n_steps = inputs.size(1) + 2
+        layers = np.zeros((self.num_layers, len(keys), n_steps, self.get_output_dim()), "float32")
         for row, key in enumerate(keys):
-            kept = found[key] if key in found else self._vectors.read(key)
-            layers.numpy()[:, row, : lengths[row] + 2] = kept
-        mask = torch.arange(inputs.size(1) + 2) < torch.tensor(lengths).unsqueeze(1) + 2
-        return {"activations": list(layers.to(inputs.device)), "mask": mask.to(inputs.device)}
+            layers[:, row, : lengths[row] + 2] = found[key]
+        mask = torch.arange(n_steps) < torch.tensor(lengths).unsqueeze(1) + 2
+        return {
+            "activations": list(torch.from_numpy(layers).to(inputs.device)),
+            "mask": mask.to(inputs.device),
+        }
 
 
 def keep_vectors(model: torch.nn.Module, vectors: Vectors) -> None:
     """Replace each frozen biLM of a model by a `CachedBiLm`, unless its states are carried."""
     for module in list(model.modules()):
-        if not isinstance(module, Elmo) or not isinstance(module.bilm, ElmoBiLm):
-            continue
-        is_trained = any(parameter.requires_grad for parameter in module.bilm.parameters())
-        if not is_trained and module.bilm.initial_state != "carried":
-            module._elmo_lstm = CachedBiLm(module.bilm, vectors)
+        bilm: Any = module.bilm if isinstance(module, Elmo) else None
+        if bilm and bilm.initial_state != "carried":
+            if not any(parameter.requires_grad for parameter in bilm.parameters()):
+                module._elmo_lstm = CachedBiLm(bilm, vectors)

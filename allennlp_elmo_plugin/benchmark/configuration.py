@@ -1,28 +1,26 @@
 """The configurations of a benchmark's runs, and digests of what their results depend on."""
 
-import gzip
 import hashlib
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Dict, Iterable, List, Optional
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.benchmark.task import MODELS, kind_of
+from allennlp_elmo_plugin.data.text import digests
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import elmo_model
 
 
 @dataclass
 class Configuration:
-    """
-    The configurations of the models of each task. `tasks` is what `find_tasks` returns, and
-    `folder` is `--configs`; the others are the arguments of the command.
-    """
+    """The configurations of all models, from the command's arguments (`folder` is `--configs`)."""
 
     tasks: Dict[str, Dict[str, Path]]
     elmo: str
@@ -33,8 +31,12 @@ class Configuration:
     def __post_init__(self) -> None:
         found = elmo_model(self.elmo)
         self._elmo_files = [found["options_file"], found["weight_file"]]
-        self._word_dim = "" if self.vectors is None else str(_word_dim(self.vectors))
         self.models = [model for model in MODELS if self.vectors or model != "vectors"]
+        self._word_dim = ""
+        if self.vectors:
+            with open_lines(self.vectors) as lines:
+                lines.read_line()  # of word2vec, it has two sizes
+                self._word_dim = str(len(lines.read_line().split()) - 1)
 
     def params(self, task: str, model: str, seed: int) -> Params:
         """Return the configuration for `allennlp train`."""
@@ -59,11 +61,11 @@ class Configuration:
         data = list(self.tasks[task].values())
         for path in (*self._elmo_files, self.vectors, *data):
             config = config.replace(json.dumps(str(path)), "null")  # Its content counts.
-        found = {"config": _hash(config.encode()), "data": _digest(data)}
+        found = {"config": _hash(config), "data": _digest(data)}
         if model == "elmo":
             # A checkpoint's index has the checksums of its data.
             names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
-            files = [Path(name) for name in dict.fromkeys(names) if os.path.exists(name)]
+            files = [Path(name) for name in names if os.path.exists(name)]
             found["elmo"] = _digest(files) if files else self.elmo
         if model != "baseline":
             found["vectors"] = _digest([self.vectors] if self.vectors else [])
@@ -92,24 +94,11 @@ class Configuration:
                     raise ConfigurationError(f"{name} finds nothing in it to train or test with")
 
 
-def _word_dim(vectors: Path) -> int:
-    """Return the size of word vectors in a text file, as AllenNLP reads it."""
-    file: Any = gzip.open(vectors) if vectors.suffix == ".gz" else vectors.open("rb")
-    with file:
-        sizes = [len(file.readline().split()) - 1 for _ in range(2)]
-    return sizes[1] if sizes[0] == 1 else sizes[0]  # The first line of word2vec has two sizes.
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _digest(paths: List[Path]) -> str:
+def _digest(paths: Iterable[Path]) -> str:
     """Return a digest of the contents of files, and of all files in folders."""
-    digests = b""
-    for path in paths:
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
-                with file.open("rb") as content:
-                    digests += hashlib.file_digest(content, "sha256").digest()
-    return _hash(digests)
+    files = [file for path in paths for file in (path, *sorted(path.rglob("*")))]
+    return _hash("".join(digests(filter(Path.is_file, files)).values()))

@@ -5,10 +5,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+import numpy
+
 from allennlp_elmo_plugin.benchmark.results import Runs, read_runs
 from allennlp_elmo_plugin.benchmark.task import MODELS, TASKS, kind_of
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import whole_file
+
+Bars = Mapping[str, Sequence[Optional[float]]]
 
 
 def write_tables(output: Path) -> str:
@@ -22,47 +26,40 @@ def write_tables(output: Path) -> str:
 
 
 def summarize(runs: Runs) -> List[Dict[str, Any]]:
-    """
-    Return a row for each task, over the seeds that all its models have been trained with. `std` is
-    that of a sample, and null for one seed.
-    """
+    """Return a row for each task, over the seeds that all its models have been trained with."""
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
         models = [model for model in MODELS if (name, model) in runs]
         seeds = set.intersection(*({run["seed"] for run in runs[name, model]} for model in models))
         if not seeds or not {"baseline", "elmo"}.issubset(models):
             continue
-        task = TASKS[kind_of(name)]
-        row: Dict[str, Any] = {"task": name, **task._asdict(), "machines": []}
+        row: Dict[str, Any] = {"task": name, **TASKS[kind_of(name)]._asdict()}
         for model in models:
             results = [run for run in runs[name, model] if run["seed"] in seeds]
             scores = [run["score"] for run in results]
-            metrics = [100 * run["allennlp_metrics"][task.allennlp_metric] for run in results]
-            row["machines"] += [run["machine"] for run in results]
             row[model] = {
                 "mean": mean(scores),
                 "std": stdev(scores) if len(scores) > 1 else None,
                 "seeds": [run["seed"] for run in results],
-                "allennlp_mean": mean(metrics),
                 "seconds": mean(run["seconds"] for run in results),
                 "epochs": mean(run["epochs"] for run in results),
-                "not_stopped_early": sum(not run["stopped_early"] for run in results),
                 "trained_parameters": results[0]["trained_parameters"],
             }
         mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last one
         row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
         row["deltas"] = {model: _delta(row, model) for model in models if model != "elmo"}
         row["delta"] = row["deltas"]["baseline"]["mean"]
-        row["machines"] = list(dict.fromkeys(row["machines"]))
+        machines = (run["machine"] for model in models for run in runs[name, model])
+        row["machines"] = list(dict.fromkeys(machines))
         rows.append(row)
     return rows
 
 
 def _delta(row: Dict[str, Any], model: str) -> Dict[str, Any]:
-    delta, error, beyond = row["elmo"]["mean"] - row[model]["mean"], None, None
-    n_seeds = len(row[model]["seeds"])
-    if n_seeds > 1:
-        error = math.hypot(row["elmo"]["std"], row[model]["std"]) / math.sqrt(n_seeds)
+    elmo, other = row["elmo"], row[model]
+    delta, error, beyond = elmo["mean"] - other["mean"], None, None
+    if other["std"] is not None:
+        error = math.hypot(elmo["std"], other["std"]) / math.sqrt(len(other["seeds"]))
         beyond = abs(delta) > 2 * error
     return {"mean": delta, "standard_error": error, "beyond_two_standard_errors": beyond}
 
@@ -74,7 +71,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
-    table = [columns]
+    lines = [columns, ["---"] * len(columns)]
     for row in rows:
         cells = [row["task"], row["score_name"]]
         for model in models:
@@ -86,19 +83,16 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
         cells.append(str(len(row["elmo"]["seeds"])))
         times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
-        cells.append(f"{times} min")
-        table.append(cells)
-    titles = ["with ELMo" if model == "elmo" else MODELS[model] for model in models]
+        lines.append([*cells, f"{times} min"])
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    titles = " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
     machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
-    notes = [
+    notes = (
         "Official scores in percent: mean and standard deviation over the seeds. Deltas: with "
-        "their standard error, in bold if they are beyond two of them. Time: "
-        f"{' / '.join(titles)}, which shares the vectors of its sentences between the runs.",
-        f"Machine: {'; or '.join(machines)}.",
-    ]
-    lines = [f"| {' | '.join(cells)} |" for cells in table]
-    lines.insert(1, "|" + "---|" * len(columns))
-    return "\n\n".join(["\n".join(lines), *notes]) + "\n"
+        f"their standard error, in bold if they are beyond two of them. Time: {titles}, which "
+        "shares the vectors of its sentences between the runs."
+    )
+    return f"{table}\n\n{notes}\n\nMachine: {'; or '.join(machines)}.\n"
 
 
 def _of_delta(delta: Dict[str, Any]) -> str:
@@ -113,31 +107,21 @@ def _with_error(number: str, error: Optional[float]) -> str:
 
 
 def draw(output: Path) -> None:
-    """Draw `scores.png`, `curves.png` (of validation) and `layer_weights.png`."""
+    """Draw `scores.png` and `layer_weights.png`."""
     from matplotlib.figure import Figure
 
-    runs = read_runs(output)
-    rows = summarize(runs)
+    rows = summarize(read_runs(output))
     models = [model for model in MODELS if any(model in row for row in rows)]
+    means, deviations = (
+        {MODELS[model]: [row.get(model, {}).get(key) for row in rows] for model in models}
+        for key in ("mean", "std")
+    )
     scores = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
-    values = {MODELS[each]: [row.get(each, {}).get("mean") for row in rows] for each in models}
-    errors = {MODELS[each]: [row.get(each, {}).get("std") for row in rows] for each in models}
     names = [f"{row['task']}\n{row['score_name']}" for row in rows]
-    draw_bars(scores.subplots(), names, values, errors)
+    draw_bars(scores.subplots(), names, means, deviations)
     scores.axes[0].set_ylabel("test, %")
-
-    curves = Figure(figsize=(4 * len(rows), 3.2), layout="constrained")
-    for axes, row in zip(curves.subplots(1, len(rows), squeeze=False)[0], rows):
-        for number, model in enumerate(models):
-            for i, run in enumerate(runs.get((row["task"], model), [])):
-                epochs = range(1, len(run["curve"]) + 1)
-                label = MODELS[model] if i == 0 else None
-                axes.plot(epochs, run["curve"], f"C{number}.-", label=label)
-        axes.set(title=row["task"], xlabel="epoch", ylabel="validation, %")
-        axes.legend()
-
-    figures = {"scores.png": scores, "curves.png": curves}
-    weights: Dict[str, List[float]] = {}
+    figures = {"scores.png": scores}
+    weights = {}
     for row in rows:
         for number, mix in enumerate(row["layer_weights"], 1):
             weights[row["task"] if number == 1 else f"{row['task']}, mix {number}"] = mix
@@ -158,22 +142,17 @@ def draw_layer_weights(weights: Dict[str, List[float]]) -> Any:
     figure = Figure(figsize=(width, 3.5), layout="constrained")
     axes = figure.subplots()
     draw_bars(axes, list(weights), dict(zip(names, layers)))
-    axes.set_xticks(axes.get_xticks(), list(weights), rotation=40, ha="right")
+    axes.tick_params("x", rotation=40)
     return figure
 
 
-def draw_bars(
-    axes: Any,
-    groups: Sequence[str],
-    bars: Mapping[str, Sequence[Optional[float]]],
-    errors: Optional[Mapping[str, Sequence[Optional[float]]]] = None,
-) -> None:
+def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Optional[Bars] = None) -> None:
     """Draw groups of bars with their values over them; `None` is a bar that is missing."""
     width = 0.9 / len(bars)
     for number, (label, values) in enumerate(bars.items()):
-        places = [place + (number + 0.5) * width - 0.45 for place in range(len(groups))]
-        heights = [math.nan if value is None else value for value in values]
-        deviations = errors and [value or math.nan for value in errors[label]]
+        places = numpy.arange(len(groups)) + (number + 0.5) * width - 0.45
+        heights = numpy.array(values, dtype=float)  # NaN for None
+        deviations = numpy.array(errors[label], dtype=float) if errors else None
         drawn = axes.bar(places, heights, width, yerr=deviations, label=label, capsize=3)
         axes.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
     axes.set_xticks(range(len(groups)), groups)

@@ -11,18 +11,16 @@ from allennlp_elmo_plugin.benchmark.configuration import Configuration
 Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
 """By task and model, one of `MODELS`, the results of its seeds."""
 
-RUNS = "runs"
-
 
 def file_of(output: Path, task: str, model: str, seed: int) -> Path:
     """Return the file of a run. The folder beside it, without `.json`, is that of its training."""
-    return output / RUNS / task / f"{model}-{seed}.json"
+    return output / "runs" / task / f"{model}-{seed}.json"
 
 
 def read_runs(output: Path) -> Runs:
     """Return the finished runs."""
     runs: Runs = {}
-    for file in sorted((output / RUNS).rglob("*-*.json")):
+    for file in sorted((output / "runs").rglob("*-*.json")):
         run = json.loads(file.read_text(encoding="utf-8"))
         runs.setdefault((run["task"], run["model"]), []).append(run)
     return runs
@@ -31,7 +29,7 @@ def read_runs(output: Path) -> Runs:
 def check_output(output: Path, configuration: Configuration, tasks: List[str]) -> None:
     """Refuse a folder with other content than the results of these parameters and data."""
     names = [path.name for path in output.glob("*") if not path.name.startswith(".")]
-    if names and RUNS not in names:
+    if names and "runs" not in names:
         raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
     for (task, model), runs in read_runs(output).items():
         expected = configuration.digests(task, model) if task in tasks else {}

@@ -23,9 +23,8 @@ from allennlp_elmo_plugin.version import __version__
 
 def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
     """
-    Train and evaluate a task model in a new folder, and return its result: official `scores` and
-    `allennlp_metrics` on the test set, `curve` (the validation metric after each epoch, in
-    percent), `layer_weights` of each scalar mix after the softmax, and more.
+    Train and evaluate a task model in a new folder. Return what `runs/` has of it, such as `curve`,
+    the validation metric after each epoch in percent.
     """
     start = time.monotonic()
     prepare_environment(params)
@@ -35,33 +34,29 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, 
     if hasattr(model, "_evalb_score"):
         model._evalb_score = BracketingScorer()
     loop.run()  # leaves the best weights in the model
-    evaluator = OfficialEvaluator(kind, cuda_device=loop.trainer.cuda_device)
-    metrics = evaluator(model, loop.evaluation_data_loader)
-    metrics = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
-    scores = {name[len(PREFIX) :]: metrics[name] for name in metrics if name.startswith(PREFIX)}
-    task = TASKS[kind]
+    task, trainer = TASKS[kind], loop.trainer
+    evaluate = OfficialEvaluator(kind, cuda_device=trainer.cuda_device)
+    metrics = evaluate(model, loop.evaluation_data_loader)
+    scores = {name[len(PREFIX) :]: metrics.pop(name) for name in [*metrics] if PREFIX in name}
     curve: List[float] = []
     while (file := folder / f"metrics_epoch_{len(curve)}.json").exists():
         epoch = json.loads(file.read_text(encoding="utf-8"))
         curve.append(100 * epoch[f"validation_{task.allennlp_metric}"])
     mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
+    trained = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
     return {
         "score": scores[task.score_name],
         "scores": scores,
-        "allennlp_metrics": {
-            name: value for name, value in metrics.items() if not name.startswith(PREFIX)
-        },
+        "allennlp_metrics": metrics,
         "curve": curve,
         "layer_weights": [
             torch.softmax(torch.cat(list(mix.scalar_parameters)), dim=0).tolist() for mix in mixes
         ],
         "epochs": len(curve),
-        "stopped_early": loop.trainer._metric_tracker.should_stop_early(),
-        "trained_parameters": sum(
-            parameter.numel() for parameter in model.parameters() if parameter.requires_grad
-        ),
+        "stopped_early": trainer._metric_tracker.should_stop_early(),
+        "trained_parameters": sum(trained),
         "seconds": time.monotonic() - start,
-        "machine": _machine(loop.trainer.cuda_device),
+        "machine": _machine(trainer.cuda_device),
     }
 
 

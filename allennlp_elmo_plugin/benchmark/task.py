@@ -28,10 +28,7 @@ TASKS: Dict[str, Task] = {
 """By kind, the first part of the name of a task's folder."""
 
 MODELS = {"baseline": "baseline", "vectors": "word vectors", "elmo": "+ ELMo"}
-"""
-The models of each task with their titles: with learned words; with word vectors (if there are any);
-and the last of these with ELMo.
-"""
+"""The models of each task with their titles; ELMo is added to the one before it."""
 
 _SPLITS = {"train": ["train"], "validation": ["validation", "valid", "dev"], "test": ["test"]}
 
@@ -55,17 +52,13 @@ def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
         if not folders:
             raise ConfigurationError(f"--data {data} has no folder {name!r} for --tasks")
         for folder in folders:
-            task = folder.relative_to(data).as_posix()
-            tasks[task] = {split: _find_split(folder, split) for split in _SPLITS}
+            task = tasks[folder.relative_to(data).as_posix()] = {}
+            for split, beginnings in _SPLITS.items():
+                found = [path for path in folder.iterdir() if path.name.split(".")[0] in beginnings]
+                if len(found) != 1:
+                    raise ConfigurationError(
+                        f"{folder}: one file (or folder) must be called {' or '.join(beginnings)}, "
+                        f"whatever its ending; there are {[path.name for path in found] or 'none'}"
+                    )
+                task[split] = found[0]
     return tasks
-
-
-def _find_split(folder: Path, split: str) -> Path:
-    names = _SPLITS[split]
-    found = sorted(path for path in folder.iterdir() if path.name.split(".")[0] in names)
-    if len(found) != 1:
-        raise ConfigurationError(
-            f"{folder}: exactly one file (or folder) must be called {' or '.join(names)}, whatever "
-            f"its ending, but there are {[path.name for path in found] or 'none'}"
-        )
-    return found[0]

@@ -28,7 +28,7 @@ class ElmoBenchmark(Command):
 
       allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
 
-    writes my_benchmark/results.md and results.json, with matplotlib scores.png, curves.png and
+    writes my_benchmark/results.md and results.json, with matplotlib scores.png and
     layer_weights.png, and each run as runs/TASK/MODEL-SEED.json, with digests of what it was made
     from. The same command resumes an interrupted benchmark. With --vectors, the word vectors are a
     second baseline, to which ELMo is added.

@@ -39,7 +39,7 @@ class Curves(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, ENDINGS, "matplotlib")
-        runs = [read_run(folder) for folder in args.runs]
+        runs = {folder: read_run(folder) for folder in args.runs}
         draw_curves(runs, args.output)
         print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 
@@ -72,9 +72,8 @@ class Map(Command):
         sentences: Iterator[List[str]] = (line.words for _, line in lines)
         if args.labels:
             sentences = _without_labels(lines, labels)
-        label_of = labels.__getitem__ if args.labels else None
         limits = args.method, args.max_occurrences
-        found = word_map.make_map(model, args.word, sentences, *limits, label_of, args.groups)
+        found = word_map.make_map(model, args.word, sentences, *limits, labels, args.groups)
         word_map.write_map(found, args.output, ", ".join(args.files), args.options_file or "tiny")
         n_groups = counted(len(found.names), "group")
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")

@@ -6,6 +6,7 @@ from typing import List
 
 from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
 from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
@@ -58,12 +59,14 @@ class ElmoProbe(Command):
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
-            raise ValueError(f"--columns: give those of {', '.join(task.column_names)}, from 1")
+            names = dict.fromkeys(["word", task.key, task.label])
+            raise ValueError(f"--columns: give those of {', '.join(names)}, from 1")
         with output_folder(args.output, _OUTPUTS, args.force) as folder:
             # Of two columns, the word is the key.
             word_key_label = (args.columns[0], *args.columns[-2:])
-            train = read_sentences(args.train, word_key_label)
-            test = [each for each in read_sentences(args.test, word_key_label) if each.examples]
+            train = read_sentences(find_files(args.train), word_key_label)
+            test = read_sentences(find_files(args.test), word_key_label)
+            test = [sentence for sentence in test if sentence.examples]
             chosen = choose(train, args.max_examples, args.seed)
             results = {name: getattr(args, name) for name in _SETTINGS}
             results.update(run(task, ElmoEmbedder(args.elmo), chosen, test))

@@ -1,6 +1,3 @@
-"""
-Official scores of task models. `official_evaluator.py` is an evaluator of AllenNLP; `scorers.py`
-has the scores.
-"""
+"""Official scores of task models. Start with `official_evaluator.py`."""
 
 from allennlp_elmo_plugin.evaluation.official_evaluator import OfficialEvaluator

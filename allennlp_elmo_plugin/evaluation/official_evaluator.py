@@ -1,11 +1,11 @@
 """The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
 
-from os import PathLike
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List
+from unittest.mock import patch
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
-from allennlp.data import DataLoader, Instance
+from allennlp.data import Instance
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
@@ -33,11 +33,7 @@ class OfficialEvaluator(SimpleEvaluator):
     Adds the scores of a task's official scorer, in percent, to AllenNLP's metrics in `allennlp
     evaluate`: set `"evaluation": {"type": "official", "task": "srl"}` in a config, or use any
     archive with `-o '{"evaluation": ...}'`. The names of official scores begin with `official-`.
-
-    # Parameters
-
-    task : `str`
-        `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb` or `constituency`.
+    Tasks: `sst5`, `ner`, `chunking`, `snli`, `srl`, `coref`, `squad`, `imdb`, `constituency`.
     """
 
     def __init__(self, task: str, **kwargs: Any) -> None:
@@ -48,18 +44,11 @@ class OfficialEvaluator(SimpleEvaluator):
             )
         self._task = task
 
-    def __call__(
-        self,
-        model: Model,
-        data_loader: DataLoader,
-        *args: Any,
-        metrics_output_file: Optional[Union[str, PathLike]] = None,
-        **kwargs: Any,
-    ) -> Dict[str, Any]:
-        loader: Any = data_loader
-        collate, n_workers = loader.collate_fn, loader.num_workers
+    def __call__(self, model: Model, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        metrics_file = kwargs.pop("metrics_output_file", None)
         instances: List[Instance] = []
         outputs: List[Dict[str, Any]] = []
+        collate = data_loader.collate_fn
 
         def keep(batch: List[Instance]) -> Any:
             instances.extend(batch)
@@ -69,17 +58,13 @@ class OfficialEvaluator(SimpleEvaluator):
             outputs.extend(_predictions(model, output))
 
         hook = model.register_forward_hook(read)
-        try:
-            # A worker process would keep the instances to itself.
-            loader.collate_fn, loader.num_workers = keep, 0
+        # A worker process would keep the instances to itself.
+        with patch.multiple(data_loader, collate_fn=keep, num_workers=0):
             metrics = super().__call__(model, data_loader, *args, **kwargs)
-        finally:
-            loader.collate_fn, loader.num_workers = collate, n_workers
-            hook.remove()
+        hook.remove()
         scores = official_scores(self._task, instances, outputs)
         metrics.update({PREFIX + name: score for name, score in scores.items()})
-        file = None if metrics_output_file is None else str(metrics_output_file)
-        dump_metrics(file, metrics, log=True)
+        dump_metrics(metrics_file and str(metrics_file), metrics, log=True)
         return metrics
 
 
@@ -87,8 +72,7 @@ def official_scores(
     task: str, instances: List[Instance], outputs: List[Dict[str, Any]]
 ) -> Dict[str, float]:
     """Return the scores of a test set, from its instances and a model's outputs for them."""
-    # This imports models of allennlp-models, which is slow.
-    from allennlp_elmo_plugin.evaluation import scorers
+    from allennlp_elmo_plugin.evaluation import scorers  # slow: it imports task models
 
     name, keys, key = _SCORERS[task]
     gold = [[_gold(instance, each) for instance in instances] for each in keys]
@@ -105,9 +89,7 @@ def _predictions(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Return a model's predictions for each instance of a batch."""
     readable: Dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
     if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
-        readable["label"] = [
-            model.vocab.get_token_from_index(index, "labels")
-            for index in readable["label_logits"].argmax(-1).tolist()
-        ]
+        indices = readable["label_logits"].argmax(-1).tolist()
+        readable["label"] = [model.vocab.get_token_from_index(i, "labels") for i in indices]
     keys = {key for *_, key in _SCORERS.values()}.intersection(readable)
     return [dict(zip(keys, values)) for values in zip(*(readable[key] for key in keys))]

@@ -1,8 +1,6 @@
 """
-Scores as the official scorers of the tasks count them, in percent.
-
-AllenNLP's code does the work where it counts the same. Coreference is counted here, since AllenNLP
-omits clusters of one mention; and the brackets of trees, since AllenNLP compiles a program in C.
+Scores as the official scorers of the tasks count them, in percent, by AllenNLP's code where it
+counts the same: it omits coreference clusters of one mention, and compiles EVALB, which is in C.
 """
 
 import re
@@ -35,25 +33,18 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
     Score chunks like the script conlleval of CoNLL-2000 and CoNLL-2003; tags are BIO, IOB1 or
     BIOUL. Return `precision`, `recall`, `f1`, the same for each type (`f1-LOC`), and `accuracy`.
     """
-    right: Counter = Counter()
-    in_gold: Counter = Counter()
-    in_predicted: Counter = Counter()
-    equal = total = 0
-    for gold_tags, predicted_tags in zip(gold, predicted):
-        gold_tags, predicted_tags = _to_bio(gold_tags), _to_bio(predicted_tags)
-        gold_spans = set(bio_tags_to_spans(gold_tags))
-        predicted_spans = set(bio_tags_to_spans(predicted_tags))
-        right.update(label for label, _ in gold_spans & predicted_spans)
-        in_gold.update(label for label, _ in gold_spans)
-        in_predicted.update(label for label, _ in predicted_spans)
-        equal += sum(map(str.__eq__, gold_tags, predicted_tags))
-        total += len(gold_tags)
-    n_right = right.total()
-    result = _f1((n_right, in_predicted.total()), (n_right, in_gold.total()))
-    result["accuracy"] = 100 * equal / total if total else 0.0
-    for label in sorted({*in_gold, *in_predicted}):
-        of_label = (right[label], in_predicted[label]), (right[label], in_gold[label])
-        result.update(_f1(*of_label, f"-{label}"))
+    tags = [list(map(_to_bio, sentences)) for sentences in (gold, predicted)]
+    spans = [
+        {(label, n, span) for n, row in enumerate(rows) for label, span in bio_tags_to_spans(row)}
+        for rows in tags
+    ]
+    equal = [a == b for rows in zip(*tags) for a, b in zip(*rows)]
+    result = {"accuracy": 100 * sum(equal) / len(equal) if equal else 0.0}
+    for label in [None, *sorted({span[0] for span in spans[0] | spans[1]})]:
+        true, found = ({span for span in some if label in (None, span[0])} for some in spans)
+        right = len(true & found)
+        suffix = "" if label is None else f"-{label}"
+        result.update(_f1((right, len(found)), (right, len(true)), suffix))
     return result
 
 
@@ -86,10 +77,8 @@ def coreference(
     gold: Sequence[Sequence[Sequence[Any]]], predicted: Sequence[Sequence[Sequence[Any]]]
 ) -> Scores:
     """
-    Score coreference like CoNLL-2012: MUC (Vilain et al. 1995), B-cubed (Bagga and Baldwin 1998)
-    and CEAF-e (Luo 2005) of predicted mentions as Pradhan et al. (2014) define them. A document is
+    Score coreference like CoNLL-2012, with predicted mentions (Pradhan et al. 2014). A document is
     a list of clusters, and these of mentions, such as `(begin, end)`; one of one mention counts.
-
     Return `f1`, the mean of `f1-muc`, `f1-b_cubed` and `f1-ceafe`, and each precision and recall.
     """
     true, found = (
@@ -106,13 +95,12 @@ def coreference(
 
 def _muc(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     """Count the links of `clusters` that `others` have too."""
-    links = shared = 0
+    shared = 0
     for cluster in clusters:
         parts = sum(1 for other in others if cluster & other)
         alone = len(cluster - frozenset().union(*others))
-        links += len(cluster) - 1
         shared += len(cluster) - parts - alone
-    return shared, links
+    return shared, sum(len(cluster) - 1 for cluster in clusters)
 
 
 def _b_cubed(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
@@ -126,9 +114,9 @@ def _b_cubed(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
 def _ceafe(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     """Find the best assignment of `clusters` to `others` by phi4."""
     similarity = np.zeros((len(clusters), len(others)))
-    for i, cluster in enumerate(clusters):
-        for j, other in enumerate(others):
-            similarity[i, j] = 2 * len(cluster & other) / (len(cluster) + len(other))
+    for i, j in np.ndindex(*similarity.shape):
+        shared = len(clusters[i] & others[j])
+        similarity[i, j] = 2 * shared / (len(clusters[i]) + len(others[j]))
     best = linear_sum_assignment(similarity, maximize=True)
     return float(similarity[best].sum()), len(clusters)
 
@@ -180,11 +168,9 @@ def evalb(gold: Sequence[Tree], predicted: Sequence[Tree]) -> Scores:
     """
     counts = [bracket_counts(*trees) for trees in zip(gold, predicted)]
     right, in_gold, in_predicted = np.sum(counts, axis=0).tolist()
-    complete = sum(len(set(of_sentence)) == 1 for of_sentence in counts)
-    return {
-        **_f1((right, in_predicted), (right, in_gold)),
-        "complete": 100 * complete / len(counts),
-    }
+    complete = [len(set(of_sentence)) == 1 for of_sentence in counts]
+    scores = _f1((right, in_predicted), (right, in_gold))
+    return {**scores, "complete": 100 * sum(complete) / len(counts)}
 
 
 class BracketingScorer(EvalbBracketingScorer):

@@ -21,8 +21,6 @@ _MOST_BITS = math.log2(10_000)
 
 _PAGE = """\
 <!DOCTYPE html>
-<html>
-<head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
@@ -32,17 +30,12 @@ body {{ font: 16px/1.7 sans-serif; max-width: 50em; margin: 2em auto; padding: 0
 span {{ background: rgba(214, 94, 40, calc(var(--bits) * 0.85)); border-radius: 3px; }}
 .unknown {{ text-decoration: underline; }}
 </style>
-</head>
-<body>
-<h1>{heading}</h1>
+<h1>Perplexity: {heading}</h1>
 <p>{title}</p>
 <p>The stronger the colour, the more surprising the word, in the mean of the directions. The mouse
-over a word shows its perplexity: 1 over the probability that the model gives it, forward after all
-words before it in its sentence, backward before all words after it. Underlined words are not in the
-vocabulary.</p>
+over a word shows its perplexity: 1 over its probability, forward after the words before it in its
+sentence, backward before those after it. Underlined words are not in the vocabulary.</p>
 {text}
-</body>
-</html>
 """
 
 
@@ -54,9 +47,8 @@ def write_surprise(
     device: Any = "cpu",
 ) -> Dict[str, float]:
     """
-    Write the sentences as a page with the surprise of each word, as `allennlp predict` computes it:
-    the states start from zero in each sentence. Return the perplexity of each direction, over all
-    words and sentence ends; of several, also the geometric mean, `both`.
+    Write the sentences as a page with the surprise of each word, as `allennlp predict` computes it.
+    Return the perplexity of each direction; of several, also the geometric mean, `both`.
     """
     if model.softmax is None or model.words is None:
         raise ValueError(
@@ -66,7 +58,8 @@ def write_surprise(
     bilm, softmax = model.bilm.to(device).eval(), model.softmax.to(device).eval()
     vocabulary = {word: index for index, word in enumerate(model.words)}
     lines = [""] * len(sentences)
-    totals = dict.fromkeys(model.options.directions, 0.0)
+    losses = dict.fromkeys(model.options.directions, 0.0)  # nats
+    n_predicted = sum(len(sentence) + 1 for sentence in sentences)
     with step_bar("predicting", len(sentences), "sentences") as update:
         for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
             words = [sentences[i] for i in batch]
@@ -74,22 +67,18 @@ def write_surprise(
             for row, i in enumerate(batch):
                 bits = {}
                 for direction, values in found.items():
-                    of_sentence = values[row, : len(sentences[i]) + 1].double() / -math.log(2)
-                    totals[direction] += of_sentence.sum().item()
+                    nats = -values[row, : len(sentences[i]) + 1].double()
+                    losses[direction] += nats.sum().item() / n_predicted
                     # Not the sentence's end, and not its start.
-                    of_words = of_sentence[:-1] if direction == "forward" else of_sentence[1:]
-                    bits[direction] = of_words.abs().tolist()  # not -0
+                    of_words = nats[:-1] if direction == "forward" else nats[1:]
+                    bits[direction] = (of_words / math.log(2)).abs().tolist()  # not -0
                 lines[i] = _line(sentences[i], bits, vocabulary)
             update(len(batch))
-    n_predicted = sum(len(sentence) + 1 for sentence in sentences)
-    losses = {name: total * math.log(2) / n_predicted for name, total in totals.items()}
     if len(losses) > 1:
         losses["both"] = sum(losses.values()) / len(losses)
     perplexities = {name: perplexity_of(loss) for name, loss in losses.items()}
     figures = ", ".join(f"{name} {value:,.1f}" for name, value in perplexities.items())
-    page = _PAGE.format(
-        title=html.escape(title), heading=f"Perplexity: {figures}", text="\n".join(lines)
-    )
+    page = _PAGE.format(title=html.escape(title), heading=figures, text="\n".join(lines))
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
     return perplexities
@@ -99,9 +88,9 @@ def _line(words: List[str], bits: Dict[str, List[float]], vocabulary: Dict[str, 
     """Return a sentence as a paragraph, each word with its surprise as its colour and title."""
     spans = []
     for word, *of_word in zip(words, *bits.values()):
-        shares = dict(zip(bits, of_word))
-        shares["mean"] = mean = sum(of_word) / len(of_word)
-        title = ", ".join(f"{name} 1 in {2 ** min(n, 99):,.4g}" for name, n in shares.items())
+        mean = sum(of_word) / len(of_word)
+        named = zip([*bits, "mean"], [*of_word, mean])
+        title = ", ".join(f"{name} 1 in {2 ** min(n, 99):,.4g}" for name, n in named)
         strength = f"--bits: {min(1, mean / _MOST_BITS):.3f}"
         mark = "" if word in vocabulary else " class=unknown"
         spans.append(f'<span title="{title}" style="{strength}"{mark}>{html.escape(word)}</span>')

@@ -3,11 +3,14 @@
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 from allennlp_elmo_plugin.files.whole import whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
+
+Curves = Dict[str, List[Tuple[float, float]]]
+"""By the kind of perplexity, points of epochs trained and perplexity."""
 
 STYLE: Dict[Any, Any] = {
     "font.size": 9,
@@ -15,14 +18,12 @@ STYLE: Dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "svg.hashsalt": "elmo-plot",
-    "text.parse_math": False,  # A folder may have a dollar in its name.
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#7b8490"),
     **dict.fromkeys(("xtick.color", "ytick.color"), "#7b8490"),
 }
 """Settings of matplotlib for figures on any background, the same each time."""
 
-# The perplexities that are drawn, with their line styles.
-_CURVES = {
+_LINE_STYLES = {
     "training": ":",
     "validation": "-",
     "validation_forward": "--",
@@ -30,57 +31,47 @@ _CURVES = {
 }
 
 
-class Run(NamedTuple):
-    """A run's folder and its curves: points of epochs trained and perplexity."""
-
-    name: str
-    curves: Dict[str, List[Tuple[float, float]]]
-
-
-def read_run(folder: str) -> Run:
+def read_run(folder: str) -> Curves:
     """Read the finite perplexities in the folder of a run, from its `metrics_epoch_N.json`."""
     epoch = 0
-    curves: Dict[str, List[Tuple[float, float]]] = {}
+    curves: Curves = {}
     while (file := Path(folder) / f"metrics_epoch_{epoch}.json").exists():
         metrics = json.loads(file.read_text(encoding="utf-8"))
-        for name in _CURVES:
+        for name in _LINE_STYLES:
             # That of training is the mean of the epoch; fine-tuning has an initial one.
             points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
             if epoch == 0:
                 points = {f"initial_{name}_perplexity": 0, **points}
             for key, x in points.items():
-                if 0 < metrics.get(key, 0) < math.inf:
+                if math.isfinite(metrics.get(key, math.nan)):
                     curves.setdefault(name, []).append((x, metrics[key]))
         epoch += 1
     if not curves:
         raise ValueError(f"{folder}: there is no finite perplexity in metrics_epoch_N.json")
-    return Run(folder, curves)
+    return curves
 
 
-def draw_curves(runs: Sequence[Run], output: str) -> None:
-    """Draw a figure of all runs to a file, whose ending says in which format."""
+def draw_curves(runs: Dict[str, Curves], output: str) -> None:
+    """Draw a figure of runs, by their names, to a file, whose ending says in which format."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE):
         figure = Figure(figsize=(8.5, 4), layout="constrained")
         axes = figure.subplots()
-        for number, run in enumerate(runs):
-            for name, style in _CURVES.items():
-                if name in run.curves:
-                    x, y = zip(*run.curves[name])
-                    label = f"{run.name} {name.replace('validation_', '')} {y[-1]:.4g}"
-                    axes.plot(x, y, style, color=f"C{number}", marker=".", label=label)
+        lowest = []
+        for number, (run, curves) in enumerate(runs.items()):
+            for name, points in curves.items():
+                label = f"{run} {name.replace('validation_', '')} {points[-1][1]:.4g}"
+                (line,) = axes.plot(*zip(*points), _LINE_STYLES[name], label=label)
+                line.set(color=f"C{number}", marker=".")
+            lowest += [(y, x, run) for x, y in curves.get("validation", [])]
+        if lowest:
+            y, x, run = min(lowest)
+            axes.set_title(f"Lowest validation perplexity: {y:.4g} after {x:g} epochs ({run})")
         axes.set(ylabel="perplexity", yscale="log", xlabel="epochs")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.legend()
-        validation = [(y, x, run.name) for run in runs for x, y in run.curves.get("validation", [])]
-        if validation:
-            lowest, epochs, best = min(validation)
-            axes.set_title(
-                f"Lowest validation perplexity: {lowest:.4g} after {epochs:g} epochs ({best})"
-            )
-        metadata = {"Date": None} if output.lower().endswith(".svg") else None
         with whole_file(output) as staged:
-            figure.savefig(staged, transparent=True, dpi=160, metadata=metadata)
+            figure.savefig(staged, transparent=True, dpi=160)

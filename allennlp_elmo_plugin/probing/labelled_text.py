@@ -1,17 +1,13 @@
 """Sentences with labels of their words, from files of columns."""
 
-import os
 import random
 import re
-from typing import List, NamedTuple, Sequence, Union
+from pathlib import Path
+from typing import List, NamedTuple, Sequence
 
-from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
-NO_LABEL = ("-", "_")  # in the column of labels
-
-_START_OF_DOCUMENT = "-DOCSTART-"  # of CoNLL-2003
-
+_NO_LABEL = ("-", "_")
 # In CoNLL-U: a token of several words, which follow, or an omitted word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
 
@@ -31,23 +27,23 @@ class LabelledSentence(NamedTuple):
     examples: List[Example]
 
 
-def read_sentences(
-    path: Union[str, "os.PathLike[str]"], columns: Sequence[int]
-) -> List[LabelledSentence]:
+def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> List[LabelledSentence]:
     """
     Read sentences from files with a word a line and a blank line after each sentence. Columns are
     separated by tabs if the line has any, otherwise by white space. `columns` are those of the
     word, its key and its label, from 1. Comments are skipped, unless the first column has words.
     """
-    sentences = [LabelledSentence([], [])]
-    for file in find_files(path):
+    sentences: List[LabelledSentence] = []
+    for file in files:
+        sentences.append(LabelledSentence([], []))
         with open_lines(file) as text:
             for line in iter(text.read_line, b""):
                 line = without_mark(line)
                 parts = line.split(b"\t") if b"\t" in line.strip() else line.split()
                 cells = [text.decode(part.strip()) for part in parts]
                 is_comment = columns[0] > 1 and line.startswith(b"#")
-                if not any(cells) or is_comment or cells[0] == _START_OF_DOCUMENT:
+                # The latter is in CoNLL-2003.
+                if not any(cells) or is_comment or cells[0] == "-DOCSTART-":
                     sentences.append(LabelledSentence([], []))
                     continue
                 if len(cells) == 10 and _NO_WORD_OF_CONLL_U.fullmatch(cells[0]):
@@ -57,25 +53,21 @@ def read_sentences(
                     where = f"{file}, line {text.number}"
                     raise ValueError(f"{where}: lacks column {max(columns)} or others of --columns")
                 word, key, label = chosen
-                if label not in NO_LABEL:
-                    sentences[-1].examples.append(Example(len(sentences[-1].words), key, label))
-                sentences[-1].words.append(word)
-        sentences.append(LabelledSentence([], []))
+                words, examples = sentences[-1]
+                if label not in _NO_LABEL:
+                    examples.append(Example(len(words), key, label))
+                words.append(word)
     if not any(sentence.examples for sentence in sentences):
-        raise ValueError(f"{path}: no word has a label in column {columns[-1]}; see --columns")
+        raise ValueError(f"{files[0]}: no word has a label in column {columns[-1]}; see --columns")
     return [sentence for sentence in sentences if sentence.words]
 
 
 def choose(sentences: List[LabelledSentence], n_examples: int, seed: int) -> List[LabelledSentence]:
-    """
-    Return the sentences with examples, or if they have more than `n_examples`, a random sample of
-    so many.
-    """
+    """Return the sentences with examples, or a random sample of them with `n_examples`."""
     sentences = [sentence for sentence in sentences if sentence.examples]
-    if sum(len(sentence.examples) for sentence in sentences) <= n_examples:
-        return sentences
+    if sum(len(sentence.examples) for sentence in sentences) > n_examples:
+        random.Random(seed).shuffle(sentences)
     chosen = []
-    random.Random(seed).shuffle(sentences)
     for words, examples in sentences:
         if n_examples > 0:
             chosen.append(LabelledSentence(words, examples[:n_examples]))

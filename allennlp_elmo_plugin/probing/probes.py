@@ -1,7 +1,7 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 import numpy
 
@@ -13,19 +13,13 @@ _VARIANCE = 1 - 1e-6
 """The share of the variance that is whitened; the rest is rounding."""
 
 
-class MostFrequentLabel:
-    """The baseline without vectors: the most frequent label of a key or, if it is new, of all."""
-
-    def __init__(self, examples: Sequence[Example]) -> None:
-        counts: Dict[str, Counter] = {}
-        for example in examples:
-            counts.setdefault(example.key, Counter())[example.label] += 1
-        self.labels = {key: [name for name, _ in counts[key].most_common()] for key in counts}
-        """The labels of each key, the most frequent first."""
-        self._of_unseen = Counter(example.label for example in examples).most_common(1)[0][0]
-
-    def predict(self, example: Example) -> str:
-        return self.labels.get(example.key, [self._of_unseen])[0]
+def labels_by_key(examples: Sequence[Example]) -> Dict[Optional[str], List[str]]:
+    """Return the labels of each key and, under `None`, of all keys, the most frequent first."""
+    counts: Dict[Optional[str], Counter] = {None: Counter()}
+    for _, key, label in examples:
+        counts[None][label] += 1
+        counts.setdefault(key, Counter())[label] += 1
+    return {key: [label for label, _ in counts[key].most_common()] for key in counts}
 
 
 class LinearProbe:
@@ -36,9 +30,7 @@ class LinearProbe:
     regression would take thousands of steps.
     """
 
-    def __init__(
-        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
-    ) -> None:
+    def __init__(self, vectors: Array, examples: Sequence[Example]) -> None:
         from sklearn.decomposition import PCA  # slow to import
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -54,63 +46,45 @@ class LinearProbe:
 class NearestSense:
     """
     Of the labels of a key, the one whose mean vector in training is nearest by cosine (Peters et
-    al. 2018, section 5.3). For a new key, the baseline's label.
+    al. 2018, section 5.3). For a new key, the most frequent label of all.
     """
 
-    def __init__(
-        self, vectors: Array, examples: Sequence[Example], baseline: MostFrequentLabel
-    ) -> None:
-        self._baseline = baseline
+    def __init__(self, vectors: Array, examples: Sequence[Example]) -> None:
+        self._labels = labels_by_key(examples)
         rows: Dict[Tuple[str, str], List[int]] = {}
-        for row, example in enumerate(examples):
-            rows.setdefault((example.key, example.label), []).append(row)
-        self._senses: Dict[str, Array] = {}
-        """By key, the mean vectors, of length 1, in the order of the baseline's labels."""
-        for key, labels in baseline.labels.items():
-            means = numpy.stack([vectors[rows[key, label]].mean(0) for label in labels])
-            lengths = numpy.linalg.norm(means, axis=1, keepdims=True)
-            self._senses[key] = means / numpy.maximum(lengths, 1e-12)
+        for row, (_, key, label) in enumerate(examples):
+            rows.setdefault((key, label), []).append(row)
+        means = {sense: vectors[rows[sense]].mean(0) for sense in rows}
+        self._means = {sense: mean / numpy.linalg.norm(mean) for sense, mean in means.items()}
 
     def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
-        labels = []
-        for vector, example in zip(vectors, examples):
-            if example.key in self._senses:
-                nearest = int(numpy.argmax(self._senses[example.key] @ vector))
-                labels.append(self._baseline.labels[example.key][nearest])
-            else:
-                labels.append(self._baseline.predict(example))
-        return labels
+        found = []
+        for vector, (_, key, _) in zip(vectors, examples):
+            labels = self._labels.get(key, self._labels[None])
+            nearest = 0
+            if key in self._labels:
+                nearest = int(numpy.argmax([self._means[key, each] @ vector for each in labels]))
+            found.append(labels[nearest])
+        return found
 
 
 class ProbeTask(NamedTuple):
     """
-    A kind of labels, its columns with their default numbers, the probe, and the results of Peters
-    et al. (2018) in percent, of LSTM layers by their number and of the baseline.
+    A kind of labels, the default columns of the word, the key and the label, the probe, and the
+    results of Peters et al. (2018) in percent, of LSTM layers by their number and of the baseline.
     """
 
     label: str
     key: str
-    column_names: Tuple[str, ...]
     columns: Tuple[int, ...]
     probe: Type[Union[LinearProbe, NearestSense]]
     paper: Dict[str, float]
 
 
-TASKS: Dict[str, ProbeTask] = {
-    "pos": ProbeTask(
-        "tag",
-        "word",
-        ("word", "tag"),
-        (1, 2),
-        LinearProbe,
-        {"1": 97.3, "2": 96.8},  # table 6
-    ),
+# Of tables 6 and 5. The paper's baseline for senses is the first one in WordNet.
+TASKS = {
+    "pos": ProbeTask("tag", "word", (1, 2), LinearProbe, {"1": 97.3, "2": 96.8}),
     "wsd": ProbeTask(
-        "sense",
-        "lemma",
-        ("word", "lemma", "sense"),
-        (4, 7, 8),
-        NearestSense,
-        {"baseline": 65.9, "1": 67.4, "2": 69.0},  # table 5; the baseline is WordNet's first sense
+        "sense", "lemma", (4, 7, 8), NearestSense, {"baseline": 65.9, "1": 67.4, "2": 69.0}
     ),
 }

@@ -1,29 +1,22 @@
 """The table and the picture of the probes of an ELMo."""
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from allennlp_elmo_plugin.probing.probes import TASKS
-from allennlp_elmo_plugin.probing.run import ALL, AMBIGUOUS, UNSEEN
 
 
 def markdown(results: Dict[str, Any]) -> str:
     """Return the table."""
     task = TASKS[results["task"]]
-    n_test = results["n_test"]
-    lines = [
-        f"| | all ({n_test[ALL]:,}) | ambiguous ({n_test[AMBIGUOUS]:,}) "
-        f"| unseen ({n_test[UNSEEN]:,}) | paper |",
-        "|---|---|---|---|---|",
-    ]
+    groups = [f"{name} ({number:,})" for name, number in results["n_test"].items()]
+    lines = [f"| | {' | '.join(groups)} | paper |", "|---|---|---|---|---|"]
     rows = [(f"most frequent {task.label} of the {task.key}", results["baseline"], "baseline")]
-    rows += [
-        (row["name"], row["accuracy"], str(row["layer"]) if row["direction"] == "both" else "")
-        for row in results["layers"]
-    ]
-    for name, accuracy, key in rows:
-        values = [accuracy[group] for group in (ALL, AMBIGUOUS, UNSEEN)]
-        cells = ["" if value is None else f"{value:.2f}" for value in values]
+    for row in results["layers"]:
+        paper_key = str(row["layer"]) if row["direction"] == "both" else ""
+        rows.append((row["name"], row["accuracy"], paper_key))
+    for name, accuracies, key in rows:
+        cells = ["" if value is None else f"{value:.2f}" for value in accuracies.values()]
         paper = f"{task.paper[key]:.1f}" if key in task.paper else ""
         lines.append(f"| {' | '.join([name, *cells, paper])} |")
     lines += [
@@ -43,19 +36,19 @@ def draw(results: Dict[str, Any], path: Path) -> None:
     task = TASKS[results["task"]]
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.subplots()
-    rows: List[Dict[str, Any]] = results["layers"]
     for direction, style in (("both", "o-"), ("forward", ">:"), ("backward", "<:")):
         # Of the token layer, all directions are the same.
-        points = [row for row in rows if row["direction"] == direction or row["layer"] == 0]
-        if len(points) > 1:
-            accuracies = [row["accuracy"][ALL] for row in points]
-            axes.plot([row["layer"] for row in points], accuracies, style, label=direction)
-    baseline = f"most frequent {task.label}"
-    axes.axhline(results["baseline"][ALL], color="gray", ls="--", label=baseline)
+        rows = [
+            row for row in results["layers"] if row["direction"] == direction or not row["layer"]
+        ]
+        if len(rows) > 1:
+            x, y = zip(*((row["layer"], row["accuracy"]["all"]) for row in rows))
+            axes.plot(x, y, style, label=direction)
+        if direction == "both":
+            axes.set_xticks([row["layer"] for row in rows], [row["name"] for row in rows])
+    axes.axhline(results["baseline"]["all"], color="gray", label=f"most frequent {task.label}")
     paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
-    axes.plot(*zip(*paper), "s-", color="black", mfc="white", label="Peters et al. (2018)")
-    names = {row["layer"]: row["name"] for row in rows if row["direction"] == "both"}
-    axes.set_xticks(list(names), list(names.values()))
+    axes.plot(*zip(*paper), "s-", color="black", label="Peters et al. (2018)")
     axes.set_ylabel(f"{task.label}s: accuracy, %")
     axes.legend(fontsize="small")
     figure.savefig(path)

@@ -1,38 +1,25 @@
 """The probes of all layers of an ELMo, trained and scored."""
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy
 from more_itertools import chunked
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.probing.labelled_text import Example, LabelledSentence
-from allennlp_elmo_plugin.probing.probes import Array, MostFrequentLabel, ProbeTask
+from allennlp_elmo_plugin.probing.probes import Array, ProbeTask, labels_by_key
 from allennlp_elmo_plugin.progress import progress_bar
 
 _SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
 
-ALL, AMBIGUOUS, UNSEEN = ("all", "ambiguous", "unseen")
 
-
-class Representation(NamedTuple):
-    """Vectors to probe: a layer (0 is the token layer), and one of its directions or both."""
-
-    name: str
-    layer: int
-    direction: str
-    columns: slice
-
-
-def representations(n_layers: int, directions: Sequence[str], dim: int) -> List[Representation]:
-    """Return what to probe: each layer as a whole and, except the token layer, its directions."""
-    size = dim // len(directions)
-    found = [Representation("token layer", 0, "both", slice(0, size))]
+def representations(n_layers: int, directions: Sequence[str]) -> List[Dict[str, Any]]:
+    """Return the name, layer and direction of what to probe: LSTM layers also by direction."""
+    found: List[Dict[str, Any]] = [{"name": "token layer", "layer": 0, "direction": "both"}]
     for layer in range(1, n_layers):
-        found.append(Representation(f"LSTM {layer}", layer, "both", slice(0, dim)))
-        for i, direction in enumerate(directions if len(directions) > 1 else ()):
-            columns = slice(i * size, (i + 1) * size)
-            found.append(Representation(f"LSTM {layer}, {direction}", layer, direction, columns))
+        found.append({"name": f"LSTM {layer}", "layer": layer, "direction": "both"})
+        for each in directions if len(directions) > 1 else []:
+            found.append({"name": f"LSTM {layer}, {each}", "layer": layer, "direction": each})
     return found
 
 
@@ -43,52 +30,47 @@ def run(
     test: List[LabelledSentence],
 ) -> Dict[str, Any]:
     """
-    Train a probe of each layer, and score all of them: return `n_train` and `n_test` (examples),
-    `n_labels`, `baseline` and `layers`, a list with each one's `name`, `layer`, `direction` and
-    `accuracy`. Accuracies, in percent, and `n_test` are by group: all examples, those whose key has
-    several labels in training (`ambiguous`), and those whose key is not there (`unseen`).
+    Train a probe of each layer, and return the number of examples and the accuracies in percent,
+    by group: of all examples, of those whose key has several labels in training (`ambiguous`), and
+    of those whose key is not there (`unseen`).
     """
-    examples = [example for sentence in train for example in sentence.examples]
-    labels = {example.label for example in examples}
     bilm = embedder.elmo_bilm
-    probed = representations(bilm.num_layers, bilm.options.directions, bilm.get_output_dim())
+    size = bilm.options.projection_dim
+    columns = {"forward": slice(0, size), "backward": slice(size, None), "both": slice(None)}
+    probed = representations(bilm.num_layers, bilm.options.directions)
+    examples = [example for sentence in train for example in sentence.examples]
+    labels = labels_by_key(examples)
     vectors = numpy.concatenate([found for _, found in _vectors(embedder, train, "vectors")], 1)
-    baseline = MostFrequentLabel(examples)
+    probes = []
     with progress_bar(total=len(probed), unit="probe", desc="training") as bar:
-        probes = []
         for each in probed:
-            probes.append(task.probe(vectors[each.layer, :, each.columns], examples, baseline))
+            of_probe = vectors[each["layer"], :, columns[each["direction"]]]
+            probes.append(task.probe(of_probe, examples))
             bar.update()
-    del vectors
+    del vectors, of_probe
 
     right = []  # in each part of the test set, of the baseline and each probe
-    for part in chunked(_vectors(embedder, test, "test"), _SENTENCES_AT_ONCE):
-        tested = [example for some, _ in part for example in some]
-        found = numpy.concatenate([some for _, some in part], axis=1)
-        predicted = [[baseline.predict(example) for example in tested]]
+    for some in chunked(_vectors(embedder, test, "test"), _SENTENCES_AT_ONCE):
+        tested = [example for of_sentence, _ in some for example in of_sentence]
+        found = numpy.concatenate([of_sentence for _, of_sentence in some], axis=1)
+        predicted = [[labels.get(example.key, labels[None])[0] for example in tested]]
         for each, probe in zip(probed, probes):
-            predicted.append(probe.predict(found[each.layer, :, each.columns], tested))
+            of_probe = found[each["layer"], :, columns[each["direction"]]]
+            predicted.append(probe.predict(of_probe, tested))
         right.append(numpy.array(predicted) == [example.label for example in tested])
     keys = [example.key for sentence in test for example in sentence.examples]
-    n_labels = numpy.array([len(baseline.labels.get(key, ())) for key in keys])
-    groups = {ALL: n_labels >= 0, AMBIGUOUS: n_labels > 1, UNSEEN: n_labels == 0}
-    accuracies = [
-        {
-            name: 100 * float(row[group].mean()) if group.any() else None
-            for name, group in groups.items()
-        }
+    n_labels = numpy.array([len(labels.get(key, ())) for key in keys])
+    groups = {"all": n_labels >= 0, "ambiguous": n_labels > 1, "unseen": n_labels == 0}
+    of_baseline, *of_probes = (
+        {name: 100 * float(row[g].mean()) if g.any() else None for name, g in groups.items()}
         for row in numpy.concatenate(right, axis=1)
-    ]
-    layers = [
-        {"name": each.name, "layer": each.layer, "direction": each.direction, "accuracy": accuracy}
-        for each, accuracy in zip(probed, accuracies[1:])
-    ]
+    )
     return {
         "n_train": len(examples),
         "n_test": {name: int(group.sum()) for name, group in groups.items()},
-        "n_labels": len(labels),
-        "baseline": accuracies[0],
-        "layers": layers,
+        "n_labels": len(labels[None]),
+        "baseline": of_baseline,
+        "layers": [{**each, "accuracy": found} for each, found in zip(probed, of_probes)],
     }
 
 
