@@ -20,7 +20,6 @@ METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 _MOST_GROUPS = 8
 _PERPLEXITY = 30  # of t-SNE: about how many neighbours count
 _NEIGHBOURHOOD = 4  # words on each side of an occurrence that may describe its group
-_N_DESCRIBING = 3
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
@@ -129,8 +128,10 @@ def _describe(word: str, places: Sequence[nearest.Place], groups: Sequence[int])
         for each, n in count.items():
             n_elsewhere = sum(other[each] for other in counts) - n
             more[each] = n / size - n_elsewhere / (len(places) - size)
-        chosen = sorted(more, key=lambda each: (-more[each], each))[:_N_DESCRIBING]
-        names.append(f"near {', '.join(chosen)}" if chosen else f"group {group + 1}")
+        chosen = [
+            each for each in sorted(more, key=lambda each: (-more[each], each)) if more[each] > 0
+        ]
+        names.append(f"near {', '.join(chosen[:3])}" if chosen else f"group {group + 1}")
     return names
 
 
