@@ -3,6 +3,7 @@
 import math
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, Dict, Optional, Tuple
@@ -24,6 +25,7 @@ class Vectors:
 
     def __init__(self, folder: Optional[Path] = None) -> None:
         self._file: Any = tempfile.TemporaryFile(dir=folder)
+        weakref.finalize(self, self._file.close)
         self._places: Dict[Key, Tuple[int, Tuple[int, ...]]] = {}
 
     def add(self, key: Key, layers: np.ndarray) -> None:

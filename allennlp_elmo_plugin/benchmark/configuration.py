@@ -73,8 +73,7 @@ class Configuration:
 
     def check(self, tasks: List[str]) -> None:
         """Read the weights of the ELMo, and the data as AllenNLP does, to find errors early."""
-        if tasks:
-            ElmoBiLm(*self._elmo_files)
+        ElmoBiLm(*self._elmo_files)
         for task in tasks:
             for model in self.models:
                 params = self.params(task, model, 0)

@@ -71,7 +71,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
-    lines = [columns, ["---"] * len(columns)]
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in rows:
         cells = [row["task"], row["score_name"]]
         for model in models:
@@ -83,8 +83,7 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
         cells.append(str(len(row["elmo"]["seeds"])))
         times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
-        lines.append([*cells, f"{times} min"])
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        lines.append(f"| {' | '.join([*cells, times])} min |")
     titles = " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
     machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
     notes = (
@@ -92,7 +91,8 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
         f"their standard error, in bold if they are beyond two of them. Time: {titles}, which "
         "shares the vectors of its sentences between the runs."
     )
-    return f"{table}\n\n{notes}\n\nMachine: {'; or '.join(machines)}.\n"
+    lines += ["", notes, "", f"Machine: {'; or '.join(machines)}."]
+    return "\n".join(lines) + "\n"
 
 
 def _of_delta(delta: Dict[str, Any]) -> str:

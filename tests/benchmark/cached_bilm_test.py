@@ -1,6 +1,6 @@
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Tuple
+from typing import Any, List
 
 import pytest
 import torch
@@ -13,12 +13,8 @@ from tests.support.testing import write_random_elmo
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Tuple[str, str]:
-    return write_random_elmo(tmp_path)
-
-
-def _elmo(files: Tuple[str, str], initial_state: str = "settled", **kwargs: Any) -> Elmo:
+def _elmo(folder: Path, initial_state: str = "settled", seed: int = 0, **kwargs: Any) -> Elmo:
+    files = write_random_elmo(folder, seed=seed)
     return Elmo(*files, 2, dropout=0.0, initial_state=initial_state, **kwargs)
 
 
@@ -27,9 +23,8 @@ def _representations(elmo: Elmo, batch: List[List[str]]) -> List[torch.Tensor]:
     return [each * output["mask"].unsqueeze(-1) for each in output["elmo_representations"]]
 
 
-@pytest.mark.parametrize("initial_state", ["settled", "zero"])
-def test_same_representations_and_gradients(files: Tuple[str, str], initial_state: str) -> None:
-    plain, kept = _elmo(files, initial_state), _elmo(files, initial_state)
+def test_same_representations_and_gradients(tmp_path: Path) -> None:
+    plain, kept = _elmo(tmp_path), _elmo(tmp_path)
     keep_vectors(kept, Vectors())
     assert isinstance(kept._elmo_lstm, CachedBiLm)
     assert all(name.startswith("scalar_mix") for name in kept.state_dict())
@@ -46,10 +41,9 @@ def test_same_representations_and_gradients(files: Tuple[str, str], initial_stat
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sentence_is_computed_once(
-    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    elmo, n_sentences = _elmo(files), []
+def test_a_sentence_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elmo, other, vectors = _elmo(tmp_path), _elmo(tmp_path), Vectors(tmp_path)
+    n_sentences = []
     forward = elmo.bilm.forward
 
     def counting(inputs: torch.Tensor) -> Any:
@@ -57,21 +51,18 @@ def test_a_sentence_is_computed_once(
         return forward(inputs)
 
     monkeypatch.setattr(elmo.bilm, "forward", counting)
-    vectors = Vectors(tmp_path)
-    keep_vectors(elmo, vectors)
-    for _ in range(2):
-        elmo(batch_to_ids(SENTENCES))
+    monkeypatch.setattr(other.bilm, "forward", counting)
+    for each in (elmo, other):
+        keep_vectors(each, vectors)
+        for _ in range(2):
+            each(batch_to_ids(SENTENCES))
     elmo(batch_to_ids([*SENTENCES, ["New"]]))
-    other = _elmo(files)
-    keep_vectors(other, vectors)
-    other(batch_to_ids(SENTENCES))
     assert n_sentences == [(4, 3), (1, 1)]
 
 
-def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "others").mkdir()
-    others = write_random_elmo(tmp_path / "others", seed=1)
-    elmos = [_elmo(files), _elmo(files, "zero"), _elmo(files, precision="bfloat16"), _elmo(others)]
+def test_other_models_have_other_vectors(tmp_path: Path) -> None:
+    elmos = [_elmo(tmp_path), _elmo(tmp_path, "zero"), _elmo(tmp_path, precision="bfloat16")]
+    elmos.append(_elmo(tmp_path, seed=1))
     expected = [_representations(elmo, SENTENCES)[0] for elmo in elmos]
     keep_vectors(torch.nn.ModuleList(elmos), Vectors())
     for elmo, representation, tolerance in zip(elmos, expected, (1e-5, 1e-5, 1e-2, 1e-5)):
@@ -81,17 +72,17 @@ def test_other_models_have_other_vectors(files: Tuple[str, str], tmp_path: Path)
     assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
-def test_models_whose_vectors_change_are_not_cached(files: Tuple[str, str]) -> None:
-    for elmo in (_elmo(files, requires_grad=True), _elmo(files, "carried")):
+def test_models_whose_vectors_change_are_not_cached(tmp_path: Path) -> None:
+    for elmo in (_elmo(tmp_path, requires_grad=True), _elmo(tmp_path, "carried")):
         bilm = elmo.bilm
         keep_vectors(elmo, Vectors())
         assert elmo.bilm is bilm
 
 
 def test_what_does_not_fit_on_the_disk_is_computed_each_time(
-    files: Tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plain, kept = _elmo(files), _elmo(files)
+    plain, kept = _elmo(tmp_path), _elmo(tmp_path)
     vectors = Vectors(tmp_path)
     keep_vectors(kept, vectors)
     # Room for the first sentence with its boundaries, and for a part of another

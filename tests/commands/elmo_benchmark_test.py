@@ -68,7 +68,7 @@ def test_real_trainings(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             result = json.loads(of(model, 1, row["task"]).read_text("utf-8"))
             assert row[model]["mean"] == result["score"] and result["epochs"] == 2
             assert (result["task"], result["model"], result["seed"]) == (row["task"], model, 1)
-    for name in ("scores", "curves", "layer_weights"):
+    for name in ("scores", "layer_weights"):
         assert Path(f"out/{name}.png").read_bytes()[:4] == b"\x89PNG"
     # Nothing is left of the trainings.
     assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
