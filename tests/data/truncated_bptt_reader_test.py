@@ -17,7 +17,6 @@ from allennlp_elmo_plugin.data.text import find_files, read_text
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.data.windows import WindowStream, check_window_order
 from tests.support.corpora import (
-    LINES,
     equal,
     plain_windows,
     random_lines,
@@ -35,11 +34,6 @@ SUFFIXES = {"forward": "", "backward": "_reverse"}
 def small_blocks(monkeypatch):
     monkeypatch.setattr(text, "BLOCK_BYTES", 300)
     monkeypatch.setattr(text, "READ_BYTES", 100)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    return write_corpus(tmp_path / "corpus")
 
 
 @pytest.mark.parametrize("case", REFERENCE["cases"], ids=lambda case: case["name"])
@@ -105,6 +99,10 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
     for skip in {0, random_.randint(0, n_batches), n_batches} if n_batches else ():
         reader = TruncatedBpttLmReader(n_rows, **settings)
         assert equal(list(reader.batches(corpus, epoch, skip, vocab)), whole[skip:])
+    if n_batches > 1:
+        reader = TruncatedBpttLmReader(n_rows, **settings, max_instances=3 * n_rows - 1)
+        assert equal(list(reader.batches(corpus, epoch, 1, vocab)), whole[1:2])
+        assert reader.count_batches(corpus) == 2
 
     reader = TruncatedBpttLmReader(n_rows, **{**settings, "max_characters_per_token": 9})
     for batch, same in zip(batches_of(reader, corpus, epoch, 0, vocab), whole, strict=True):
@@ -122,6 +120,7 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
         reader = TruncatedBpttLmReader(n_rows // n_processes, **settings)
         reader._set_distributed_info(DistributedInfo(n_processes, rank))
         parts.append(batches_of(reader, corpus, epoch, 0, vocab))
+        assert order == "shuffle_sentences" or reader.count_batches(corpus) == n_batches
     for batch, *of_ranks in zip(whole, *parts, strict=True):
         for name in batch.keys() - {"window"}:
             assert torch.equal(torch.cat([each[name] for each in of_ranks]), batch[name])
@@ -141,40 +140,6 @@ def test_windows_in_another_order_are_refused():
     for previous in (2, 4, 5):
         with pytest.raises(ValueError, match=f'4 follows window {previous}. .*"truncated_bptt"'):
             check_window_order(np.array([[4, 0, 1]]), previous)
-
-
-def test_passes_are_shuffled_by_seed_direction_and_number(corpus):
-    vocab = vocabulary_of(LINES)
-
-    def targets(epoch, **settings):
-        reader = TruncatedBpttLmReader(
-            1, 5, None, **{"shuffle_sentences": True, "drop_last": False, **settings}
-        )
-        batches = list(reader.batches(corpus, epoch, 0, vocab))
-        words = [words_of_batches(batches, vocab, suffix) for suffix in SUFFIXES.values()]
-        return [[word for window in each for word in window[1][0]] for each in words]
-
-    first, backward = targets(0)
-    assert targets(0) == [first, backward]
-    others = [targets(1)[0], targets(0, seed=1)[0], targets(0, shuffle_sentences=False)[0]]
-    others.append([{"<S>": "</S>"}.get(word, word) for word in backward])
-    assert all(sorted(first) == sorted(each) for each in others)
-    assert len({" ".join(each) for each in [first, *others]}) == 5
-
-
-@pytest.mark.parametrize("contiguous", [False, True])
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("n_processes", [1, 2])
-def test_batches_of_an_epoch_are_counted(corpus, drop_last, n_processes, contiguous):
-    for max_instances, n_batches in ((None, None), (8, 2 // n_processes)):
-        settings = {"contiguous": contiguous, "max_instances": max_instances}
-        reader = TruncatedBpttLmReader(3, 4, drop_last=drop_last, **settings)
-        reader._set_distributed_info(DistributedInfo(n_processes, 0))
-        batches = list(reader.batches(corpus))
-        assert reader.count_batches(corpus) == len(batches) > 0
-        assert n_batches in (None, len(batches))
-        if len(batches) > 1:
-            assert equal(list(reader.batches(corpus, 0, 1)), batches[1:])
 
 
 def test_batches_of_a_large_text_are_estimated(tmp_path, monkeypatch):

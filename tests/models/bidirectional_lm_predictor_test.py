@@ -14,6 +14,7 @@ from allennlp_elmo_plugin.models.bidirectional_lm_predictor import (
     BidirectionalLanguageModelPredictor,
 )
 from allennlp_elmo_plugin.modules.elmo import batch_to_ids
+from tests.models.pretrained_test import save_run
 from tests.support.bilm_tf import OPTIONS as MODELS
 from tests.support.bilm_tf import read_vocabulary
 
@@ -77,12 +78,7 @@ def test_command(tmp_path, monkeypatch):
     predictor, model = make(OPTIONS["characters"], tmp_path)
     monkeypatch.chdir(tmp_path)
     model.vocab.save_to_files("run/vocabulary")
-    config = {
-        "dataset_reader": {"type": "truncated_bptt_lm", "batch_size": 4},
-        "model": {"type": "bidirectional_lm", "options": OPTIONS["characters"]},
-    }
-    Path("run/config.json").write_text(json.dumps(config))
-    torch.save(model.state_dict(), "run/best.th")
+    save_run(Path("run"), model, {"options": OPTIONS["characters"]})
     archive_model("run")
     sentences = ['{"sentence": ""}', "the naïve cat"]
     Path("in.txt").write_text("\n".join(sentences) + "\n\n", encoding="utf-8")

@@ -7,7 +7,6 @@ from typing import Any, Dict, Tuple
 
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model, archive_model
@@ -35,7 +34,8 @@ def vocabulary(folder: Path, words: Any) -> Vocabulary:
     return Vocabulary.from_files(str(folder))
 
 
-def save_run(run: Path, model: Model, config: Dict[str, Any]) -> None:
+def save_run(run: Path, model: Model, settings: Dict[str, Any]) -> None:
+    config = {"dataset_reader": READER, "model": {"type": "bidirectional_lm", **settings}}
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save(model.state_dict(), run / "best.th")
 
@@ -45,8 +45,7 @@ def write_source(options: Any, kind: str = "export") -> Tuple[str, Model]:
     torch.manual_seed(1)
     model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)
     torch.nn.init.normal_(model.softmax.bias)
-    settings = {"type": "bidirectional_lm", "options": options}
-    save_run(Path("run"), model, {"dataset_reader": READER, "model": settings})
+    save_run(Path("run"), model, {"options": options})
     if kind == "archive":
         archive_model("run")
         return "run/model.tar.gz", model
@@ -131,13 +130,13 @@ def test_a_model_without_softmax(name, caplog):
 def test_training_goes_on_from_a_checkpoint_of_bilm_tf_and_its_archive_needs_it_no_more():
     source = shutil.copytree(REFERENCE / "checkpoint", "checkpoint")
     shutil.copy(REFERENCE / "data" / "vocab.txt", source)
-    run, vocab = Path("run"), vocabulary("run/vocabulary", WORDS)
-    settings = {"type": "bidirectional_lm", "pretrained_file": source, "dropout": 0.4}
-    model: Any = Model.from_params(Params({**settings}), vocab=vocab, serialization_dir="run")
+    vocab = vocabulary("run/vocabulary", WORDS)
+    settings = {"pretrained_file": source, "dropout": 0.4}
+    model: Any = BidirectionalLanguageModel(vocab, serialization_dir="run", **settings)
     _, arrays = load_run("train_charcnn")
     for name, values in variables(model):
         assert (values == arrays[f"final/{name}"]).all(), name
-    save_run(run, model, {"dataset_reader": READER, "model": settings})
+    save_run(Path("run"), model, settings)
     archive_model("run", include_in_archive=["options.json"])
     shutil.rmtree(source)
     again: Any = Model.from_archive("run/model.tar.gz")

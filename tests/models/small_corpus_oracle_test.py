@@ -67,11 +67,11 @@ def windows_of(
     text: str, words: List[str], direction: str, n_rows: int, num_steps: int, drop_last: bool
 ) -> List[Tuple[Ids, Ids]]:
     """The ids that each row reads and predicts, window by window."""
-    ids = {word: index for index, word in enumerate(words)}
-    lines, is_reverse = text.split("\n")[:-1], direction == "backward"
-    windows = plain_windows(lines, n_rows, num_steps, is_reverse, drop_last, contiguous=True)
+    known = [" ".join(w if w in words else "<UNK>" for w in x.split()) for x in text.split("\n")]
+    is_reverse = direction == "backward"
+    windows = plain_windows(known[:-1], n_rows, num_steps, is_reverse, drop_last, contiguous=True)
     return [
-        tuple([[ids.get(word, ids["<UNK>"]) for word in row] for row in side] for side in window)
+        tuple([[words.index(word) for word in row] for row in side] for side in window)
         for window in windows
     ]
 
@@ -89,7 +89,7 @@ def naive_variables(parameters: Tensors, tied: bool, weight_masks: Any = None) -
             cell = f"lm/RNN_{number}/rnn/multi_rnn_cell/cell_{layer}/lstm_cell/"
             recurrent = parameters[f"{own}state_linearity.weight"]
             if weight_masks is not None:
-                recurrent = recurrent * weight_masks[direction][layer]
+                recurrent = recurrent * weight_masks[number * N_LAYERS + layer]
             kernel = torch.cat([parameters[f"{own}input_linearity.weight"], recurrent], 1)
             bias = parameters[f"{own}state_linearity.bias"]
             for name, gates in ("kernel", kernel), ("bias", bias):
@@ -208,9 +208,9 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
     assert len(steps) == EPOCHS * n_windows
     n_updates = EPOCHS * math.ceil(n_windows / n_accumulated)
     assert len(norms) == n_updates and any(norm > NORM for norm in norms)
-    sparse = [EMBEDDING] if num_samples or not tied else []
+    sparse = {EMBEDDING} if num_samples or not tied else set()
     if num_samples:
-        sparse += ["softmax.bias"] if tied else ["softmax.bias", "softmax.weight"]
+        sparse |= {"softmax.bias", "softmax.weight"} & parameters.keys()
     recorded, n_done = iter(steps), 0
     for epoch in range(EPOCHS):
         for first in range(0, n_windows, n_accumulated):
@@ -220,23 +220,22 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
                 step = next(recorded)
                 torch.set_rng_state(step.random_state)
                 is_reset = torch.rand(ROWS) < STATE_RESET
-                masks: Dict[str, Any] = {d: [] for d in DIRECTIONS}
-                weight_masks: Dict[str, Any] = {d: [] for d in DIRECTIONS}
-                for direction in DIRECTIONS:
-                    for _ in range(N_LAYERS):
-                        masks[direction].append(F.dropout(torch.ones(ROWS, DIM), DROPOUT))
-                        weight_mask = F.dropout(torch.ones(20, DIM), RECURRENT_DROPOUT)
-                        weight_masks[direction].append(weight_mask)
-                naive.variables = naive_variables(parameters, tied, weight_masks)
+                drawn = [
+                    F.dropout(torch.ones(*shape, DIM), p)
+                    for _ in range(len(DIRECTIONS) * N_LAYERS)
+                    for shape, p in (((ROWS,), DROPOUT), ((20,), RECURRENT_DROPOUT))
+                ]
+                masks = [each.expand(STEPS, ROWS, DIM) for each in drawn[::2]]
+                naive.variables = naive_variables(parameters, tied, drawn[1::2])
                 for key, state in naive.states.items():
                     naive.states[key] = tuple(part * ~is_reset[:, None] for part in state)
                 losses = []
                 for k, direction in enumerate(DIRECTIONS):
                     of_top = F.dropout(torch.ones(ROWS, DIM), DROPOUT).repeat_interleave(STEPS, 0)
-                    given = [each.expand(STEPS, ROWS, DIM) for each in masks[direction]]
                     tokens, targets = map(torch.tensor, texts[direction][window])
                     samples = step.samples[k] if step.samples else None
-                    stream = Stream(tokens, targets, samples, [*given, of_top])
+                    of_layers = masks[k * N_LAYERS :][:N_LAYERS]
+                    stream = Stream(tokens, targets, samples, [*of_layers, of_top])
                     losses.append(naive.loss(0, direction, stream))
                     found = step.losses[f"{direction}_loss"]
                     assert found == pytest.approx(losses[-1].item(), rel=1e-9)
@@ -249,16 +248,14 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
                 assert step.losses["loss"] == pytest.approx(loss.item(), rel=1e-9)
                 (loss * STEPS / len(group)).backward()
             n_done += 1
-            share = n_done / WARMUP
-            if n_done >= WARMUP:
-                share = (n_updates - n_done) / (n_updates - WARMUP)
+            falling = (n_updates - n_done) / (n_updates - WARMUP)
+            share = falling if n_done >= WARMUP else n_done / WARMUP
             norm = update(optimizer, average, n_done, LEARNING_RATE * share, touched)
             assert norms[n_done - 1] == pytest.approx(norm, rel=1e-8)
         metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
         for direction in DIRECTIONS:
-            expected = perplexity(
-                average._shadows, tied, HELD_OUT, words, direction, VALIDATION_ROWS
-            )
+            arguments = HELD_OUT, words, direction, VALIDATION_ROWS
+            expected = perplexity(average._shadows, tied, *arguments)
             found = metrics[f"validation_{direction}_perplexity"]
             assert found == pytest.approx(expected, rel=1e-9)
         if epoch == metrics["best_epoch"]:
