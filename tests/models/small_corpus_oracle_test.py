@@ -21,10 +21,9 @@ from allennlp.training.optimizers import DenseSparseAdam
 
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import ResumableTrainer
+from tests.models.bidirectional_lm_test import read
 from tests.support.corpora import plain_windows
 from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
 
@@ -137,19 +136,14 @@ def update(optimizer: Any, average: Any, n_done: int, learning_rate: float, touc
 
 
 @pytest.fixture(autouse=True)
-def double_precision():
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
-
-
-@pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
+def double_precision_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text(TEXT)
     Path("held_out.txt").write_text(HELD_OUT)
     make_vocabulary("train.txt", "vocab")
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("num_samples", [0, 4])
@@ -276,11 +270,10 @@ def test_evaluation_at_every_batch_size(text):
     words = list(vocab.get_token_to_index_vocabulary("lm_tokens"))
     text = text if text.endswith("\n") else f"{text}\n"
     for n_rows, num_steps in ((1, 1), (1, 100), (2, 3), (7, 5), (40, 4)):
-        reader = TruncatedBpttLmReader(n_rows, num_steps, None, drop_last=False, contiguous=True)
-        loader = TruncatedBpttDataLoader(reader, "text.txt")
-        loader.index_with(vocab)
+        settings = {"batch_size": n_rows, "num_steps": num_steps, "drop_last": False}
+        settings.update(contiguous=True, max_characters_per_token=None)
         with torch.no_grad():
-            for batch in loader:
+            for batch in read(vocab, "text.txt", **settings):
                 model(**batch)
         metrics = model.get_metrics(reset=True)
         assert model.n_predicted_words == len(text.split()) + text.count("\n")
