@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import sys
 import types
 from pathlib import Path
@@ -29,8 +28,6 @@ from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 class WriteLosses(TrainerCallback):
     """Appends the losses of each batch to a file at once, so that a kill takes none away."""
 
-    kill_at = 0
-    """Kill this process after so many batches; 0: don't."""
     raise_at = 0
     """Raise `Killed` after this batch of all epochs; 0: don't."""
 
@@ -56,14 +53,9 @@ class WriteLosses(TrainerCallback):
             log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
         if trainer._total_batches_completed == WriteLosses.raise_at:
             raise Killed
-        WriteLosses.kill_at -= 1
-        if WriteLosses.kill_at == 0:
-            if trainer._distributed:
-                os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _train(arguments: List[str], output: str, kill_at: int) -> None:
+def _train(arguments: List[str], output: str) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -71,7 +63,6 @@ def _train(arguments: List[str], output: str, kill_at: int) -> None:
     # The processes of distributed training need not import everything again.
     spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
     train_command.mp = types.SimpleNamespace(spawn=spawn)
-    WriteLosses.kill_at = kill_at
     sys.argv = ["allennlp", "train", *arguments]
     install_sigterm_handler()
     main()
@@ -82,21 +73,20 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
 
 
-def start(config: Path, folder: Path, kill_at: int = 0) -> Any:
+def start(config: Path, folder: Path) -> Any:
     """Start `allennlp train`, with `--recover` if there is something to recover."""
     arguments = [str(config), "-s", str(folder)]
     if folder.exists():
         arguments.append("--recover")
     output = str(folder.with_name(f"{folder.name}.output"))
-    process = processes.Process(target=_train, args=(arguments, output, kill_at))
+    process = processes.Process(target=_train, args=(arguments, output))
     process.start()
     return process
 
 
-def train(config: Path, folder: Path, **settings: Any) -> str:
-    """Run `start` to the end, which has to be good, or a kill. Return what it printed."""
-    process = start(config, folder, **settings)
-    return finish(process, folder, -signal.SIGKILL if "kill_at" in settings else 0)
+def train(config: Path, folder: Path) -> str:
+    """Run `start` to the end, which has to be good. Return what it printed."""
+    return finish(start(config, folder), folder)
 
 
 class Killed(BaseException):
