@@ -4,6 +4,7 @@ word are made once.
 """
 
 import itertools
+import weakref
 from collections import defaultdict
 from typing import Any, DefaultDict, List, Optional
 
@@ -48,7 +49,7 @@ class Lexicon:
         self._vocab = vocab
         if vocab is not None:
             check_vocabulary(vocab)
-        self.streams: List[Any] = []  # Their `text` has numbers of this lexicon.
+        self.streams: Any = weakref.WeakSet()  # Their `text` has numbers of this lexicon.
         self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]

@@ -57,7 +57,7 @@ class WindowStream:
     ) -> None:
         self._num_steps = num_steps
         self._lexicon = lexicon
-        lexicon.streams.append(self)
+        lexicon.streams.add(self)
         self._directions = directions
         self._drop_last = drop_last
         self._returned = range(n_rows) if returned is None else returned
@@ -68,13 +68,13 @@ class WindowStream:
         # Of each row, the pair that the forward direction reads next, the end of its line's (or
         # part's) pairs, and the sum of the pairs that both directions read at the same time.
         self._rows = [(0, 0, -1)] * n_rows
-        self._lines = self._read_lines(texts)
+        self._texts = texts
         if contiguous:
             self.text = np.concatenate([self.text, *map(lexicon.number, texts)])
             n_pairs = len(self.text) - 1
             bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
-            self._lines = iter(())
+            self._texts = ()
 
     def windows(self, skip: int = 0) -> Iterator[List[Window]]:
         """Yield the windows after the first `skip`, one for each direction."""
@@ -88,6 +88,7 @@ class WindowStream:
         the forward direction begins, its sum with that of the backward direction, and the number
         of pairs. Both are -1 where a row is padded.
         """
+        lines = self._read_lines()  # no attribute, so that reference counts free the text
         while True:
             runs: List[int] = []
             rows = []
@@ -96,7 +97,7 @@ class WindowStream:
                 left = self._num_steps
                 while left:
                     if pair == end:
-                        pair, end = next(self._lines, (end, end))
+                        pair, end = next(lines, (end, end))
                         if pair == end:
                             break
                         total = pair + end - 1
@@ -117,10 +118,10 @@ class WindowStream:
             self._rows = rows
             yield runs
 
-    def _read_lines(self, texts: Iterable[bytes]) -> Iterator[Any]:
+    def _read_lines(self) -> Iterator[Any]:
         """Yield of each line its first pair and the end of its pairs."""
         start = 0
-        for text in texts:
+        for text in self._texts:
             # What no row reads any more goes; a line is read from both ends.
             first = min(total - end + 1 for _, end, total in self._rows)
             self.text, self._start = self.text[first - self._start :], first

@@ -1,5 +1,5 @@
 import random
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -60,8 +60,8 @@ def test_ids_also_of_words_that_were_forgotten(monkeypatch):
         non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(KNOWN)}
     )
     lexicon = Lexicon(20, vocab)
-    stream = SimpleNamespace(text=lexicon.number(b"first <S> first\n"))
-    lexicon.streams.append(stream)
+    stream = Mock(text=lexicon.number(b"first <S> first\n"))
+    lexicon.streams.add(stream)
     for start in range(0, 1000, 40):
         n_words, before = len(lexicon._numbers), stream.text
         lexicon.forget()
