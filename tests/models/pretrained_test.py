@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from tests.support.bilm_tf import CHAR_CNN, LSTM, OPTIONS, REFERENCE, load_run, variables
+from tests.support.bilm_tf import CHAR_CNN, LSTM, OPTIONS, REFERENCE
 
 WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
 # Half of the words, in another order, and many new ones.
@@ -125,27 +125,6 @@ def test_a_model_without_softmax(name, caplog):
     assert same(made.bilm, model.bilm) and (made.softmax.bias == 0).all()
     assert "has no softmax: a new one is trained" in caplog.text
     assert "keep their rows" not in caplog.text
-
-
-def test_training_goes_on_from_a_checkpoint_of_bilm_tf_and_its_archive_needs_it_no_more():
-    source = shutil.copytree(REFERENCE / "checkpoint", "checkpoint")
-    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
-    vocab = vocabulary("run/vocabulary", WORDS)
-    settings = {"pretrained_file": source, "dropout": 0.4}
-    model: Any = BidirectionalLanguageModel(vocab, serialization_dir="run", **settings)
-    _, arrays = load_run("train_charcnn")
-    for name, values in variables(model):
-        assert (values == arrays[f"final/{name}"]).all(), name
-    save_run(Path("run"), model, settings)
-    archive_model("run", include_in_archive=["options.json"])
-    shutil.rmtree(source)
-    again: Any = Model.from_archive("run/model.tar.gz")
-    assert again.options == model.options and again.options.dropout == 0.4
-    # And it can be a source itself.
-    assert same(again, model) and same(start(WORDS, "run/model.tar.gz"), model)
-    archive_model("run")
-    with pytest.raises(ConfigurationError, match=r'"include_in_archive": \["options.json"\]'):
-        Model.from_archive("run/model.tar.gz")
 
 
 def test_options_that_contradict_and_files_that_are_missing():
