@@ -1,5 +1,7 @@
 """`Elmo` against AllenNLP's: on the same weights and inputs everything agrees."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from allennlp.common import Params
@@ -7,7 +9,6 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.modules import elmo as ours
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
-from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from tests.support.elmo_pairs import (
     POSITIONS,
     SIZES,
@@ -28,7 +29,6 @@ INPUTS = (
     TEXT,
     random_ids(4, 1, 0, 7, timesteps=8, seed=1),
     random_ids(1),
-    random_ids(5, timesteps=9),
     torch.zeros(2, 0, 50, dtype=torch.long),
     random_ids(0, 0, timesteps=3),
     torch.full((1, 4, 50), 261),
@@ -132,21 +132,12 @@ def test_another_module(files_of):
     assert_same(pair(*bilm[::-1]), TEXT)
     with pytest.raises(ConfigurationError, match="embed_sentences needs Elmo's own biLM"):
         Elmo(None, module=Module()).embed_sentences(SENTENCES)
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"options_file": "tiny"},
-        {"requires_grad": True},
-        {"initial_state": "zero"},
-        {"precision": "int8"},
-        {"max_cached_words": 1},
-    ],
-)
-def test_settings_of_a_module_are_its_own(files_of, setting):
-    with pytest.raises(ConfigurationError, match="module has its own"):
-        Elmo(**{"options_file": None, **setting}, module=ElmoBiLm(*files_of()))
+    for setting in (
+        *({"options_file": "tiny"}, {"requires_grad": True}, {"initial_state": "zero"}),
+        *({"precision": "int8"}, {"max_cached_words": 1}),
+    ):
+        with pytest.raises(ConfigurationError, match="module has its own"):
+            Elmo(**{"options_file": None, **setting}, module=bilm.ours)
 
 
 def test_a_mix_may_be_replaced(elmo_pair):
@@ -200,3 +191,34 @@ def test_settings_of_a_config(files_of):
         from_params(precision="float16")
     with pytest.raises(ConfigurationError, match="int8 has no gradient"):
         from_params(precision="int8", requires_grad=True)
+    with pytest.raises(ConfigurationError, match="'warm'.*carried"):
+        from_params(initial_state="warm")
+
+
+def test_traces_and_exports_are_refused_and_compile_works(elmo_pair):
+    elmo = elmo_pair(requires_grad=True).ours
+    with pytest.raises(RuntimeError, match="can't be traced or exported"):
+        torch.jit.trace(elmo, (TEXT,), strict=False)
+    if hasattr(torch.compiler, "is_exporting"):  # not in torch 2.6
+        with pytest.raises(RuntimeError, match="can't be traced or exported"):
+            torch.export.export(elmo, (TEXT,), strict=False)
+    expected = elmo(TEXT)["elmo_representations"][0]
+    elmo.bilm._elmo_lstm.reset_states()
+    output = torch.compile(elmo, backend="eager")(TEXT)["elmo_representations"][0]
+    assert_close(output, expected)
+    output.sum().backward()
+
+
+def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
+    """The vectors of one sentence, again and again, are among those of one thread."""
+    elmo = elmo_pair().ours
+
+    def run(_):
+        return elmo(TEXT[:1])["elmo_representations"][0].flatten()
+
+    expected = torch.stack([run(None) for _ in range(40)])  # (40, n)
+    elmo.bilm._elmo_lstm.reset_states()
+    with ThreadPoolExecutor(4) as pool:
+        found = torch.stack(list(pool.map(run, range(40))))  # (40, n)
+    distances = torch.cdist(found, expected, p=float("inf"))  # (40, 40)
+    assert (distances.amin(1) <= 1e-5).all()

@@ -1,17 +1,14 @@
 """`ElmoTokenEmbedder` against AllenNLP's, and what it has more."""
 
 import importlib
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, Instance, Token, Vocabulary
 from allennlp.data.fields import TextField
-from allennlp.modules import TextFieldEmbedder
 from allennlp.modules.token_embedders import TokenEmbedder
 from allennlp.nn import util
 
@@ -88,77 +85,42 @@ def test_several_representations_side_by_side(files):
     assert not torch.equal(rounded, expected)
 
 
-class TestNamespaceToCache:
-    """AllenNLP 0.9's way of naming the words to cache."""
-
-    @staticmethod
-    def batch(vocab, namespace, *sentences):
-        indexer = ELMoTokenCharactersIndexer(namespace_to_cache=namespace)
-        fields = [TextField([Token(w) for w in s.split()], {"elmo": indexer}) for s in sentences]
-        batch = Batch([Instance({"text": field}) for field in fields])
-        vocab = vocab or Vocabulary.from_instances(batch)
-        batch.index_instances(vocab)
-        return vocab, batch.as_tensor_dict()["text"]
-
-    @staticmethod
-    def embedder(files, vocab, **arguments):
-        elmo = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
-        params = {"token_embedders": {"elmo": {**elmo, "initial_state": "zero", **arguments}}}
-        return TextFieldEmbedder.from_params(Params(params), vocab=vocab).eval()
-
-    def test_equals_characters(self, files):
-        vocab, tensors = self.batch(None, "elmo_words", "Alice saw ﬁsh", "saw")
-        assert tensors["elmo"]["word_inputs"].tolist() == [
-            [vocab.get_token_index(word, "elmo_words") for word in ("Alice", "saw", "ﬁsh")],
-            [vocab.get_token_index("saw", "elmo_words"), 0, 0],
-        ]
-        cached = self.embedder(files, vocab, namespace_to_cache="elmo_words")
-        plain = self.embedder(files, vocab)
-        _, characters = self.batch(vocab, None, "Alice saw ﬁsh", "saw")
-        # The cache is in use: characters are not looked at.
-        no_characters = {"elmo": {**tensors["elmo"], "elmo_tokens": torch.zeros(2, 3, 50).long()}}
-        for each in (tensors, no_characters):
-            assert_close(cached(each), plain(characters))
-        # Words that are not in the vocabulary are spelled; so is everything without word ids.
-        _, other = self.batch(vocab, "elmo_words", "Alice met Bob", "saw")
-        assert other["elmo"]["word_inputs"].tolist()[0][1:] == [-1, -1]
-        assert util.get_text_field_mask(other).tolist() == [[True] * 3, [True, False, False]]
-        _, other_characters = self.batch(vocab, None, "Alice met Bob", "saw")
-        for each in (other, other_characters):
-            assert_close(cached(each), plain(other_characters))
-
-    @pytest.mark.parametrize("namespace", ["nothing", "some_tags"])
-    def test_no_such_words(self, files, namespace):
-        vocab = Vocabulary()
-        vocab.add_tokens_to_namespace(["N", "V"], "some_tags")
-        with pytest.raises(ConfigurationError, match=f"namespace_to_cache is '{namespace}'"):
-            self.embedder(files, vocab, namespace_to_cache=namespace)
-        with pytest.raises(ConfigurationError, match="no vocabulary"):
-            ElmoTokenEmbedder(*files, namespace_to_cache=namespace)
-        with pytest.raises(ConfigurationError, match="not both"):
-            self.embedder(files, vocab, namespace_to_cache="tokens", vocab_to_cache=["", "a"])
+def batch_of(vocab, namespace, *sentences):
+    # AllenNLP 0.9's way of naming the words to cache
+    indexer = ELMoTokenCharactersIndexer(namespace_to_cache=namespace)
+    fields = [TextField([Token(w) for w in s.split()], {"elmo": indexer}) for s in sentences]
+    batch = Batch([Instance({"text": field}) for field in fields])
+    vocab = vocab or Vocabulary.from_instances(batch)
+    batch.index_instances(vocab)
+    return vocab, batch.as_tensor_dict()["text"]
 
 
-class TestModel(ModelTestCase):
-    def test_a_users_model_passes_allennlps_own_test_case(self, files):
-        path, data = self.TEST_DIR / "config.json", self.TEST_DIR / "data.tsv"
-        data.write_text("Alice###N saw###V\nthe###D old###A mill###N\n", encoding="utf-8")
-        elmo = {"type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1]}
-        embedders = {"token_embedders": {"e": {**elmo, "requires_grad": True}}}
-        encoder = {"type": "gru", "input_size": 16, "hidden_size": 6}
-        indexers = {"e": {"type": "elmo_characters"}}
-        config = {
-            "dataset_reader": {"type": "sequence_tagging", "token_indexers": indexers},
-            "train_data_path": str(data),
-            "validation_data_path": str(data),
-            "model": {
-                "type": "simple_tagger",
-                "text_field_embedder": embedders,
-                "encoder": encoder,
-            },
-            "data_loader": {"batch_size": 2},
-            "trainer": {"num_epochs": 2, "cuda_device": -1, "optimizer": "adam"},
-        }
-        path.write_text(json.dumps(config), encoding="utf-8")
-        self.set_up_model(str(path), str(data))
-        self.ensure_model_can_train_save_and_load(str(path))
+def test_words_of_a_namespace_equal_their_characters(files):
+    vocab, tensors = batch_of(None, "elmo_words", "Alice saw ﬁsh", "saw")
+    settings = {"initial_state": "zero", "dropout": 0.0}
+    cached = from_params(files, vocab, namespace_to_cache="elmo_words", **settings)
+    plain = from_params(files, vocab, **settings)
+    _, characters = batch_of(vocab, None, "Alice saw ﬁsh", "saw")
+    # The cache is in use: characters are not looked at.
+    no_characters = {**tensors["elmo"], "elmo_tokens": torch.zeros(2, 3, 50).long()}
+    for each in (tensors["elmo"], no_characters):
+        assert_close(cached(**each), plain(**characters["elmo"]))
+    # Words that are not in the vocabulary are spelled; so is everything without word ids.
+    _, other = batch_of(vocab, "elmo_words", "Alice met Bob", "saw")
+    assert other["elmo"]["word_inputs"].tolist()[0][1:] == [-1, -1]
+    assert util.get_text_field_mask(other).tolist() == [[True] * 3, [True, False, False]]
+    _, characters = batch_of(vocab, None, "Alice met Bob", "saw")
+    for each in (other, characters):
+        assert_close(cached(**each["elmo"]), plain(**characters["elmo"]))
+
+
+@pytest.mark.parametrize("namespace", ["nothing", "some_tags"])
+def test_a_namespace_without_words(files, namespace):
+    vocab = Vocabulary()
+    vocab.add_tokens_to_namespace(["N", "V"], "some_tags")
+    with pytest.raises(ConfigurationError, match=f"namespace_to_cache is '{namespace}'"):
+        from_params(files, vocab, namespace_to_cache=namespace)
+    with pytest.raises(ConfigurationError, match="no vocabulary"):
+        ElmoTokenEmbedder(*files, namespace_to_cache=namespace)
+    with pytest.raises(ConfigurationError, match="not both"):
+        from_params(files, vocab, namespace_to_cache="tokens", vocab_to_cache=["", "a"])

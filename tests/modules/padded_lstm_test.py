@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 from allennlp.common import Params
@@ -9,7 +7,7 @@ SIZES = {"input_size": 5, "hidden_size": 4, "num_layers": 2}
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_it_is_allennlps_lstm(masked: bool) -> None:
+def test_it_is_allennlps_lstm(masked):
     encoders = []
     for kind in ({"type": "padded_lstm"}, {"type": "lstm", "bidirectional": True}):
         torch.manual_seed(0)
@@ -19,7 +17,7 @@ def test_it_is_allennlps_lstm(masked: bool) -> None:
     assert ours.get_output_dim() == theirs.get_output_dim() and ours.is_bidirectional()
     torch.manual_seed(1)
     lengths = torch.tensor([3, 7, 1, 7]) if masked else torch.tensor([7] * 4)
-    mask: Any = torch.arange(7) < lengths.unsqueeze(1)
+    mask = torch.arange(7) < lengths.unsqueeze(1)
     inputs = torch.randn(4, 7, 5)
     weights = torch.randn(4, 7, 8)
     results = []
@@ -34,7 +32,7 @@ def test_it_is_allennlps_lstm(masked: bool) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_between_layers() -> None:
+def test_dropout_between_layers():
     encoder = Seq2SeqEncoder.from_params(Params({"type": "padded_lstm", **SIZES, "dropout": 0.9}))
     inputs = torch.randn(2, 3, 5)
     assert not torch.equal(encoder(inputs), encoder(inputs))
