@@ -14,8 +14,6 @@ import torch
 from allennlp_elmo_plugin.modules.elmo import Elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, PaddedLayers
 
-Key = Tuple[Any, ...]
-
 
 class Vectors:
     """
@@ -26,16 +24,16 @@ class Vectors:
     def __init__(self, folder: Optional[Path] = None) -> None:
         self._file: Any = tempfile.TemporaryFile(dir=folder)
         weakref.finalize(self, self._file.close)
-        self._places: Dict[Key, Tuple[int, Tuple[int, ...]]] = {}
+        self._places: Dict[Tuple[Any, ...], Tuple[int, Tuple[int, ...]]] = {}
 
-    def add(self, key: Key, layers: np.ndarray) -> None:
+    def add(self, key: Tuple[Any, ...], layers: np.ndarray) -> None:
         """Keep float32 layers, if there is room for them."""
         end = self._file.seek(0, os.SEEK_END)
         if end + layers.nbytes <= disk_usage(self._file.fileno()).free:
             self._file.write(layers.tobytes())
             self._places[key] = (end, layers.shape)
 
-    def get(self, key: Key) -> Optional[np.ndarray]:
+    def get(self, key: Tuple[Any, ...]) -> Optional[np.ndarray]:
         """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`, if kept."""
         if key not in self._places:
             return None
@@ -67,7 +65,7 @@ class CachedBiLm(torch.nn.Module):
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [(*self._fingerprint, row[:length].tobytes()) for row, length in zip(rows, lengths)]
-        found: Dict[Key, Any] = {key: self._vectors.get(key) for key in keys}
+        found: Dict[Any, Any] = {key: self._vectors.get(key) for key in keys}
         missing = {key: row for row, key in enumerate(keys) if found[key] is None}
         if missing:
             longest = max(1, *(lengths[row] for row in missing.values()))

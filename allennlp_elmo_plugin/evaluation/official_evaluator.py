@@ -11,18 +11,13 @@ from allennlp.evaluation.evaluator import SimpleEvaluator
 from allennlp.models import Model
 
 PREFIX = "official-"
-_LABELS = "class_accuracy", ["label"], "label"
-_TAGS = "conlleval", ["tags"], "tags"
 # By the task: the function of `scorers.py`, what it needs of an instance, and of a model's output.
 _SCORERS = {
-    "sst5": _LABELS,
-    "ner": _TAGS,
-    "chunking": _TAGS,
-    "snli": _LABELS,
+    **dict.fromkeys(("sst5", "snli", "imdb"), ("class_accuracy", ["label"], "label")),
+    **dict.fromkeys(("ner", "chunking"), ("conlleval", ["tags"], "tags")),
     "srl": ("srl_eval", ["words", "verb_index", "gold_tags"], "tags"),
     "coref": ("coreference", ["clusters"], "clusters"),
     "squad": ("squad", ["answer_texts"], "best_span_str"),
-    "imdb": _LABELS,
     "constituency": ("evalb", ["gold_tree"], "trees"),
 }
 

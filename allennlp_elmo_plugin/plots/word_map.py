@@ -17,8 +17,6 @@ MAX_OCCURRENCES = 2000
 
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 
-_MOST_GROUPS = 8
-_PERPLEXITY = 30  # of t-SNE: about how many neighbours count
 _NEIGHBOURHOOD = 4  # words on each side of an occurrence that may describe its group
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
@@ -81,8 +79,7 @@ def _place(vectors: Array, method: str) -> Dict[str, Array]:
     n_places = vectors.shape[1]
     model = PCA(2, random_state=0)
     if method == "tsne":
-        perplexity = min(_PERPLEXITY, (n_places - 1) / 3)
-        model = TSNE(2, perplexity=perplexity, init="pca", random_state=0)
+        model = TSNE(2, perplexity=min(30, (n_places - 1) / 3), init="pca", random_state=0)
     found: Dict[str, Array] = {}
     above: Array = None
     for number in range(len(vectors) - 1, 0, -1):
@@ -101,7 +98,7 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> List[Any]:
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
 
-    most = min(_MOST_GROUPS, math.isqrt(len(vectors) // 2))
+    most = min(8, math.isqrt(len(vectors) // 2))
     found = []
     for number in range(2, most + 1) if n_groups is None else [n_groups]:
         labels = KMeans(number, n_init=10, random_state=0).fit_predict(vectors).tolist()
@@ -123,15 +120,12 @@ def _describe(word: str, places: Sequence[nearest.Place], groups: Sequence[int])
         counts[group].update(each.casefold() for each in near if each[0].isalpha())
     names = []
     for group, count in enumerate(counts):
-        size = groups.count(group)
-        more = {}
+        size, shares = groups.count(group), []
         for each, n in count.items():
             n_elsewhere = sum(other[each] for other in counts) - n
-            more[each] = n / size - n_elsewhere / (len(places) - size)
-        chosen = [
-            each for each in sorted(more, key=lambda each: (-more[each], each)) if more[each] > 0
-        ]
-        names.append(f"near {', '.join(chosen[:3])}" if chosen else f"group {group + 1}")
+            shares.append((n / size - n_elsewhere / (len(places) - size), each))
+        chosen = ", ".join(each for share, each in sorted(shares)[::-1][:3] if share > 0)
+        names.append(f"near {chosen}" if chosen else f"group {group + 1}")
     return names
 
 

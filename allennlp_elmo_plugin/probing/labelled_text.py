@@ -7,7 +7,6 @@ from typing import List, NamedTuple, Sequence
 
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
-_NO_LABEL = ("-", "_")
 # In CoNLL-U: a token of several words, which follow, or an omitted word.
 _NO_WORD_OF_CONLL_U = re.compile(r"\d+[-.]\d+")
 
@@ -54,7 +53,7 @@ def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> List[Labell
                     raise ValueError(f"{where}: lacks column {max(columns)} or others of --columns")
                 word, key, label = chosen
                 words, examples = sentences[-1]
-                if label not in _NO_LABEL:
+                if label not in ("-", "_"):
                     examples.append(Example(len(words), key, label))
                 words.append(word)
     if not any(sentence.examples for sentence in sentences):

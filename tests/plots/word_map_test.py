@@ -64,7 +64,7 @@ def test_names_are_the_words_that_are_near_more_of_a_group_than_of_others() -> N
     ]
     places = [Place(text.split(), text.split().index("bank")) for text in texts]
     # `one` is there once a sentence; `far` and the second `two` are too far away to count.
-    assert _describe("bank", places, [1, 0, 0, 0]) == ["near two, bank, six", "near one"]
+    assert _describe("bank", places, [1, 0, 0, 0]) == ["near two, six, bank", "near one"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["all"]
     assert _describe("bank", [Place(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
