@@ -1,6 +1,4 @@
-"""
-The subcommands of `allennlp`, one a module; `command.py` has what they share. Start with `elmo.py`.
-"""
+"""The subcommands of `allennlp`, one a module. `command.py` has what they share."""
 
 from allennlp_elmo_plugin.commands.elmo import Elmo
 from allennlp_elmo_plugin.commands.elmo_benchmark import ElmoBenchmark

@@ -6,15 +6,14 @@ Ctrl-C and SIGTERM print one line and end the program by the signal. `--debug` s
 import argparse
 import functools
 import inspect
-import logging
-import pickle
 import shlex
-import signal
 import sys
 import tarfile
 import warnings
 import zlib
 from contextlib import contextmanager
+from logging import CRITICAL, ERROR, WARNING, getLogger
+from pathlib import Path
 from typing import Any, Iterator, List, NoReturn, Optional, Tuple
 from unittest.mock import patch
 
@@ -23,18 +22,27 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import import_module_and_submodules
 
+from allennlp_elmo_plugin.data.text import find_files
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of, terminable
-from allennlp_elmo_plugin.progress import progress_of_command
+from allennlp_elmo_plugin.files.text_lines import SentenceLine, open_lines
+from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
+from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
+
+ELMO_HELP = (
+    "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
+    f"of a model ({', '.join(SHORT_NAMES)})"
+)
+TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
 register = Subcommand.register
-_PACKAGE = __name__.split(".")[0]
 
 _MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
-# Libraries raise these for bad files.
-_OF_LIBRARIES = (KeyError, RuntimeError, tarfile.TarError, pickle.UnpicklingError, zlib.error)
+# Libraries raise these for bad files, and torch the second one for a GPU that isn't there.
+_OF_LIBRARIES = (KeyError, AssertionError, RuntimeError, tarfile.TarError, zlib.error)
 
 # cached_path logs an error before it raises one.
-_LEVELS = {"": logging.ERROR, _PACKAGE: logging.WARNING, "cached_path": logging.CRITICAL}
+_LEVELS = {"": ERROR, "allennlp_elmo_plugin": WARNING, "cached_path": CRITICAL}
 
 
 class Command(Subcommand):
@@ -49,8 +57,8 @@ class Command(Subcommand):
     def run(self, args: argparse.Namespace) -> None:
         """Do the work of the command."""
 
-    def resume(self, args: argparse.Namespace) -> Optional[str]:
-        """Return the option (`""` if none) that continues after Ctrl-C, `None` if nothing does."""
+    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+        """Return the options to add to continue after Ctrl-C, `None` if nothing can continue."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         subparser = self.add_parser(parser)
@@ -83,15 +91,12 @@ class Command(Subcommand):
             with terminable(), _only_our_messages():
                 self._import_and_run(args)
             return
-        except BrokenPipeError:  # The reader of our output has closed it.
-            number, message = signal.SIGPIPE, ""
         except KeyboardInterrupt as error:
             number, message = signal_of(error)
-            option, given = self.resume(args), sys.argv[2:]
-            if option and option not in given:
-                given.insert(0, option)  # Nothing after `--` is an option.
-            if option is not None:
-                message += f"; continue with: {prog} {printable(shlex.join(given))}"
+            options = self.resume(args)
+            if options is not None:
+                given = shlex.join([*options, *sys.argv[2:]])
+                message += f"; continue with: {prog} {printable(given)}"
         except _MISTAKES as error:
             message = f"error: {describe(error)}"
         except _OF_LIBRARIES as error:
@@ -104,16 +109,13 @@ class Command(Subcommand):
             import_module_and_submodules(package)
         with progress_of_command(args.quiet):
             self.run(args)
-        print(end="", flush=True)  # Here, a reader that has gone is no error.
 
 
 class _Parser(ArgumentParserWithDefaults):
     """A parser that reports wrong arguments, unknown ones too, in one line."""
 
-    def parse_known_args(  # type: ignore[override]
-        self, args: Any = None, namespace: Any = None
-    ) -> Tuple[argparse.Namespace, List[str]]:
-        parsed, unknown = super().parse_known_args(args, namespace)
+    def parse_known_args(self, *given: Any, **options: Any) -> Any:
+        parsed, unknown = super().parse_known_args(*given, **options)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
@@ -124,15 +126,59 @@ class _Parser(ArgumentParserWithDefaults):
 
 @contextmanager
 def _only_our_messages() -> Iterator[None]:
-    """Hide what others log below errors, and their warnings unless Python was told to warn."""
-    before = {name: logging.getLogger(name).level for name in _LEVELS}
+    """Hide warnings, and what others log below errors."""
+    before = {name: getLogger(name).level for name in _LEVELS}
     try:
         for name, level in _LEVELS.items():
-            logging.getLogger(name).setLevel(level)
+            getLogger(name).setLevel(level)
         with warnings.catch_warnings():
-            if not sys.warnoptions:
-                warnings.filterwarnings("ignore", module=rf"(?!{_PACKAGE}\b)")
+            warnings.simplefilter("ignore")
             yield
     finally:
         for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+            getLogger(name).setLevel(level)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--options-file`, `--weight-file` and `--cuda-device`."""
+    add = parser.add_argument
+    model_help = f"the language model: {ELMO_HELP}; or the path or address of its options (JSON)"
+    add("--options-file", metavar="MODEL", help=f"{model_help}; default: tiny")
+    add("--weight-file", metavar="FILE", help="its weights, if they are not beside the options")
+    add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
+
+
+def add_word_arguments(parser: argparse.ArgumentParser, max_occurrences: int) -> None:
+    """Add a word, a text, `--max-occurrences` and a model."""
+    add = parser.add_argument
+    add("word", metavar="WORD", help="a word as it is written in the text")
+    add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
+    help = "how many occurrences to use, drawn at random if there are more"
+    add("--max-occurrences", type=int, default=max_occurrences, metavar="N", help=help)
+    add_model_arguments(parser)
+
+
+def positive(text: str) -> int:
+    """Return a whole number that is at least 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def embedder(args: argparse.Namespace) -> ElmoEmbedder:
+    """Load the model that was named or, without a warning, `tiny`."""
+    options_file = args.options_file or (None if args.weight_file else "tiny")
+    return ElmoEmbedder(options_file, args.weight_file, args.cuda_device)
+
+
+def read_lines(paths: List[str]) -> Iterator[Tuple[Path, SentenceLine]]:
+    """Yield the lines of all files, each with its file, and show a progress bar."""
+    files = find_files(paths)
+    total = sum(file.stat().st_size for file in files)
+    with progress_bar(total=total, unit="B", unit_scale=True, desc="reading") as bar:
+        for file in files:
+            before = bar.n
+            with open_lines(file) as lines:
+                for line in lines:
+                    yield file, line
+                    bar.update(before + lines.position - bar.n)

@@ -4,21 +4,19 @@ import argparse
 import datetime
 import os
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from allennlp.common import logging as common_logging
 
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.commands.arguments import add_model_arguments, positive
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands.command import Command, add_model_arguments, positive, register
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, check_output
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
-from allennlp_elmo_plugin.embedding.ray_workers import embed_parts, import_ray
-from allennlp_elmo_plugin.files.text_lines import STANDARD_INPUT, open_lines
+from allennlp_elmo_plugin.embedding.ray_workers import embed_parts
+from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
-from allennlp_elmo_plugin.modules.elmo_files import resolve
 from allennlp_elmo_plugin.progress import counted
 
 _MODEL_SETTINGS = ("options_file", "weight_file", "initial_state", "precision")
@@ -33,18 +31,16 @@ class Elmo(Command):
     """
     Write the layers of a pretrained language model for sentences to HDF5.
 
-    The HDF5 file has one dataset a sentence, whose key is the line's number from 0 ("0", "1", ...).
-    Unless told to forget the sentences, it has a dataset "sentence_to_index" too: a JSON object
-    that maps each sentence to its key. The output appears when it is complete. Memory does not grow
-    with the input, except for the text of that mapping.
+    The HDF5 file has one dataset a sentence, whose key is the line's number from 0 ("0", "1", ...),
+    and unless told to forget the sentences a dataset "sentence_to_index": a JSON object that maps
+    each sentence to its key. It appears when it is complete.
 
     The text is embedded in parts of 32,768 words, which are in the folder output_file.parts until
     they are joined. After a kill or a full disk, --resume continues. With --num-shards N, N
     processes with the same output_file share the parts, and the one that finishes last joins them.
 
     --ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores
-    or GPUs of a machine or of a cluster with a shared file system. Give more --num-shards than
-    workers.
+    or GPUs of a machine or of a cluster with a shared file system.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -61,10 +57,8 @@ class Elmo(Command):
         layers.add_argument("--average", const="average", help=average_help, **layer)
         add("--vocab-path", metavar="FILE", help="words to encode in advance, with the same result")
         add_model_arguments(parser)
-        size_help = "most sentences at once; default: 64 if states are carried"
-        add("--batch-size", type=int, help=size_help)
-        tokens_help = "most tokens at once, boundaries counted, unless states are carried"
-        add("--batch-tokens", type=int, default=4096, help=tokens_help)
+        add("--batch-size", type=int, help="most sentences at once; default: 64 if carried")
+        add("--batch-tokens", type=int, default=4096, help="most tokens at once, unless carried")
         precision_help = "bfloat16 is faster on processors that have it; errors are about 0.2%%"
         add("--precision", choices=PRECISIONS, default="float32", help=precision_help)
         add(
@@ -76,35 +70,35 @@ class Elmo(Command):
             "model settles when it reads only sentence boundaries (settled), or zero",
         )
         add("--forget-sentences", action="store_true", help="leave out sentence_to_index")
-        keys_help = "use sentences as keys; an error if one is blank, or two have the same key"
-        add("--use-sentence-keys", action="store_true", help=keys_help)
-        indices_help = "write sentence_to_index under the name sentence_indices, too"
-        add("--include-sentence-indices", action="store_true", help=indices_help)
+        add("--use-sentence-keys", action="store_true", help="use sentences as keys, if all differ")
+        add("--include-sentence-indices", action="store_true", help="write sentence_indices, too")
         add("--dtype", choices=DTYPES, default="float32", help="numbers to write")
         add("--compression", choices=COMPRESSIONS, help="only h5py reads lzf, which is faster")
         add("-f", "--force", action="store_true", help="replace the output file if it exists")
         add("--resume", action="store_true", help="continue a run that did not finish, if any")
-        shards_help = "embed one Nth of the text; with --ray-workers, make so many tasks"
-        add("--num-shards", type=int, default=1, metavar="N", help=shards_help)
-        shard_help = "which Nth, from 0 to N - 1"
-        add("--shard-index", type=int, default=0, metavar="I", help=shard_help)
-        workers_help = "embed the shards with N workers of Ray, with a core or --gpus-per-worker"
-        add("--ray-workers", type=positive, metavar="N", help=workers_help)
-        gpus_help = "a fraction lets the --ray-workers share a GPU"
+        add("--num-shards", type=int, default=1, metavar="N", help="embed one Nth of the text")
+        add("--shard-index", type=int, default=0, metavar="I", help="which Nth, from 0 to N - 1")
+        add("--ray-workers", type=positive, metavar="N", help="embed all shards with N Ray workers")
+        gpus_help = "instead of a core; a fraction lets workers share a GPU"
         add("--gpus-per-worker", type=float, default=0, metavar="X", help=gpus_help)
-        log_help = "write each update of the progress bar on a new line, for log files"
-        add("--file-friendly-logging", action="store_true", help=log_help)
+        add("--file-friendly-logging", action="store_true", help="a line for each state of the bar")
 
-    def resume(self, args: argparse.Namespace) -> Optional[str]:
-        return "--resume" if PartsFolder(args.output_file).has_parts() else None
+    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+        if not PartsFolder(args.output_file).has_parts():
+            return None
+        return [] if args.resume else ["--resume"]
 
     def run(self, args: argparse.Namespace) -> None:
         common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
         if args.ray_workers is not None:
-            _check_ray_options(args)
+            if args.cuda_device != -1:
+                raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")
+            args.num_shards = max(args.num_shards, args.ray_workers)
         shares = args.num_shards > 1  # and continues with the others' parts
         check_output(args.output_file, args.force or args.resume or shares, args.resume or shares)
-        _check_inputs_stay(args)
+        inputs = args.input_file, args.vocab_path, args.options_file, args.weight_file
+        if os.path.abspath(args.output_file) in map(os.path.abspath, filter(None, inputs)):
+            raise ValueError(f"{args.output_file} is an input, too; choose another output")
         words = None
         if args.vocab_path is not None:
             with open_lines(args.vocab_path) as lines:
@@ -135,35 +129,11 @@ class Elmo(Command):
         seconds = time.monotonic() - start
         text = f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"
         if summary["missing_parts"]:
-            print(
-                f"{text}. This shard is complete; {args.output_file}.parts lacks "
-                f"{counted(summary['missing_parts'], 'part')} of other shards"
-            )
+            missing = counted(summary["missing_parts"], "part")
+            print(f"{text}. This shard is complete; other shards lack {missing}")
             return
         print(
             f"{text} in {datetime.timedelta(seconds=round(seconds))} "
             f"({summary['tokens'] / seconds:,.0f} words/s), "
             f"{os.path.getsize(args.output_file) / 1e6:,.1f} MB. Written to {args.output_file}"
         )
-
-
-def _check_ray_options(args: argparse.Namespace) -> None:
-    import_ray()
-    if args.num_shards < args.ray_workers:
-        raise ValueError(f"--num-shards is {args.num_shards}; give more than --ray-workers")
-    if args.cuda_device != -1:
-        raise ValueError("Ray chooses GPUs: give --gpus-per-worker instead of --cuda-device")
-    if args.input_file == STANDARD_INPUT:
-        raise ValueError("Ray's workers all read the text, so it must be a file, not a pipe")
-
-
-def _check_inputs_stay(args: argparse.Namespace) -> None:
-    """Refuse an output that would replace a file that the command reads."""
-    if not os.path.exists(args.output_file):
-        return
-    inputs = [args.input_file, args.vocab_path]
-    if args.options_file or args.weight_file:
-        inputs += resolve(args.options_file, args.weight_file)
-    for name in filter(os.path.exists, filter(None, inputs)):
-        if os.path.samefile(name, args.output_file):
-            raise ValueError(f"input and output are the same file, {name}; choose another output")

@@ -2,16 +2,16 @@
 
 import argparse
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 from unittest.mock import patch
 
 from allennlp.common import plugins
 from allennlp.common.tqdm import Tqdm
 
-from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive, register
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole import whole_file
@@ -28,10 +28,9 @@ class ElmoBenchmark(Command):
 
       allennlp elmo-benchmark --tasks sst5,ner --elmo my_elmo --data my_data --output my_benchmark
 
-    writes my_benchmark/results.md and results.json, with matplotlib scores.png and
-    layer_weights.png, and each run as runs/TASK/MODEL-SEED.json, with digests of what it was made
-    from. The same command resumes an interrupted benchmark. With --vectors, the word vectors are a
-    second baseline, to which ELMo is added.
+    writes my_benchmark/results.md and results.json, with matplotlib pictures of scores and layer
+    weights, and each run as runs/TASK/MODEL-SEED.json. The same command resumes. With
+    --vectors, the word vectors are a second baseline, to which ELMo is added.
 
     --data has a folder for each task, and in it train, dev and test, each with any ending. --tasks
     names these folders, with commas; a kind (sst5, ner, chunking, snli, srl, coref, squad, imdb,
@@ -50,29 +49,27 @@ class ElmoBenchmark(Command):
         add("--configs", type=Path, default=CONFIG_FOLDER, metavar="DIR", help=configs_help)
         add("-o", "--overrides", default="{}", help="JSON that changes all configs, as in train")
 
-    def resume(self, args: argparse.Namespace) -> Optional[str]:
-        return "" if (args.output / "runs").exists() else None
+    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+        return [] if (args.output / "runs").exists() else None
 
     def run(self, args: argparse.Namespace) -> None:
         plugins.import_plugins()  # The task models are those of allennlp-models.
-        from allennlp_elmo_plugin.benchmark import report, results
+        from allennlp_elmo_plugin.benchmark import report, results, run
         from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
         from allennlp_elmo_plugin.benchmark.configuration import Configuration
-        from allennlp_elmo_plugin.benchmark.run import run
         from allennlp_elmo_plugin.benchmark.task import MODELS, find_tasks, kind_of
 
         output = args.output
-        names = [name.strip() for name in args.tasks.split(",") if name.strip()]
-        tasks = find_tasks(args.data, names)
+        tasks = find_tasks(args.data, args.tasks.replace(" ", "").split(","))
         configuration = Configuration(tasks, args.elmo, args.configs, args.overrides, args.vectors)
         results.check_output(output, configuration, list(tasks))
-        runs = [
-            (task, model, seed)
+        runs = {
+            (task, model, seed): results.file_of(output, task, model, seed)
             for task in tasks
             for seed in range(1, args.seeds + 1)
             for model in reversed(configuration.models)  # More can be wrong with ELMo.
-        ]
-        todo = [each for each in runs if not results.file_of(output, *each).exists()]
+        }
+        todo = {each: file for each, file in runs.items() if not file.exists()}
         configuration.check(list(dict.fromkeys(task for task, _, _ in todo)))
         output.mkdir(parents=True, exist_ok=True)
         with (
@@ -81,25 +78,23 @@ class ElmoBenchmark(Command):
             patch.object(Tqdm, "tqdm", partial(Tqdm.tqdm, disable=True)),
         ):
             before = None
-            for task, model, seed in todo:
+            for (task, model, seed), file in todo.items():
                 if task != before:
                     before, vectors = task, Vectors(output)
-                file = results.file_of(output, task, model, seed)
                 folder = file.with_suffix("")
                 shutil.rmtree(folder, ignore_errors=True)  # of a training that was stopped
                 folder.mkdir(parents=True)
                 bar.set_description(f"{task} {MODELS[model]}, seed {seed}")
                 params = configuration.params(task, model, seed)
-                result = run(kind_of(task), params, folder, vectors)
-                digests = configuration.digests(task, model)
-                whole = {"task": task, "model": model, "seed": seed, "digests": digests, **result}
+                result = {"task": task, "model": model, "seed": seed}
+                result["digests"] = configuration.digests(task, model)
+                result.update(run.run(kind_of(task), params, folder, vectors))
                 with whole_file(file) as staged:
-                    Path(staged).write_text(to_json(whole), encoding="utf-8")
+                    Path(staged).write_text(to_json(result), encoding="utf-8")
                 shutil.rmtree(folder)
                 report.write_tables(output)
                 bar.set_postfix_str(f"{result['score']:.2f} after {result['epochs']} epochs")
                 bar.update()
-            table = report.write_tables(output)
-            if has_matplotlib():
+            with suppress(ImportError):  # of matplotlib
                 report.draw(output)
-        print(table)
+        print(report.write_tables(output))

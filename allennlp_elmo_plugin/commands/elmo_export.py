@@ -1,32 +1,26 @@
 """The subcommand `elmo-export` writes a language model as ELMo models are published."""
 
 import argparse
-import logging
 import os
 import shutil
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Union
 
 from allennlp_elmo_plugin.bilm.checkpoints.weights import (
     WEIGHT_DTYPES,
     write_softmax,
     write_weights,
 )
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file, write_vocabulary_file
-from allennlp_elmo_plugin.commands.arguments import ELMO_HELP
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, register
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
 from allennlp_elmo_plugin.files import model_file_names as files
-from allennlp_elmo_plugin.files.whole import output_folder, whole_file
+from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.models.model_card import Training, model_card
 from allennlp_elmo_plugin.models.pretrained import read_model
 from allennlp_elmo_plugin.modules.elmo_files import find_model
 
-logger = logging.getLogger(__name__)
-
-_ZIPPED = (files.OPTIONS_FILE, files.NLPL_WEIGHT_FILE, files.VOCABULARY_FILE, files.CARD_FILE)
 _OUTPUTS = (
     *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),
     *(files.VOCABULARY_FILE, VOCABULARY_FOLDER, files.CARD_FILE),
@@ -56,30 +50,24 @@ class ElmoExport(Command):
         add("model", metavar="MODEL", help=model_help + ELMO_HELP)
         add("output", metavar="OUTPUT", help="new folder, or with --zip new file")
         add("--zip", action="store_true", help="write a zip archive")
-        types, precision_help = WEIGHT_DTYPES, "only this package is sure to read float16"
-        add("--precision", choices=types, default=types[0], help=precision_help)
-        force_help = "replace an earlier export in OUTPUT, except for its model card"
-        add("-f", "--force", action="store_true", help=force_help)
+        add("--precision", choices=WEIGHT_DTYPES, default="float32", help="few can read float16")
+        add("-f", "--force", action="store_true", help="replace an earlier export, not its card")
 
     def run(self, args: argparse.Namespace) -> None:
         export(args.model, args.output, args.force, args.zip, args.precision)
 
 
 def export(
-    model: str,
-    output: Union[str, "os.PathLike[str]"],
-    force: bool = False,
-    zipped: bool = False,
-    precision: str = WEIGHT_DTYPES[0],
+    model: str, output: PathLike, force: bool = False, zip: bool = False, precision: str = "float32"
 ) -> None:
     """Export a language model, whole or not at all. The arguments are those of the command."""
     path = Path(output).expanduser()
-    if zipped:
+    if zip:
         if path.is_file() and not force:
             raise ValueError(f"{path} exists; choose another output, or --force to replace it")
         with whole_file(path) as staged, TemporaryDirectory(dir=Path(staged).parent) as made:
             _write(model, Path(made), path.name, True, precision)
-            written = [name for name in _ZIPPED if os.path.exists(os.path.join(made, name))]
+            written = sorted(os.listdir(made))
             with zipfile.ZipFile(staged, "w") as archive:
                 for name in written:
                     archive.write(os.path.join(made, name), name)
@@ -91,19 +79,14 @@ def export(
         outputs = [name for name in _OUTPUTS if name != files.CARD_FILE or not has_card]
         with output_folder(path, outputs, force) as folder:
             _write(model, folder, path.name, False, precision)
-            written = [name for name in outputs if (folder / name).exists()]
+            written = sorted({*outputs}.intersection(os.listdir(folder)))
     print(f"Written to {path}: {', '.join(written)}")
 
 
 def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> None:
     """Write the files of an export to a folder."""
     with find_model(name) as found:
-        model = read_model(found)
-        if model.words is None and found.vocabulary is not None:
-            try:
-                model = model._replace(words=read_vocabulary_file(found.vocabulary))
-            except ValueError as error:  # The model works without one.
-                logger.warning("The export has no vocabulary: %s", error)
+        model = read_model(found, found.vocabulary)
         training = Training.of(found)
         card = found.options.parent / files.CARD_FILE
         if not training.config and card.is_file():

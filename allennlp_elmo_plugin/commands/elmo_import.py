@@ -6,32 +6,20 @@ import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, List, Optional
 
 import torch
-from allennlp.common.meta import META_NAME, Meta
-from allennlp.models.archival import CONFIG_NAME
 
 from allennlp_elmo_plugin.bilm.checkpoints import saved_variables
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.commands.command import Command, register
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
+from allennlp_elmo_plugin.files import model_file_names as names
 from allennlp_elmo_plugin.files.json_file import to_json
-from allennlp_elmo_plugin.files.model_file_names import (
-    ADAGRAD_FILE,
-    ARCHIVE_FILE,
-    ARCHIVED_WEIGHT_FILE,
-)
-from allennlp_elmo_plugin.files.whole import LateErrorFile, output_folder
-from allennlp_elmo_plugin.models.pretrained import read_model
-from allennlp_elmo_plugin.modules.elmo_files import ModelFiles, find_model
+from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, output_folder
+from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
+from allennlp_elmo_plugin.modules.elmo_files import find_model
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
-
-PathLike = Union[str, "os.PathLike[str]"]
-
-# For options that were published without those of the training: the defaults of bilm-tf's script.
-_DEFAULT_BATCH_SIZE = 128
-_DEFAULT_NUM_STEPS = 20
 
 
 @register("elmo-import")
@@ -56,74 +44,59 @@ class ElmoImport(Command):
         add = parser.add_argument
         add("source", metavar="SOURCE", help="folder, zip archive, checkpoint or short name")
         add("output", metavar="OUTPUT_DIR", help="new folder")
-        vocabulary_help = "the vocabulary of the training, one word a line; default: in SOURCE"
+        vocabulary_help = (
+            "the vocabulary, a word a line in the order of their ids; default: in SOURCE"
+        )
         add("--vocab-file", metavar="FILE", help=vocabulary_help)
-        force_help = "replace an earlier import in OUTPUT_DIR"
-        add("-f", "--force", action="store_true", help=force_help)
+        add("-f", "--force", action="store_true", help="replace an earlier import in OUTPUT_DIR")
 
     def run(self, args: argparse.Namespace) -> None:
         import_model(args.source, args.output, args.vocab_file, args.force)
 
 
 def import_model(
-    source: PathLike,
-    output: PathLike,
-    vocab_file: Optional[PathLike] = None,
-    force: bool = False,
+    source: PathLike, output: PathLike, vocab_file: Optional[PathLike] = None, force: bool = False
 ) -> None:
     """Make an archive of a language model. The arguments are those of the command."""
-    outputs = (ARCHIVE_FILE, ADAGRAD_FILE)
+    outputs = (names.ARCHIVE_FILE, names.ADAGRAD_FILE)
     with output_folder(output, outputs, force) as made, find_model(os.fspath(source)) as files:
-        has_softmax = _import_model(files, made, vocab_file or files.vocabulary)
+        model = read_model(files, vocab_file or files.vocabulary)
+        if model.words is None:
+            raise ValueError(f"{source}: has no vocabulary, or several; give --vocab-file")
+        options, has_softmax = model.options, model.softmax is not None
+        _write_archive(model, model.words, made / names.ARCHIVE_FILE)
+        del model  # whose memory the accumulators need
+        _write_accumulators(options, files.weights, made / names.ADAGRAD_FILE)
         written = ", ".join(sorted(os.listdir(made)))
     print(f"Written to {output}: {written}")
     if not has_softmax:
         print("There was no softmax to import: train a new one before you evaluate.")
 
 
-def _import_model(files: ModelFiles, made: Path, vocab_file: Optional[PathLike]) -> bool:
-    """Write a model to the folder `made`, and return whether it had a softmax."""
-    if files.is_run:
-        raise ValueError(f"{files.source}: an archive or training run of AllenNLP needs no import")
-    if vocab_file is None:
-        raise ValueError(
-            f"{files.source}: has no vocabulary, or several; give --vocab-file, a word a line, in "
-            "the order of their ids"
-        )
-    model = read_model(files, vocab_file)
-    options, n_words = model.options, len(model.words or [])
-    if options.n_negative_samples_batch >= n_words:
+def _write_archive(model: PretrainedLanguageModel, words: List[str], path: Path) -> None:
+    options = model.options
+    if options.n_negative_samples_batch >= len(words):
         # Published options lack this number, and bilm-tf's default may be more than the words.
         options = replace(options, sample_softmax=False)
-    has_softmax = model.softmax is not None
-    with tempfile.TemporaryDirectory(dir=made) as folder:
-        write_vocabulary_folder(Path(folder, VOCABULARY_FOLDER), model.words or [])
-        _write_archive(options, model.modules(), Path(folder), made / ARCHIVE_FILE)
-    del model  # whose memory the accumulators need
-    _write_accumulators(options, files.weights, made / ADAGRAD_FILE)
-    return has_softmax
-
-
-def _write_archive(
-    options: BiLmOptions, modules: torch.nn.Module, folder: Path, path: Path
-) -> None:
-    """Write the files of an archive to `folder`, which has the vocabulary, and pack them."""
-    with LateErrorFile(folder / ARCHIVED_WEIGHT_FILE) as file:
-        torch.save(modules.state_dict(), file)
-    (folder / CONFIG_NAME).write_text(to_json(_config(options)), encoding="utf-8")
-    Meta.new().to_file(folder / META_NAME)
-    # Trained weights hardly compress: a higher level only takes more time.
-    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
-        for name in (CONFIG_NAME, VOCABULARY_FOLDER, META_NAME, ARCHIVED_WEIGHT_FILE):
-            archive.add(folder / name, arcname=name)
+    with tempfile.TemporaryDirectory(dir=path.parent) as made:
+        folder = Path(made)
+        (folder / names.CONFIG_FILE).write_text(to_json(_config(options)), encoding="utf-8")
+        write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
+        with LateErrorFile(folder / names.ARCHIVED_WEIGHT_FILE) as file:
+            torch.save(model.modules().state_dict(), file)
+        # Trained weights hardly compress: a higher level only takes more time.
+        with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+            for name in sorted(os.listdir(folder)):
+                archive.add(folder / name, arcname=name)
 
 
 def _config(options: BiLmOptions) -> Dict[str, Any]:
     char_cnn = options.char_cnn
     reader = {
         "type": "truncated_bptt_lm",
-        "batch_size": int(options.training.get("batch_size") or _DEFAULT_BATCH_SIZE),
-        "num_steps": int(options.training.get("unroll_steps") or _DEFAULT_NUM_STEPS),
+        # By default those of bilm-tf's script
+        "batch_size": int(options.training.get("batch_size") or 128),
+        "num_steps": int(options.training.get("unroll_steps") or 20),
         "max_characters_per_token": char_cnn.max_characters_per_token if char_cnn else None,
         "bidirectional": options.bidirectional,
     }

@@ -3,20 +3,13 @@
 import argparse
 from functools import partial
 
-from allennlp_elmo_plugin.commands.arguments import (
-    TEXT_HELP,
-    add_max_occurrences,
-    add_model_arguments,
-    embedder,
-    read_lines,
-)
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest, read_vectors
 from allennlp_elmo_plugin.files.text_lines import split_words
 
 
-@register("elmo-nearest")
-class ElmoNearest(Command):
+@command.register("elmo-nearest")
+class ElmoNearest(command.Command):
     """
     Show the occurrences of a word that have similar vectors.
 
@@ -31,24 +24,21 @@ class ElmoNearest(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("word", metavar="WORD", help="a word as it is written in the text")
-        add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
         query_help = "a tokenised sentence that has the word; may be given several times"
         add("--query", dest="queries", action="append", metavar="SENTENCE", help=query_help)
         add("-n", "--number", type=int, default=5, metavar="N", help="how many to show for a query")
-        add_max_occurrences(parser, MAX_OCCURRENCES)
         layers_help = "take the vectors from what `allennlp elmo` has written of this text"
         add("--layers", metavar="HDF5", help=layers_help)
-        add_model_arguments(parser)
+        command.add_word_arguments(parser, MAX_OCCURRENCES)
 
     def run(self, args: argparse.Namespace) -> None:
         if args.layers and (args.queries or args.options_file or args.weight_file):
             raise ValueError("--layers has the vectors of the text alone: omit query and model")
         queries = args.queries and [split_words(query.encode()) for query in args.queries]
-        sentences = (line.words for _, line in read_lines(args.files))
+        sentences = (line.words for _, line in command.read_lines(args.files))
         given = args.word, sentences, queries, args.number, args.max_occurrences
         if args.layers:
             found = nearest(partial(read_vectors, args.layers), *given)
         else:
-            found = embedder(args).nearest(*given)
+            found = command.embedder(args).nearest(*given)
         print("\n\n".join(map(str, found)))

@@ -3,19 +3,10 @@
 import argparse
 import importlib.util
 from itertools import islice
-from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence
 
-from allennlp_elmo_plugin.commands.arguments import (
-    TEXT_HELP,
-    add_max_occurrences,
-    add_model_arguments,
-    device,
-    embedder,
-    read_lines,
-)
-from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.files.text_lines import SentenceLine, split_words
+from allennlp_elmo_plugin.commands import command
+from allennlp_elmo_plugin.files.text_lines import split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.models.pretrained import read_pretrained
 from allennlp_elmo_plugin.plots import word_map
@@ -25,17 +16,19 @@ from allennlp_elmo_plugin.progress import counted
 
 MAX_SENTENCES = 1000
 _PAGE = (".html", ".htm")
+_PAGE_HELP = "the page (.html); replaced if it exists"
 
 
-class Curves(Command):
+class Curves(command.Command):
     """Draw the perplexities of training runs, epoch by epoch."""
 
     name = "curves"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        help = "folders of training runs, also unfinished ones"
-        parser.add_argument("runs", nargs="+", metavar="RUN", help=help)
-        _add_output(parser, f"the figure ({', '.join(ENDINGS)})")
+        add = parser.add_argument
+        add("runs", nargs="+", metavar="RUN", help="folders of training runs, also unfinished ones")
+        help = f"the figure ({', '.join(ENDINGS)}); replaced if it exists"
+        add("-o", "--output", required=True, metavar="FILE", help=help)
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, ENDINGS, "matplotlib")
@@ -44,16 +37,14 @@ class Curves(Command):
         print(f"{counted(len(runs), 'run')}. Written to {args.output}")
 
 
-class Map(Command):
+class Map(command.Command):
     """Place the occurrences of a word in a text by their vectors in each layer."""
 
     name = "map"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("word", metavar="WORD", help="a word as it is written in the text")
-        add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
-        _add_output(parser, "the page (.html)")
+        add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
         methods = list(word_map.METHODS)
         add("--method", choices=methods, default="pca", help="how to place the vectors")
         colours = parser.add_mutually_exclusive_group()
@@ -61,42 +52,49 @@ class Map(Command):
         colours.add_argument("--groups", type=int, metavar="N", help=groups_help)
         labels_help = "lines are LABEL, a tab and the sentence; colours are labels, not groups"
         colours.add_argument("--labels", action="store_true", help=labels_help)
-        add_max_occurrences(parser, word_map.MAX_OCCURRENCES)
-        add_model_arguments(parser)
+        command.add_word_arguments(parser, word_map.MAX_OCCURRENCES)
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE, "plotly")
-        lines = read_lines(args.files)
-        model = embedder(args)
         labels: List[str] = []
-        sentences: Iterator[List[str]] = (line.words for _, line in lines)
-        if args.labels:
-            sentences = _without_labels(lines, labels)
-        limits = args.method, args.max_occurrences
-        found = word_map.make_map(model, args.word, sentences, *limits, labels, args.groups)
+        given = args.word, _sentences(args, labels), args.method, args.max_occurrences
+        found = word_map.make_map(command.embedder(args), *given, labels, args.groups)
         word_map.write_map(found, args.output, ", ".join(args.files), args.options_file or "tiny")
         n_groups = counted(len(found.names), "group")
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
 
 
-class Surprise(Command):
+def _sentences(args: argparse.Namespace, labels: List[str]) -> Iterator[List[str]]:
+    """Yield the words of each line; with `--labels`, append its label to `labels` first."""
+    for file, line in command.read_lines(args.files):
+        if not args.labels:
+            yield line.words
+            continue
+        label, tab, sentence = line.sentence.partition("\t")
+        if line.words and not tab:
+            where = f"{file}, line {line.number + 1}"
+            raise ValueError(f"{where}: with --labels, a line is LABEL, a tab and the sentence")
+        labels.append(label.strip() or "no label")
+        yield split_words(sentence.encode())
+
+
+class Surprise(command.Command):
     """Colour each word of a text, of its first 1,000 sentences, by its perplexity."""
 
     name = "surprise"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         model_help = "model.tar.gz, the folder of a run, or of an export with its softmax"
-        parser.add_argument("model", metavar="MODEL", help=model_help)
-        parser.add_argument("files", nargs="+", metavar="FILES", help=TEXT_HELP)
-        _add_output(parser, "the page (.html)")
-        device_help = "number of the GPU, -1 for the CPU"
-        parser.add_argument("--cuda-device", type=device, default=-1, help=device_help)
+        add("model", metavar="MODEL", help=model_help)
+        add("files", nargs="+", metavar="FILES", help=command.TEXT_HELP)
+        add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
+        add("--cuda-device", type=int, default=-1, help="number of the GPU, -1 for the CPU")
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE)
-        lines = read_lines(args.files)
         model = read_pretrained(args.model)
-        with_words = (line.words for _, line in lines if line.words)
+        with_words = (line.words for _, line in command.read_lines(args.files) if line.words)
         sentences = list(islice(with_words, MAX_SENTENCES))
         files = ", ".join(args.files)
         if not sentences:
@@ -109,8 +107,8 @@ class Surprise(Command):
         print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")
 
 
-@register("elmo-plot")
-class ElmoPlot(Command):
+@command.register("elmo-plot")
+class ElmoPlot(command.Command):
     """
     Draw training runs, the contexts of a word, and the perplexity of each word.
 
@@ -127,28 +125,10 @@ class ElmoPlot(Command):
         return subparser
 
 
-def _add_output(parser: argparse.ArgumentParser, what: str) -> None:
-    help = f"{what}; replaced if it exists"
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help=help)
-
-
-def _check_output(output: str, endings: Tuple[str, ...], package: str = "") -> None:
+def _check_output(output: str, endings: Sequence[str], package: str = "") -> None:
     """Check before the work that its result can be written, and that a package is installed."""
     if package and not importlib.util.find_spec(package):
         raise ValueError(f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'")
-    if not output.lower().endswith(endings):
+    if not output.lower().endswith(tuple(endings)):
         raise ValueError(f"--output {output}: the name must end with {', '.join(endings)}")
     check_whole_file(output)
-
-
-def _without_labels(
-    lines: Iterator[Tuple[Path, SentenceLine]], labels: List[str]
-) -> Iterator[List[str]]:
-    """Yield the words of each line, and append its label to `labels`."""
-    for file, line in lines:
-        label, tab, sentence = line.sentence.partition("\t")
-        if line.words and not tab:
-            where = f"{file}, line {line.number + 1}"
-            raise ValueError(f"{where}: with --labels, a line is LABEL, a tab and the sentence")
-        labels.append(label.strip() or "no label")
-        yield split_words(sentence.encode())

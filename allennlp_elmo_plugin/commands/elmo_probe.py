@@ -1,11 +1,10 @@
 """The subcommand `elmo-probe` shows which layer of an ELMo knows what."""
 
 import argparse
-import time
+from contextlib import suppress
 from typing import List
 
-from allennlp_elmo_plugin.commands.arguments import ELMO_HELP, has_matplotlib, positive
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive, register
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
@@ -55,7 +54,6 @@ class ElmoProbe(Command):
         add("-f", "--force", action="store_true", help="replace earlier results in DIR")
 
     def run(self, args: argparse.Namespace) -> None:
-        start = time.monotonic()
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
@@ -70,11 +68,10 @@ class ElmoProbe(Command):
             chosen = choose(train, args.max_examples, args.seed)
             results = {name: getattr(args, name) for name in _SETTINGS}
             results.update(run(task, ElmoEmbedder(args.elmo), chosen, test))
-            results["seconds"] = time.monotonic() - start
             table = markdown(results)
             (folder / "results.json").write_text(to_json(results), encoding="utf-8")
             (folder / "results.md").write_text(table, encoding="utf-8")
-            if has_matplotlib():
+            with suppress(ImportError):  # of matplotlib
                 draw(results, folder / "layers.png")
         print(table, end="")
 

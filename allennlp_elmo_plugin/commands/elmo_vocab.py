@@ -1,17 +1,15 @@
 """The subcommand `elmo-vocab` makes the vocabulary of a language model."""
 
 import argparse
-import os
-from typing import List, Optional, Tuple, Union
+from typing import List, Optional, Tuple
 
 from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary_file
-from allennlp_elmo_plugin.commands.arguments import TEXT_HELP, positive
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive, register
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
 from allennlp_elmo_plugin.data.word_counts import count_words, select_words
 from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
-from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.files.whole import PathLike, output_folder
 from allennlp_elmo_plugin.progress import counted
 
 COUNTS_FILE = "counts.tsv"
@@ -34,24 +32,21 @@ class ElmoVocab(Command):
         add = parser.add_argument
         add("files", nargs="+", metavar="FILES", help=TEXT_HELP)
         add("-o", "--output", required=True, metavar="DIR", help="new folder")
-        rare_help = "leave out words that are rarer"
-        add("--min-count", type=positive, default=1, metavar="N", help=rare_help)
+        add("--min-count", type=positive, default=1, metavar="N", help="leave out rarer words")
         size_help = "keep only the most frequent words; N counts <S>, </S> and <UNK>, too"
         add("--max-size", type=int, metavar="N", help=size_help)
         bytes_help = "stop at bytes that are not UTF-8, or read them as U+FFFD"
-        ways = ["strict", "replace"]
-        add("--encoding-errors", choices=ways, default="strict", help=bytes_help)
+        add("--encoding-errors", choices=["strict", "replace"], default="strict", help=bytes_help)
         add("-f", "--force", action="store_true", help="replace the vocabulary in DIR")
 
     def run(self, args: argparse.Namespace) -> None:
-        names = ("min_count", "max_size", "encoding_errors", "force")
-        make_vocabulary(args.files, args.output, **{name: getattr(args, name) for name in names})
+        options = args.min_count, args.max_size, args.encoding_errors, args.force
+        make_vocabulary(args.files, args.output, *options)
 
 
 def make_vocabulary(
     paths: PathOrPaths,
-    output: Union[str, "os.PathLike[str]"],
-    *,
+    output: PathLike,
     min_count: int = 1,
     max_size: Optional[int] = None,
     encoding_errors: str = "strict",
@@ -65,20 +60,17 @@ def make_vocabulary(
         counts, n_sentences = count_words(find_files(paths), encoding_errors)
         n_words, n_tokens = len(counts), sum(counts.values())
         vocabulary = select_words(counts, n_sentences, min_count, max_size)
-        if len(vocabulary) <= len(SPECIAL_WORDS):
-            raise ValueError(
-                f"no word of the {n_sentences:,} lines is in the vocabulary: give more text, lower "
-                f"--min-count or raise --max-size, which counts {', '.join(SPECIAL_WORDS)}, too"
-            )
         words = [word for word, _ in vocabulary]
+        if len(words) <= len(SPECIAL_WORDS):
+            raise ValueError("no word is left: give more text, or change --min-count or --max-size")
         write_vocabulary_folder(folder / VOCABULARY_FOLDER, words)
         write_vocabulary_file(folder / VOCABULARY_FILE, words)
         lines = (f"{word}\t{count}" for word, count in vocabulary)
         write_vocabulary_file(folder / COUNTS_FILE, lines)
-    n_unknown = vocabulary[2][1]
+    unknown = vocabulary[2][1] / n_tokens
     print(
         f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different "
-        f"ones; {len(vocabulary):,} are in the vocabulary and leave "
-        f"{100 * n_unknown / n_tokens:.2f}% of the text unknown. Written to {output}"
+        f"ones; {len(words):,} are in the vocabulary and leave {unknown:.2%} of the text unknown. "
+        f"Written to {output}"
     )
     return vocabulary

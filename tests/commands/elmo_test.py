@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, List
@@ -21,6 +20,7 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.testing import read_arrays, refused, write_random_elmo
 
 SENTENCES = ["Alice saw the old mill .", "Yes .", "", "naïve ﬁsh , 1 / 2"]
+LINE = "elmo text out --options-file elmo"
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def elmo(run: Any) -> Any:
     write_random_elmo("elmo", seed=5)
     Path("text").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
 
-    def elmo(line: str, text: str = "text") -> Any:
-        elmo.printed = run(f"elmo {text} out --options-file elmo {line}")  # type: ignore
+    def elmo(options: str) -> Any:
+        run(f"{LINE} {options}")
         return read_arrays("out")
 
     return elmo
@@ -59,48 +59,35 @@ def test_layers(elmo: Any, initial_state: str) -> None:
         assert json.loads(arrays["sentence_to_index"][0]) == mapping
 
 
-def test_what_it_prints(elmo: Any) -> None:
-    elmo("--top")
-    size = os.path.getsize("out") / 1e6
-    shown = (
-        rf"4 sentences, 14 words in 0:00:0\d \([\d,]+ words/s\), {size:,.1f} MB. Written to out\n"
-    )
-    assert re.fullmatch(shown, elmo.printed)
-    seconds = 14 / float(re.findall(r"\(([\d,]+) words", elmo.printed)[0].replace(",", ""))
-    assert 0 < seconds < 10
-
-
-def test_what_is_written(elmo: Any) -> None:
-    assert set(elmo("--top --forget-sentences")) == {"0", "1", "2", "3"}
+def test_what_is_printed_and_written(elmo: Any, run: Any) -> None:
+    printed = run(f"{LINE} --top --forget-sentences")
+    assert set(read_arrays("out")) == {"0", "1", "2", "3"}
+    speed, size = r"in 0:00:0\d \(([\d,]+) words/s\)", f"{os.path.getsize('out') / 1e6:,.1f} MB"
+    found = re.fullmatch(rf"4 sentences, 14 words {speed}, {size}. Written to out\n", printed)
+    assert found and 1.4 < float(found[1].replace(",", ""))
     arrays = elmo("--top --force --include-sentence-indices --dtype float16 --compression gzip")
     assert arrays["0"].dtype == np.float16 and arrays["0"].shape == (6, 16)
     with h5py.File("out", "r") as file:
         assert file["0"].compression == "gzip"
         assert file["sentence_indices"][0] == file["sentence_to_index"][0]
-    Path("two").write_text("a b\nc\n", encoding="utf-8")
-    assert set(elmo("--top --force --use-sentence-keys", "two")) == {"a b", "c"}
+    Path("text").write_text("a b\nc\n", encoding="utf-8")
+    assert set(elmo("--top --force --use-sentence-keys")) == {"a b", "c"}
 
 
-def test_words_that_are_encoded_in_advance_change_nothing(elmo: Any) -> None:
+def test_words_encoded_in_advance_change_nothing_and_bfloat16_little(elmo: Any) -> None:
     Path("words").write_text("\n".join(sorted({*" ".join(SENTENCES).split()})), encoding="utf-8")
-    plain = elmo("--all --precision float32")
-    cached = elmo("--all --force --vocab-path words")
+    exact, cached = elmo("--all"), elmo("--all --force --vocab-path words")
     for name in "0123":
-        np.testing.assert_allclose(cached[name], plain[name], atol=1e-5)
-
-
-def test_bfloat16_is_near(elmo: Any) -> None:
-    exact, near = elmo("--all"), elmo("--all --force --precision bfloat16")
-    difference = np.abs(exact["0"] - near["0"]).max()
-    assert 0 < difference < 0.05
+        np.testing.assert_allclose(cached[name], exact[name], atol=1e-5)
+    difference = np.abs(exact["0"] - elmo("--all --force --precision bfloat16")["0"])
+    assert 0 < difference.max() < 0.05
 
 
 def test_shards_share_an_output(elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
-    line = "elmo text out --all --options-file elmo --num-shards 2 --shard-index"
-    assert run(line, 1) == (
-        "4 sentences, 14 words. This shard is complete; out.parts lacks 2 parts of other shards\n"
-    )
+    line = f"{LINE} --all --num-shards 2 --shard-index"
+    lacks = "This shard is complete; other shards lack 2 parts"
+    assert run(line, 1) == f"4 sentences, 14 words. {lacks}\n"
     assert "Written to out" in run(line, 0)
     for i, layers in enumerate(expected()):
         np.testing.assert_allclose(read_arrays("out")[str(i)], layers, atol=1e-6)
@@ -111,74 +98,61 @@ def test_ctrl_c_and_resume(
     elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
-    line = "elmo text out --all --options-file elmo"
+    write = corpus_embedder.PartsFolder.write
 
-    def stop_after(n_parts: int) -> str:
-        write, calls = corpus_embedder.PartsFolder.write, []
-
+    def stop_at(last: int, line: str) -> str:
         def killed(self: Any, number: int, part: Any) -> None:
-            if len(calls) == n_parts:
+            if number == last:
                 raise KeyboardInterrupt
-            calls.append(number)
             write(self, number, part)
 
-        with monkeypatch.context() as patch, pytest.raises(SystemExit) as raised:
+        with monkeypatch.context() as patch, pytest.raises(SystemExit, match="130"):
             patch.setattr(corpus_embedder.PartsFolder, "write", killed)
             run(line)
-        assert raised.value.code == 130
         return capsys.readouterr().err.splitlines()[-1]
 
-    assert stop_after(0) == "interrupted"
-    shown = stop_after(1)
-    assert shown == f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
+    line = f"{LINE} --all"
+    shown = f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
+    resume = shown.split("allennlp ")[1]
+    assert stop_at(0, line) == "interrupted"
+    assert stop_at(1, line) == shown
     assert "--resume" in refused(capsys, *line.split())
-    run(shown.split("allennlp ")[1])
+    assert stop_at(2, resume) == shown
+    run(resume)
     resumed = read_arrays("out")
-    run(f"{line} --force")
-    for name, array in read_arrays("out").items():
+    for name, array in elmo("--all --force").items():
         assert np.array_equal(resumed[name], array)
 
 
-def test_a_pipe(elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_pipe_a_package_and_a_log_file(
+    elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
-    assert run("elmo - out --top --options-file elmo").startswith("2 sentences, 6 words in ")
-
-
-def test_file_friendly_logging_and_packages(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("user_package.py").write_text("", encoding="utf-8")
     monkeypatch.syspath_prepend(".")
-    elmo("--top --file-friendly-logging --include-package user_package")
+    options = "--options-file elmo --file-friendly-logging --include-package user_package"
+    assert run(f"elmo - out --top {options}").startswith("2 sentences, 6 words in ")
     assert common_logging.FILE_FRIENDLY_LOGGING and "user_package" in sys.modules
 
 
 def test_ray_gets_the_work(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/embedding/ray_workers_test.py has what it does."""
     calls: List[Any] = []
-    monkeypatch.setattr(command, "import_ray", lambda: None)
-    monkeypatch.setattr(
-        command, "embed_parts", lambda *paths, **given: calls.append((paths, given))
-    )
-    ray = "--all --ray-workers 2 --num-shards 4 --gpus-per-worker 0.5"
+
+    def embed_parts(*paths: Any, **given: Any) -> None:
+        assert not Path("out.parts").exists()
+        calls.append((paths, given))
+
+    monkeypatch.setattr(command, "embed_parts", embed_parts)
     elmo("--all")
+    ray = "--all --ray-workers 2 --gpus-per-worker 0.5"
     elmo(ray)
     assert not calls  # It is complete.
+    Path("out.parts").mkdir()
     elmo(f"{ray} --force")
     ((paths, given),) = calls
     assert paths == ("text", "out")
-    assert given.pop("model")["options_file"] == "elmo"
-    assert given.pop("options")["num_shards"] == 4
+    settings = given.pop("model")["options_file"], given.pop("options")["num_shards"]
+    assert settings == ("elmo", 2)
     assert given == {"workers": 2, "gpus": 0.5, "packages": [], "debug": False}
-
-
-@pytest.mark.nightly
-def test_in_a_process_of_its_own_whatever_the_locale(
-    elmo: Any, subprocess_environment: Any
-) -> None:
-    environment = {**subprocess_environment, "LC_ALL": "C"}
-    environment.update(PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    Path(".allennlp_plugins").write_text("allennlp_elmo_plugin\n", encoding="utf-8")
-    line = "-m allennlp elmo text out --top --options-file elmo"
-    subprocess.run([sys.executable, *line.split()], env=environment, check=True)
-    with h5py.File("out", "r") as file:
-        assert json.loads(file["sentence_to_index"][0])["naïve ﬁsh , 1 / 2"] == "3"

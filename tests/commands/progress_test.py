@@ -16,18 +16,10 @@ COMMANDS = {
     f"elmo-import {REFERENCE}/checkpoint imported --vocab-file {REFERENCE}/data/vocab.txt": (
         ["reading model.ckpt-30"] * 2 + ["reading Adagrad"] * 2
     ),
-    "elmo-export imported/model.tar.gz exported": (
-        ["unpacking model.tar.gz"]
-        + ["reading weights.th"] * 2
-        + ["writing weights.hdf5", "writing softmax.hdf5"]
+    "elmo text layers --top --options-file imported/model.tar.gz": (
+        ["unpacking model.tar.gz", "reading weights.th", "embedding", "joining"]
     ),
-    "elmo-export imported/model.tar.gz exported.zip --zip": (
-        ["unpacking model.tar.gz"] + ["reading weights.th"] * 2 + ["writing model.hdf5"]
-    ),
-    "elmo text 0.hdf5 --top --options-file exported.zip": (
-        ["unpacking exported.zip", "reading model.hdf5", "embedding", "joining"]
-    ),
-    "elmo-nearest see text --layers 0.hdf5": ["reading"],
+    "elmo-nearest see text --layers layers": ["reading"],
 }
 
 
