@@ -30,7 +30,6 @@ ELMO --batch-size 0 => batch_size is 0; it must be at least 1
 ELMO --include-package no_such => No module named 'no_such'
 ELMO --options-file elmo/options.json --weight-file text => text: not an HDF5 file...
 ELMO --cuda-device 99 => there is no GPU 99: torch finds ...
-ELMO --num-shards 2 --shard-index 2 => there is no shard 2 of 2, from 0
 ELMO --ray-workers 0 => argument --ray-workers: 0 is less than 1; see `allennlp elmo --help`
 ELMO --ray-workers 1 --cuda-device -2 => Ray chooses GPUs: give --gpus-per-worker, not --cuda-device
 elmo missing out --top => there is no file missing to read
@@ -38,10 +37,8 @@ elmo latin out --top => latin, line 2: byte 0xe9 is not UTF-8...
 elmo text old --top => old exists already; ...
 elmo old old --top -f => old is an input, too; choose another output
 elmo text elmo/weights.hdf5 --top -f --weight-file elmo/weights.hdf5 => elmo/weights.hdf5 is an ...
-elmo-vocab empty -o out => There is no text to read: ...empty... is empty
 elmo-vocab text -o out --max-size 3 => no word is left: give more text, or change --min-count or ...
 elmo-export elmo elmo => The folder elmo is not empty; choose another output, or --force ...
-elmo-export elmo old --zip => old exists; choose another output, or --force to replace it
 elmo-export elmo run -f => run is the folder of a training run; choose another output
 elmo-import elmo out => elmo: has no vocabulary, or several; give --vocab-file
 elmo-nearest shore text labels => the word 'shore' is not in the text of 10 words; ...
@@ -55,7 +52,6 @@ PROBE --columns 0,1 => --columns: give those of word, tag, from 1
 BENCHMARK --data missing => --data missing has no folder 'sst5' ...
 BENCHMARK --configs missing => --configs missing: there is no missing/sst5.jsonnet
 BENCHMARK --output elmo => --output elmo: the folder is not empty, and no benchmark
-BENCHMARK -o '{' => ...
 """.strip().splitlines()
 
 
@@ -75,7 +71,7 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run/config.json": "{}",
         "run/metrics_epoch_0.json": '{"training_perplexity": 5}',
         "latin": "a\ncaf\xe9\n",
-        **dict.fromkeys(("empty", "old", "run/best.th"), ""),
+        **dict.fromkeys(("old", "run/best.th"), ""),
     }.items():
         (folder / name).write_text(text, encoding="latin1")
     return folder

@@ -16,8 +16,8 @@ def test_what_is_missing_is_copied_and_can_be_used(run: Any, monkeypatch: Any) -
     shown = "files copied to ~/my/configs; what was there before is unchanged\n"
     assert run("elmo-configs '~/my/configs'") == f"{len(configs)} {shown}"
     assert read_files("my/configs") == configs
-    data = {f"NER_{split}_DATA_PATH": "text" for split in ("TRAIN", "VALIDATION", "TEST")}
-    variables = {"ELMO": "tiny", **data, **{key[4:]: "text" for key in data}}
+    data = {f"{split}_DATA_PATH": "text" for split in ("TRAIN", "VALIDATION", "TEST")}
+    variables = {"ELMO": "tiny", **data, **{f"NER_{key}": "text" for key in data}}
     assert Params.from_file("my/configs/benchmark/ner_elmo.jsonnet", ext_vars=variables)["model"]
     Path("my/configs/elmo.libsonnet").write_text("mine", encoding="utf-8")
     Path("my/configs/pretrain/small.jsonnet").unlink()

@@ -13,7 +13,6 @@ import torch
 from allennlp.models import archive_model
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
-from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
@@ -29,7 +28,6 @@ from tests.support.bilm_tf import (
 from tests.support.originals import elmo as original
 from tests.support.testing import read_arrays, read_files, refused, write_random_elmo
 
-SENTENCE = ["the", "naïve", "東京"]
 FILES = "README.md, options.json, softmax.hdf5, vocab.txt, vocabulary, weights.hdf5"
 
 
@@ -96,11 +94,9 @@ def test_zip_is_what_simple_elmo_reads(model: Any, run: Any, tmp_path: Path) -> 
         assert archive.read("vocab.txt").decode("utf-8").startswith("<S>\n</S>\n<UNK>\n")
         with h5py.File(archive.open("model.hdf5")) as file:
             assert file["char_embed"].shape[0] == 261
-    export("run", "elmo")
-    first, second = (ElmoEmbedder(name).embed_sentence(SENTENCE) for name in ("elmo", "elmo.zip"))
-    assert np.array_equal(first, second)
+    assert ElmoEmbedder("elmo.zip").embed_sentence(["naïve", "東京"]).shape[1] == 2
     run(f"{line} --force")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elmo", "elmo.zip", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elmo.zip", "run"]
 
 
 def test_a_published_model_keeps_its_card_and_needs_no_vocabulary(run: Any, capsys: Any) -> None:
