@@ -1,10 +1,10 @@
 import json
-import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.bilm.characters import (
     CharacterTable,
@@ -12,100 +12,62 @@ from allennlp_elmo_plugin.bilm.characters import (
     sentences_to_character_ids,
     words_to_character_ids,
 )
+from tests.support.bilm_tf import REFERENCE
 
-REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
-
-AWKWARD = [
-    "",
-    "the",
-    "<S>",
-    "</S>",
-    "<UNK>",
-    "straße",
-    "東京",
-    "🙂" * 13,
-    "\x00",
-    "\xa0x\u3000",
-    "é" * 24,
-    "w" + "é" * 30,
-    *("x" * n for n in (46, 47, 48, 49, 60)),
-    "\ud800",
-    "a\udfffb",
-]
-
-
-def word_to_character_ids(word, max_characters=50):
-    return words_to_character_ids([word], max_characters)[0]
-
-
-def random_words(n: int, seed: int = 0) -> "list[str]":
-    """Over all of Unicode, lone surrogates too, and of all lengths around the cut."""
-    random_ = random.Random(seed)
-    planes = [(1, 128), (128, 2048), (2048, 0xFFFF), (0xD800, 0xDFFF), (0x10000, 0x10FFFF)]
-    return [
-        "".join(
-            chr(random_.randint(*random_.choice(planes))) for _ in range(random_.randint(0, 60))
-        )
-        for _ in range(n)
-    ]
+# Of any characters, lone surrogates too, and of all lengths around the cut
+WORDS = st.text(st.characters(), max_size=60) | st.text(
+    "aé東🙂\ud800\x00", min_size=10, max_size=60
+)
+SENTENCES = st.lists(st.lists(WORDS | st.sampled_from(["<S>", "</S>", "<UNK>", "x" * 48])))
 
 
 def test_spelling_equals_bilm_tf():
     cases = json.loads((REFERENCE / "char_ids.json").read_text(encoding="utf-8"))
-    for word, case in cases.items():
-        # bilm-tf trains without the 1 that makes room for time padding.
-        assert (word_to_character_ids(word) - 1).tolist() == case["char_ids"]
+    # bilm-tf trains without the 1 that makes room for time padding.
+    expected = [case["char_ids"] for case in cases.values()]
+    assert (words_to_character_ids(list(cases)) - 1).tolist() == expected
 
 
-def test_spelling_equals_allennlp():
+@settings(max_examples=25)
+@given(SENTENCES, st.integers(3, 60))
+@example([[], ["x" * n for n in range(45, 51)]], 50)
+@example([[]], 50)
+@example([], 50)
+def test_sentences_are_spelled_as_by_allennlp(sentences, max_characters):
+    """And padded with zeros."""
     original = ELMoCharacterMapper()
-    for word in AWKWARD + random_words(500):
-        assert word_to_character_ids(word).tolist() == original.convert_word_to_char_ids(word)
-
-
-def test_many_words_equal_each_alone():
-    words = [*AWKWARD, *random_words(100)]
-    for max_characters in (3, 7, 50):
-        rows = words_to_character_ids(words, max_characters)
-        assert rows.dtype == np.int16 and rows.shape == (len(words), max_characters)
-        alone = [word_to_character_ids(word, max_characters) for word in words]
-        assert np.array_equal(rows, alone)
-    assert words_to_character_ids([]).shape == (0, 50)
+    original.max_word_length = max_characters
+    table = CharacterTable(max_characters)
+    for _ in range(2):  # unknown words, then known ones
+        ids = sentences_to_character_ids(sentences, table)
+        longest = max(map(len, sentences), default=0)
+        assert ids.shape == (len(sentences), longest, max_characters) and ids.dtype == np.int64
+        for row, sentence in zip(ids, sentences):
+            assert not row[len(sentence) :].any()
+            for word, spelled in zip(sentence, row):
+                if max_characters == 50:
+                    assert spelled.tolist() == original.convert_word_to_char_ids(word)
+                assert np.array_equal(spelled, words_to_character_ids([word], max_characters)[0])
 
 
 def test_other_length():
-    assert word_to_character_ids("abcd", 5).tolist() == [259, 98, 99, 100, 260]
-    assert word_to_character_ids("</S>", 4).tolist() == [259, 258, 260, 261]
+    words = ["abcd", "</S>"]
+    expected = [[259, 98, 99, 100, 260], [259, 258, 260, 261, 261]]
+    assert words_to_character_ids(words, 5).tolist() == expected
 
 
-@pytest.mark.parametrize("max_words", [10, 100, 10_000])
-def test_a_table_looks_up_what_it_spelled(max_words):
+@pytest.mark.parametrize("max_words", [10, 100])
+def test_a_table_has_its_own_tokens_and_a_limit(max_words):
     table = CharacterTable(max_words=max_words, tokens_to_add={"[X]": 3})
-    assert table.lookup([]).shape == (0, 50)
-    words = AWKWARD + random_words(300)
-    for _ in range(2):  # unknown, then known
-        for start in range(0, len(words), 30):
-            part = [*words[start : start + 30], "[X]"]
-            rows = table.lookup(part)
-            assert rows.dtype == np.int16 and len(table._rows) <= max(max_words, 31)
-            assert rows[-1].tolist()[:3] == [259, 4, 260]
-            assert np.array_equal(rows[:-1], [word_to_character_ids(word) for word in part[:-1]])
-            rows[:] = 0  # They belong to the caller.
-
-
-def test_sentences_are_padded_with_zeros():
-    sentences = [["a", "東京"], [], ["b", "<S>", "c"]]
-    ids = sentences_to_character_ids(sentences)
-    assert ids.shape == (3, 3, 50) and ids.dtype == np.int64
-    for row, sentence in zip(ids, sentences):
-        for word, spelled in zip(sentence, row):
-            assert np.array_equal(spelled, word_to_character_ids(word))
-        assert not row[len(sentence) :].any()
-
-
-def test_no_sentences():
-    assert sentences_to_character_ids([]).shape == (0, 0, 50)
-    assert sentences_to_character_ids([[]]).shape == (1, 0, 50)
+    words = [f"word{i % 70}" for i in range(200)]
+    for start in range(0, len(words), 7):
+        part = words[start : start + 7]
+        rows = table.lookup([*part, "[X]"])
+        assert rows.dtype == np.int16 and len(table._rows) <= max_words
+        assert rows[-1].tolist() == [259, 4, 260, *[261] * 47]
+        assert np.array_equal(rows[:-1], words_to_character_ids(part))
+        rows[:] = 0  # They belong to the caller.
+    assert (len(table._rows) == 71) == (max_words == 100)
 
 
 @pytest.mark.parametrize(

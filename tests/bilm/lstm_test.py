@@ -1,39 +1,35 @@
 from dataclasses import replace
 
+import pytest
 import torch
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm
-from tests.bilm.recurrence_test import (
-    LENGTHS,
-    OPTIONS,
-    PACKING,
-    TIMESTEPS,
-    make_inputs,
-    make_lstm,
-    run,
-)
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from tests.bilm.recurrence_test import LENGTHS, OPTIONS, make_inputs, make_lstm, run
 
 
-def test_it_is_allennlps_cell():
-    lstm = make_lstm(torch.float, forget_bias=0.0)
+@pytest.mark.parametrize("lengths", [LENGTHS, [7]])
+@pytest.mark.parametrize("forget_bias", [0.0, 1.0])
+def test_it_is_allennlps_cell(lengths, forget_bias):
+    lstm = make_lstm(torch.float, forget_bias=forget_bias)
     original = LstmCellWithProjection(4, 4, 6, True, 0.0, 0.5, 0.3)
     original.load_state_dict(lstm.state_dict())
-    tokens = torch.randn(5, TIMESTEPS, 4)
-    _, state = make_inputs(lstm)
+    original.state_linearity.bias.data[6:12] += forget_bias  # which AllenNLP's weights include
+    packing, tokens = PackedBatch(lengths, 7), torch.randn(len(lengths), 7, 4)
+    state = tuple(part[: len(lengths)] for part in make_inputs(lstm)[1])
     with torch.no_grad():
-        outputs, final = run(lstm, PACKING.pack(tokens), state)
+        outputs, final = run(lstm, packing.pack(tokens), state, packing=packing)
         expected, expected_final = original(
-            tokens[PACKING.order],
-            [LENGTHS[row] for row in PACKING.order.tolist()],
+            tokens[packing.order],
+            sorted(lengths, reverse=True),
             tuple(part.unsqueeze(0) for part in state),
         )
-    unpacked = PACKING.unpack([outputs])
-    torch.testing.assert_close(unpacked[PACKING.order], expected, atol=1e-6, rtol=1e-6)
     # Some of both are at their clips, or the test is blind to these.
     assert (outputs.abs() == 0.3).any() and (final[1].abs() == 0.5).any()
-    for part, expected_part in zip(final, expected_final):
-        torch.testing.assert_close(part, expected_part[0], atol=1e-6, rtol=1e-6)
+    actual = [packing.unpack([outputs])[packing.order], *final]
+    expected = [expected, *(part[0] for part in expected_final)]
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
@@ -56,14 +52,6 @@ def test_recurrent_dropout_is_that_of_the_weights_of_the_state():
     random_state = torch.get_rng_state()
     assert torch.equal(undropped, run(lstm.train(), inputs, state)[0])
     assert torch.equal(random_state, torch.get_rng_state())
-
-
-def test_forget_bias_is_added_at_use():
-    added, held = make_lstm(forget_bias=1.0), make_lstm(forget_bias=0.0)
-    with torch.no_grad():
-        held.state_linearity.bias[6:12] += 1.0
-    inputs, state = make_inputs(added)
-    torch.testing.assert_close(*(run(each, inputs, state)[0] for each in (added, held)))
 
 
 def test_start_is_bilm_tfs():

@@ -1,4 +1,3 @@
-import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,48 +10,34 @@ from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
 from tests.support.testing import fork
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("n_threads", [2, 3])
-def test_only_the_workers_have_one_thread_of_torch(two_threads, n_threads):
-    torch.set_num_threads(n_threads)
-    parallel._workers.cache_clear()
-    assert run_in_parallel([torch.get_num_threads] * 8) == [1] * 8
-    assert torch.get_num_threads() == n_threads
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result(60) == n_threads
-
-
-def test_both_run_at_the_same_time():
-    together = threading.Barrier(2)
-    assert sorted(run_in_parallel([lambda: together.wait(60)] * 2)) == [0, 1]
+def test_only_the_workers_have_one_thread_of_torch(n_threads):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(n_threads)
+        parallel._workers.cache_clear()
+        assert run_in_parallel([torch.get_num_threads] * 8) == [1] * 8
+        assert torch.get_num_threads() == n_threads
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result(60) == n_threads
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-def test_modes_are_those_of_inference(mode):
+def test_both_run_at_the_same_time_in_the_mode_of_the_caller(mode):
+    together = threading.Barrier(2)
+
     def modes():
+        together.wait(60)
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     with mode():
         assert run_in_parallel([modes] * 2) == [(False, torch.is_inference_mode_enabled())] * 2
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_an_error_reaches_the_caller(place):
-    functions = [lambda: 1, lambda: 2]
-    functions[place] = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):
-        run_in_parallel(functions)
-    assert run_in_parallel([lambda: 1, lambda: 2]) == [1, 2]
+        run_in_parallel([lambda: 1, lambda: 1 // 0])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_process_has_workers_of_its_own():
     run_in_parallel([threading.get_ident] * 2)
 
