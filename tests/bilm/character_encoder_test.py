@@ -28,9 +28,7 @@ def encode_directly(encoder, ids):
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("filters", [((1, 4), (3, 5)), ((2, 3), (9, 4)), ((50, 3),), ((2, 5),)])
 @pytest.mark.parametrize("n_highway", [0, 2])
-@pytest.mark.parametrize(
-    "trained", [".*", "_char_emb", "conv_0.weight", "conv_.*bias", "(high|pro)"]
-)
+@pytest.mark.parametrize("trained", [".*", "char_emb", "0.weight", "conv_.*bias", "high|proj"])
 def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatch):
     """Of some parameters, over two calls, the second of which computes its gradient twice."""
     monkeypatch.setattr(module, "_CHUNK", 500)  # several chunks
@@ -60,13 +58,11 @@ def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatc
 
 @pytest.mark.parametrize("max_cached_words", [0, 9])
 def test_ids_of_any_type_and_layout(max_cached_words):
-    encoder = CharacterEncoder(CharCnnOptions(((2, 200),), "relu", 3), 4).double()
+    encoder = CharacterEncoder(CharCnnOptions(((2, 200),), "relu", 3), 4).requires_grad_(False)
     encoder.max_cached_words = max_cached_words
-    expected = encode_directly(encoder, IDS).detach()
+    expected = encode_directly(encoder, IDS)
     for ids in (IDS.short(), IDS.t().contiguous().t(), torch.cat([IDS, IDS], 1)[:, :50], IDS[:0]):
-        torch.testing.assert_close(encoder(ids).detach(), expected[: len(ids)])
-        with torch.no_grad():
-            torch.testing.assert_close(encoder(ids), expected[: len(ids)])
+        torch.testing.assert_close(encoder(ids), expected[: len(ids)])
 
 
 class Counted(CharacterEncoder):

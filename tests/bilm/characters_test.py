@@ -15,10 +15,8 @@ from allennlp_elmo_plugin.bilm.characters import (
 from tests.support.bilm_tf import REFERENCE
 
 # Of any characters, lone surrogates too, and of all lengths around the cut
-WORDS = st.text(st.characters(), max_size=60) | st.text(
-    "aé東🙂\ud800\x00", min_size=10, max_size=60
-)
-SENTENCES = st.lists(st.lists(WORDS | st.sampled_from(["<S>", "</S>", "<UNK>", "x" * 48])))
+WORDS = st.text(st.characters(), max_size=60) | st.text("aé東🙂\ud800\0", min_size=10, max_size=60)
+SENTENCES = st.lists(st.lists(WORDS | st.sampled_from(["<S>", "</S>", "<UNK>"])), max_size=5)
 
 
 def test_spelling_equals_bilm_tf():
@@ -30,13 +28,11 @@ def test_spelling_equals_bilm_tf():
 
 @settings(max_examples=25)
 @given(SENTENCES, st.integers(3, 60))
-@example([[], ["x" * n for n in range(45, 51)]], 50)
+@example([[], ["x" * n for n in range(45, 51)], ["<S>", "</S>"]], 50)
 @example([[]], 50)
-@example([], 50)
 def test_sentences_are_spelled_as_by_allennlp(sentences, max_characters):
     """And padded with zeros."""
     original = ELMoCharacterMapper()
-    original.max_word_length = max_characters
     table = CharacterTable(max_characters)
     for _ in range(2):  # unknown words, then known ones
         ids = sentences_to_character_ids(sentences, table)

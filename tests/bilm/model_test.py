@@ -5,6 +5,7 @@ from allennlp_elmo_plugin import BiLm, BiLmOptions
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import has_onednn
+from allennlp_elmo_plugin.bilm.softmax import Softmax
 from tests.support.testing import write_random_elmo
 
 SENTENCES = [["<S>", "the", "cat", "sat", "</S>"], ["<S>", "the", "</S>"], ["<S>", "</S>"]]
@@ -132,3 +133,19 @@ def test_both_directions_read_one_packed_text_or_two(bilm):
             bilm(ids, [5, 3, 2], reverse_ids, [5, 3, 2]),
         ):
             torch.testing.assert_close(two.layers, one, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("num_samples", [0, 2])
+def test_a_second_derivative_is_refused(precision, num_samples):
+    char_cnn = {"embedding": {"dim": 3}, "filters": [[1, 4], [2, 4]], "n_highway": 1}
+    bilm = BiLm(BiLmOptions.from_dict({"lstm": LSTM, "char_cnn": char_cnn}))
+    softmax = Softmax(9, 4, num_samples)
+    bilm.set_precision(precision)
+    for name, parameter in [*bilm.named_parameters(), *softmax.named_parameters()]:
+        layers = bilm.run_words([["a", "b"]]).layers
+        vectors = layers["backward" if "backward" in name else "forward"][-1]
+        loss = softmax.loss(vectors, torch.tensor([3, 8]))
+        (grad,) = torch.autograd.grad(loss, parameter, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            (loss + grad.to_dense().norm()).backward()

@@ -76,15 +76,6 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
         assert set(vars(prepared)) == before
 
 
-@pytest.mark.parametrize("n_rows", [1, 2, 8, 100])
-def test_ones_are_added_up_in_bfloat16(n_rows):
-    ones = torch.ones(n_rows, 1000, dtype=torch.bfloat16)
-    expected = torch.full((n_rows, n_rows), 1000.0, dtype=torch.bfloat16)
-    for right in (ones.t(), ones.t().contiguous()):
-        assert torch.equal(matrix_product(ones, right), expected)
-        assert torch.equal(PreparedMatrix(right).product(ones), expected)
-
-
 def test_an_operator_with_other_results_is_not_used(monkeypatch):
     original = module._onednn_product
     has_onednn.cache_clear()
