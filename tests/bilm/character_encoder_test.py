@@ -56,59 +56,48 @@ def test_values_and_gradient(activation, filters, n_highway, trained, monkeypatc
     torch.testing.assert_close([each.grad for each in parameters], expected)
 
 
-@pytest.mark.parametrize("max_cached_words", [0, 9])
-def test_ids_of_any_type_and_layout(max_cached_words):
-    encoder = CharacterEncoder(CharCnnOptions(((2, 200),), "relu", 3), 4).requires_grad_(False)
+def counted(max_cached_words=0):
+    """An encoder, and how many words each call of its `encode` has."""
+    encoder = CharacterEncoder(CharCnnOptions(((1, 4), (2, 3)), "relu", 3, 1), 5)
     encoder.max_cached_words = max_cached_words
-    expected = encode_directly(encoder, IDS)
-    for ids in (IDS.short(), IDS.t().contiguous().t(), torch.cat([IDS, IDS], 1)[:, :50], IDS[:0]):
-        torch.testing.assert_close(encoder(ids), expected[: len(ids)])
-
-
-class Counted(CharacterEncoder):
-    """Lists how many words each call of `encode` has."""
-
-    def __init__(self, max_cached_words=0):
-        super().__init__(CharCnnOptions(((1, 4), (2, 3)), "relu", 3, 1), 5)
-        self.max_cached_words = max_cached_words
-        self.counts = []
-
-    def encode(self, character_ids, prepared=None):
-        self.counts.append(len(character_ids))
-        return super().encode(character_ids, prepared)
+    encode, counts = encoder.encode, []
+    encoder.encode = lambda ids, prepared: counts.append(len(ids)) or encode(ids, prepared)
+    return encoder, counts
 
 
 def test_equal_words_are_computed_once():
-    encoder = Counted()
+    encoder, counts = counted()
     expected = encode_directly(encoder, IDS)
-    for vectors in (encoder(IDS), encoder.embed_words(WORDS)):
-        torch.testing.assert_close(vectors, expected)
-    with torch.no_grad():
-        encoder(IDS)
-    assert encoder.counts == [len(set(WORDS))] * 3
+    # Of any type and layout
+    for ids in (IDS, IDS.short(), IDS.t().contiguous().t(), torch.cat([IDS, IDS], 1)[:, :50]):
+        torch.testing.assert_close(encoder(ids), expected)
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(ids), expected.detach())
+    torch.testing.assert_close(encoder.embed_words(WORDS), expected)
+    assert counts == [len(set(WORDS))] * 9 and encoder(IDS[:0]).shape == (0, 5)
 
 
 def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
-    encoder = Counted(max_cached_words=10)
+    encoder, counts = counted(max_cached_words=10)
     with torch.no_grad():
         expected = encoder(IDS)  # ten words
         assert torch.equal(encoder.embed_words(WORDS), expected)
         assert torch.equal(encoder(IDS.flip(0)), expected.flip(0))
         encoder.embed_words(["new"])  # one too many
         assert torch.equal(encoder.embed_words(["a", "new"])[0], expected[2])
-        assert encoder.counts == [10, 1, 1]
+        assert counts == [10, 1, 1]
         monkeypatch.setattr(module, "_WORDS_AT_ONCE", 3)
         encoder.keep_words(["a", "b", "c", "d", "e"])
         assert encoder.n_kept_words == 6  # with "new"
         encoder.embed_words(["x"])
         encoder.forget_words()
         encoder.embed_words(["d", "x"])
-        assert encoder.counts[3:] == [3, 1, 1, 1]
+        assert counts[3:] == [3, 1, 1, 1]
         encoder.forget_words(1)
         encoder.embed_words(["d"])
         encoder.precision = "bfloat16"
         encoder.embed_words(["a"])
-        assert encoder.counts[7:] == [1, 1]
+        assert counts[7:] == [1, 1]
     assert encoder.embed_words(["a"]).requires_grad
 
 

@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule, WordCache
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, WordCache
 
 CHANGES = {
     "data": lambda weight: weight.data.copy_(weight.data.flip(0)),
@@ -25,29 +25,6 @@ def test_a_value_is_made_again_when_a_parameter_changes(change, shape):
     after = value.get(parameters, object)
     assert after is not before and value.get(parameters, object) is after
     assert value.get(parameters, object, "another key") is not after
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_train_and_eval_drop_a_value(mode):
-    module, parameter = torch.nn.Sequential(CachingModule()), torch.zeros(3)
-    value = module[0].value = CachedValue()
-    before = value.get([parameter], object)
-    getattr(module, mode)()
-    assert module[0].training == (mode == "train")
-    assert value.get([parameter], object) is not before
-
-
-def test_a_value_made_in_inference_mode_serves_outside_of_it():
-    value, parameter = CachedValue(), torch.zeros(3, requires_grad=True)
-    with torch.inference_mode():
-        made = value.get([parameter], lambda: parameter * 2)
-        assert value.get([parameter], lambda: None) is made
-        # Parameters of inference mode have no versions.
-        own = torch.zeros(3)
-        other = value.get([own], object)
-        assert value.get([own], object) is other
-        assert value.get([own.add_(1)], object) is not other
-    assert not made.is_inference() and not made.requires_grad
 
 
 def test_copies_and_later_parameters_have_values_of_their_own():
@@ -87,17 +64,6 @@ def test_words_are_computed_once_and_a_full_cache_forgets_all(max_words, third):
     words.look_up("d", "a")
     words.look_up("a", "d")
     assert words.encoded == ["ab", "c", third]
-
-
-def test_some_words_stay():
-    words = Words(3)
-    words.look_up("a", "b")
-    words.cache.stay()
-    words.look_up("a", "c")
-    words.look_up("d", "b")  # one too many
-    words.cache.forget()
-    words.look_up("b", "d", "a")
-    assert words.encoded == ["ab", "c", "d", "d"]
 
 
 def test_a_cache_grows():

@@ -101,10 +101,7 @@ def test_linear_is_torchs(n_rows, precision, rtol):
     parameters = [rows, *linear.parameters()]
     results = [
         [outputs.detach(), *torch.autograd.grad(outputs.tanh().sum(), parameters)]
-        for outputs in (
-            Linear.apply(*parameters, product_type(rows, precision)),
-            linear(rows),
-        )
+        for outputs in (Linear.apply(*parameters, product_type(rows, precision)), linear(rows))
     ]
     for actual, expected in zip(*results):
         assert actual.dtype == torch.float32
