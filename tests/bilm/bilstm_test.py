@@ -88,7 +88,7 @@ def test_a_thread_for_each_direction_computes_the_same(precision, monkeypatch, r
     monkeypatch.setattr(bilstm, "run_in_parallel", in_parallel)
     monkeypatch.setattr(bilstm, "_WORTH_THREADS", 0)
     torch.manual_seed(0)
-    lstm = BiLstm(replace(OPTIONS, lstm_dim=512, projection_dim=64, dropout=0.5)).eval()
+    lstm = BiLstm(replace(OPTIONS, lstm_dim=256, projection_dim=64, dropout=0.5)).eval()
     for each in (*lstm.forward_layers, *lstm.backward_layers):
         each.precision = precision
     with torch.inference_mode():
@@ -103,7 +103,7 @@ def test_a_thread_for_each_direction_computes_the_same(precision, monkeypatch, r
     run_lstm(lstm, 2)
     with torch.no_grad():
         run_lstm(lstm.train(), 2)
-        n_multiplications = 512 * 4 * (64 + 64 + 1) + 512 * 64
+        n_multiplications = 256 * 4 * (64 + 64 + 1) + 256 * 64
         n_rows = 5 if precision == "float32" else 10
         monkeypatch.setattr(bilstm, "_WORTH_THREADS", 5 * n_multiplications)
         run_lstm(lstm.eval(), 2, [3] * (n_rows - 1))

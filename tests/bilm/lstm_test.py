@@ -111,11 +111,12 @@ def test_gradient(options):
     )
 
 
-@pytest.mark.parametrize("clips, tolerance", [((None, None), 0.02), ((0.7, 0.3), 0.1)])
+@pytest.mark.parametrize("clips, tolerance", [((None, None), 0.02), ((0.35, 0.15), 0.2)])
 def test_gradient_in_bfloat16_is_near(clips, tolerance):
     """With a state from before, and recurrent dropout."""
+    torch.manual_seed(1)
     sizes = {"lstm_dim": 40, "projection_dim": 16, "cell_clip": clips[0], "proj_clip": clips[1]}
-    lstm = make_lstm(torch.float, **sizes)
+    lstm = ProjectedLstm(replace(OPTIONS, **sizes))
     inputs, state = make_inputs(lstm)
     state, parameters = tuple(2 * part for part in state), [inputs, *lstm.parameters()]
     results = []
