@@ -93,7 +93,7 @@ class Elmo(Command):
         if args.ray_workers is not None:
             if args.cuda_device != -1:
                 raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")
-            args.num_shards = max(args.num_shards, args.ray_workers)
+            args.num_shards = max(args.num_shards, args.ray_workers, 2)
         shares = args.num_shards > 1  # and continues with the others' parts
         check_output(args.output_file, args.force or args.resume or shares, args.resume or shares)
         inputs = args.input_file, args.vocab_path, args.options_file, args.weight_file
@@ -124,7 +124,6 @@ class Elmo(Command):
                         packages=args.packages,
                         debug=args.debug,
                     )
-                args.resume = True
             summary = corpus_embedder.embed(lines, args.output_file, args.force, args.resume)
         seconds = time.monotonic() - start
         text = f"{counted(summary['sentences'], 'sentence')}, {counted(summary['tokens'], 'word')}"

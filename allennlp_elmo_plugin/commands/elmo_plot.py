@@ -32,9 +32,8 @@ class Curves(command.Command):
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, ENDINGS, "matplotlib")
-        runs = {folder: read_run(folder) for folder in args.runs}
-        draw_curves(runs, args.output)
-        print(f"{counted(len(runs), 'run')}. Written to {args.output}")
+        draw_curves({folder: read_run(folder) for folder in args.runs}, args.output)
+        print(f"{counted(len(args.runs), 'run')}. Written to {args.output}")
 
 
 class Map(command.Command):
@@ -45,8 +44,7 @@ class Map(command.Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
-        methods = list(word_map.METHODS)
-        add("--method", choices=methods, default="pca", help="how to place the vectors")
+        add("--method", choices=[*word_map.METHODS], default="pca", help="how to place the vectors")
         colours = parser.add_mutually_exclusive_group()
         groups_help = "how many groups (senses) to find; default: what has a high silhouette"
         colours.add_argument("--groups", type=int, metavar="N", help=groups_help)

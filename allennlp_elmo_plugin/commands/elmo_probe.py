@@ -57,14 +57,13 @@ class ElmoProbe(Command):
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
-            names = dict.fromkeys(["word", task.key, task.label])
-            raise ValueError(f"--columns: give those of {', '.join(names)}, from 1")
+            raise ValueError(f"--columns: give {len(task.columns)} numbers, from 1")
         with output_folder(args.output, _OUTPUTS, args.force) as folder:
             # Of two columns, the word is the key.
-            word_key_label = (args.columns[0], *args.columns[-2:])
-            train = read_sentences(find_files(args.train), word_key_label)
-            test = read_sentences(find_files(args.test), word_key_label)
-            test = [sentence for sentence in test if sentence.examples]
+            columns = (args.columns[0], *args.columns[-2:])
+            train = read_sentences(find_files(args.train), columns)
+            found = read_sentences(find_files(args.test), columns)
+            test = [sentence for sentence in found if sentence.examples]
             chosen = choose(train, args.max_examples, args.seed)
             results = {name: getattr(args, name) for name in _SETTINGS}
             results.update(run(task, ElmoEmbedder(args.elmo), chosen, test))
