@@ -3,11 +3,12 @@ Draw the pictures of the documentation: `make pictures`.
 
     python scripts/pictures.py DEMO docs/pictures
 
-DEMO is the folder of `make demo`. Needs matplotlib, plotly, playwright and Chromium.
+DEMO is the folder of `make demo`. Needs matplotlib, plotly and Chromium.
 """
 
 import re
 import shutil
+import subprocess
 import sys
 from itertools import takewhile
 from pathlib import Path
@@ -123,32 +124,28 @@ def draw_senses(folder: Path) -> None:
 
 
 def take_pictures(demo: Path, output: Path) -> None:
-    """Make both pages and take pictures of them in a browser."""
-    from playwright.sync_api import sync_playwright
-
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+    """Make both pages and take pictures of them in Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)))
+    text = [
+        line.split()
+        for name in ("train", "validation", "heldout")
+        for line in (demo / "corpus" / f"{name}.txt").read_text("utf-8").splitlines()
+    ]
+    with TemporaryDirectory() as folder:
         pages = Path(folder)
-        text = [
-            line.split()
-            for name in ("train", "validation", "heldout")
-            for line in (demo / "corpus" / f"{name}.txt").read_text("utf-8").splitlines()
-        ]
         found = make_map(ElmoEmbedder("tiny"), "set", text, n_groups=4)
         write_map(found, str(pages / "word_map.html"), "the Python language reference", "tiny")
         model = read_pretrained(str(demo / "model" / "model.tar.gz"))
         title = "the model of the demo on held-out text"
-        write_surprise(model, text[-14:], str(pages / "surprise.html"), title)
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1000, "height": 760})
-        for name in ("word_map", "surprise"):
-            page.goto((pages / f"{name}.html").as_uri())
-            page.wait_for_timeout(1500)
-            if name == "word_map":
-                page.locator(".point").last.hover(force=True)
-                page.wait_for_timeout(500)
-            page.screenshot(path=output / f"{name}.png", full_page=True)
-        browser.close()
+        write_surprise(model, text[-12:], str(pages / "surprise.html"), title)
+        for name, height in {"word_map": 760, "surprise": 890}.items():
+            flags = f"--headless --no-sandbox --hide-scrollbars --window-size=1000,{height}"
+            picture = f"--screenshot={output.absolute() / name}.png"
+            page = (pages / f"{name}.html").as_uri()
+            subprocess.run(
+                [browser, *flags.split(), picture, page], check=True, stderr=subprocess.DEVNULL
+            )
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ def main() -> None:
     with whole_file(arguments.output) as staged, open(staged, "w", encoding="utf-8") as file:
         for word, vector in zip(model.wv.index_to_key, model.wv.vectors):
             file.write(f"{word} {' '.join(f'{number:.6g}' for number in vector)}\n")
-    print(f"{arguments.output}: {len(model.wv)} words, {arguments.dim} dimensions each")
+    print(f"{arguments.output}: {len(model.wv.vectors)} words, {arguments.dim} dimensions each")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,13 @@
 """A folder as `scripts/pretraining_text.py` reads it, with a few lines in each file."""
 
 import gzip
-import json
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 
 def sentence(name: str, n: int = 9) -> str:
     """Words that no other sentence has."""
     return " ".join(f"{name}x{i}" for i in range(n))
-
-
-def columns(lines: List[str], n_before: int) -> str:
-    return "".join(
-        "".join("- " * n_before + f"{word} -\n" for word in line.split()) + "\n" for line in lines
-    )
 
 
 def write_pretraining_data(folder: Path) -> Path:
@@ -35,7 +28,8 @@ def write_pretraining_data(folder: Path) -> Path:
         )
     # The passage begins in the middle of a line.
     passage = [novels[10][-50:].upper(), "It did n't .", novels[12], novels[30], novels[55]]
-    document = f"#begin document (a); part 000\n{columns(passage, 3)}#end document\n"
+    rows = "\n".join(f"- - - {word} -" for line in passage for word in line.split())
+    document = f"#begin document (a); part 000\n{rows}\n#end document\n"
     texts["coref_litbank/dev.gold_conll"] = document
     texts["coref_litbank/test.gold_conll"] = document.replace("N10X", "other").replace("n12x", "z")
     reviews = [sentence(f"r{i}") for i in range(30)]
@@ -46,19 +40,6 @@ def write_pretraining_data(folder: Path) -> Path:
         f"{sentence('new', 50)} {reviews[20]}",
     ]
     texts["imdb/test.tsv.gz"] = "".join(f"neg\t{i}.txt\t{text}\n" for i, text in enumerate(test))
-    texts["ner_wikigold/test.conll4.txt"] = columns([novels[40], sentence("ner"), "Short ."], 0)
-    texts["ner_wnut17/test.conll4.txt"] = columns([f"-LCB- {novels[40]} -RCB-"], 0)
-    leaves = " ".join(f"(X {word})" for word in f"-LRB- {novels[41]} none".split())
-    texts["constituency_treebank/test.mrg"] = f"( (S {leaves} (-NONE- *)))\n"
-    texts["sst5/test.txt"] = f"(3 {leaves.replace('X', '2')})\n"
-    pair = {
-        "sentence1": novels[42] + " and more",
-        "sentence2": sentence("snli", 4) + "\n" + sentence("snli"),
-    }
-    texts["snli_cad/original/test.jsonl"] = json.dumps(pair) + "\n"
-    texts["squad/xquad.en.json"] = json.dumps(
-        {"data": [{"paragraphs": [{"context": novels[43]}, {"context": sentence("squad")}]}]}
-    )
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
