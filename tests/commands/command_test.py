@@ -32,7 +32,6 @@ ELMO --options-file elmo/options.json --weight-file text => text: not an HDF5 fi
 ELMO --cuda-device 99 => there is no GPU 99: torch finds ...
 ELMO --ray-workers 0 => argument --ray-workers: 0 is less than 1; see `allennlp elmo --help`
 ELMO --ray-workers 1 --cuda-device -2 => Ray chooses GPUs: give --gpus-per-worker, not --cuda-device
-elmo missing out --top => there is no file missing to read
 elmo latin out --top => latin, line 2: byte 0xe9 is not UTF-8...
 elmo text old --top => old exists already; ...
 elmo old old --top -f => old is an input, too; choose another output
@@ -51,8 +50,6 @@ elmo-plot surprise tiny blank -o a.html => blank: has no words; give a tokenised
 PROBE --columns '1;2' => argument --columns: invalid numbers value: '1;2'; see `allennlp elmo-p...
 PROBE --columns 0,1 => --columns: give 2 numbers, from 1
 BENCHMARK --data missing => --data missing has no folder 'sst5' ...
-BENCHMARK --configs missing => --configs missing: there is no missing/sst5.jsonnet
-BENCHMARK --output elmo => --output elmo: the folder is not empty, and no benchmark
 """.strip().splitlines()
 
 

@@ -9,11 +9,9 @@ import pytest
 from allennlp.commands import main
 from allennlp.common import logging as common_logging
 
-Run = Callable[..., str]
-
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., str]:
     """Run `allennlp` with a line of arguments, in an empty folder; return what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)

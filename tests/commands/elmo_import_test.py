@@ -15,15 +15,10 @@ from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import read_ind
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from tests.support import testing
 from tests.support.bilm_tf import CHAR_CNN, LSTM, REFERENCE, load_run, read_vocabulary, variables
 from tests.support.tensorflow_checkpoint_writer import write_checkpoint
-from tests.support.testing import (
-    fork,
-    limit_file_size,
-    read_arrays,
-    read_files,
-    write_random_elmo,
-)
+from tests.support.testing import fork, read_arrays, read_files
 
 VOCABULARY = REFERENCE / "data" / "vocab.txt"
 
@@ -120,7 +115,7 @@ def test_a_full_disk_changes_nothing(checkpoint: Path) -> None:
     for n_bytes in (100, 5000, largest // 2, largest - 1):
 
         def fill(n_bytes: int = n_bytes) -> None:
-            limit_file_size(n_bytes)
+            testing.limit_file_size(n_bytes)
             with pytest.raises(OSError, match="cannot write: File too large; nothing .*/model'"):
                 import_model(checkpoint, "model", force=True)
 
@@ -192,7 +187,7 @@ def test_round_trip(variant: Dict[str, Any], run: Any) -> None:
 
 def test_a_published_model_gets_a_new_softmax(run: Any) -> None:
     Path("elmo").mkdir()
-    options = json.loads(Path(write_random_elmo("elmo")[0]).read_text(encoding="utf-8"))
+    options = json.loads(Path(testing.write_random_elmo("elmo")[0]).read_text(encoding="utf-8"))
     Path("words").write_text("<S>\n</S>\n<UNK>\nthe\n,\nnaïve\n", encoding="utf-8")
     printed = run("elmo-import elmo model --vocab-file words")
     assert "There was no softmax to import: train a new one before you evaluate.\n" in printed
