@@ -51,8 +51,7 @@ def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have() ->
 def test_the_table_of_two_models() -> None:
     lines = markdown(summarize(two_models(44.0, 44.0))).splitlines()
     titles = "baseline | + ELMo | delta | paper's delta | seeds | time a run"
-    assert lines[0] == f"| task | score (test) | {titles} |"
-    assert lines[1] == "|---|---|---|---|---|---|---|---|"
+    assert lines[:2] == [f"| task | score (test) | {titles} |", "|" + "---|" * 8]
     cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 1.5 / 1.5 min"
     assert lines[2] == f"| ner_x | f1 | {cells} |"
     assert lines[-1] == "Machine: A machine, 2 cores."
@@ -66,12 +65,13 @@ def test_the_table_with_word_vectors_and_a_task_without() -> None:
     runs["chunking", "baseline"] = some("baseline", 40.0)
     runs["chunking", "elmo"] = some("elmo", 39.0)
     table = markdown(summarize(runs))
-    titles = "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |"
-    assert titles in table
-    scores = "41.00 ± 1.41 | 41.50 ± 0.71 | 44.00 ± 0.00"
-    assert f"| {scores} | **+3.00** ± 1.00 | **+2.50** ± 0.50 | +2.06 | 2 |" in table
-    assert "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 1.0 / 1.0 min |" in table
-    assert "Time: baseline / word vectors / with ELMo, which" in table
+    for line in (
+        "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |",
+        "| 41.50 ± 0.71 | 44.00 ± 0.00 | **+3.00** ± 1.00 | **+2.50** ± 0.50 | +2.06 | 2 |",
+        "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 1.0 / 1.0 min |",
+        "Time: baseline / word vectors / with ELMo, which",
+    ):
+        assert line in table
 
 
 @pytest.mark.parametrize("mixes", [[[0.2, 0.8], [0.3, 0.7]], []])

@@ -35,28 +35,32 @@ def test_two_columns_and_more(is_compressed: bool, path: Path) -> None:
     assert others == [first, second]  # A file ends a sentence.
 
 
-def test_conll_2012(path: Path) -> None:
-    path.write_text("""\
+CONLL_2012_TEXT = """\
 #begin document (a); part 000
 a 0 0 It PRP (TOP* - - - - * (ARG1*) -
 a 0 1 's VBZ * be 01 - - * (V*) -
 
 #end document
 b 0 0 running VBG * run 02 - - * (V*) -
-""")
+"""
+CONLL_U_TEXT = """\
+# 1
+1-2|Don't|_|_|_|_|_|_|_|_
+1|Do|do|AUX|_|_|_|_|_|_
+2.1|go|go|VERB|_|_|_|_|_|_
+3|10 000|10 000|NUM|_|_|_|_|_|_
+4|?|?|_|_|_|_|_|_|_
+"""
+CONLL_U = (["Do", "10 000", "?"], [(0, "Do", "AUX"), (1, "10 000", "NUM")])
+
+
+def test_conll_2012_and_conll_u(path: Path) -> None:
+    path.write_text(CONLL_2012_TEXT)
     first, second = read_sentences([path], CONLL_2012)
-    assert first == (["It", "'s"], [Example(1, "be", "01")])
-    assert second == (["running"], [Example(0, "run", "02")])
-
-
-def test_conll_u(path: Path) -> None:
-    lines = ["# text = Don't 10 000", "1-2 Don't _ _", "1 Do do AUX", "2 n't not PART"]
-    lines += ["2.1 go go VERB", "3 10\xa0000 10\xa0000 NUM", "4 ? ? _"]
-    text = "\n".join(line.replace(" ", "\t") + "\t_" * 6 for line in lines)
-    path.write_text(text.replace("\xa0", " "))
-    (sentence,) = read_sentences([path], (2, 2, 4))
-    assert sentence.words == ["Do", "n't", "10 000", "?"]
-    assert [example.label for example in sentence.examples] == ["AUX", "PART", "NUM"]
+    assert first == (["It", "'s"], [(1, "be", "01")])
+    assert second == (["running"], [(0, "run", "02")])
+    path.write_text(CONLL_U_TEXT.replace("|", "\t"))
+    assert read_sentences([path], (2, 2, 4)) == [CONLL_U]
 
 
 @pytest.mark.parametrize(
