@@ -2,10 +2,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.manifold import TSNE
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.nearest import Place
-from allennlp_elmo_plugin.plots.word_map import _describe, _group, draw_map, make_map, write_map
+from allennlp_elmo_plugin.embedding.nearest import Place, comparable
+from allennlp_elmo_plugin.plots.word_map import (
+    _describe,
+    _group,
+    _place,
+    draw_map,
+    make_map,
+    write_map,
+)
 from tests.support.testing import write_random_elmo
 
 TEXT = [
@@ -49,11 +57,11 @@ def test_names_are_the_words_that_are_near_more_of_a_group_than_of_others() -> N
         "far a b of to Common 河 bank 河",
         "common नदी bank x x x नदी",
         "common नदी Bank bank x1",
-        "common six bank",
+        "common six seven bank",
     ]
     places = [Place(text.split(), text.split().index("bank")) for text in texts]
     # 河 counts once; `far` and the second नदी are too far away to count.
-    assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, six, bank", "near 河"]
+    assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, six, seven", "near 河"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["all"]
     assert _describe("bank", [Place(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
@@ -75,9 +83,14 @@ def test_labels_are_groups_and_the_largest_is_first(embedder: ElmoEmbedder) -> N
     assert found.groups.count(0) > 3 and all(name.startswith("near ") for name in found.names)
 
 
-def test_tsne_places_every_occurrence(embedder: ElmoEmbedder) -> None:
-    points = make_map(embedder, "bank", TEXT, "tsne").layers["LSTM layer 2"]
-    assert np.isfinite(points).all() and len(np.unique(points.round(4), axis=0)) == 10
+def test_tsne_is_that_of_scikit_learn(embedder: ElmoEmbedder) -> None:
+    vectors = np.random.RandomState(0).randn(2, 10, 8).astype("float32")
+    tsne = TSNE(2, perplexity=3, init="pca", random_state=0)
+    expected = tsne.fit_transform(comparable(vectors[1]).astype("float64"))
+    expected -= expected.mean(0)
+    expected *= (10 / (expected**2).sum()) ** 0.5
+    assert _place(vectors, "tsne")["LSTM layer 1"] == pytest.approx(expected, abs=1e-3)
+    assert make_map(embedder, "bank", TEXT, "tsne").method == "tsne"
 
 
 def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
@@ -96,6 +109,7 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
     assert found.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
     figure = draw_map(found, "a <text>", "a model")
     (slider,) = figure.layout.sliders
+    assert len(figure.data) == 2
     assert [step.label for step in slider.steps] == list(found.layers) and slider.active == 2
     for group, (trace, name) in enumerate(zip(figure.data, found.names)):
         rows = [row for row in range(9) if found.groups[row] == group]
