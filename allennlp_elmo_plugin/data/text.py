@@ -121,5 +121,5 @@ def _first_undecodable(file: Path) -> str:
             try:
                 line.decode()
             except UnicodeDecodeError as error:
-                return not_utf8(str(file), stored.number, error, alternative)
+                return not_utf8(str(file), stored.number, error) + alternative
     return f"{file} has changed while it was read"

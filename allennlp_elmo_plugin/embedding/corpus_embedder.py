@@ -4,7 +4,7 @@ import math
 import os
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy
 import torch
@@ -33,8 +33,8 @@ class CorpusEmbedder:
 
     The text is divided into parts of 32,768 words. Each is embedded and written to a folder, and
     at the end they are joined. A part that is in the folder is not embedded again: this is how a
-    run resumes, and how processes share a text. A part depends on others only by carried states,
-    which are saved with it: whoever embeds it finds the same numbers to the last bit.
+    run resumes, and how processes share a text. Whoever embeds a part finds the same numbers to the
+    last bit: it depends on others only by carried states, which are saved with it.
     """
 
     embedder: Any  # an `ElmoEmbedder`
@@ -68,15 +68,12 @@ class CorpusEmbedder:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")
-        if not 0 <= self.shard_index < self.num_shards:
+        if self.shard_index not in range(self.num_shards):
             raise ValueError(f"there is no shard {self.shard_index} of {self.num_shards}, from 0")
         if self.num_shards > 1 and self._is_carried:
             raise ValueError("a text of carried states can't be divided; use settled ones, or zero")
-        self._mappings: List[str] = []
-        if not (self.forget_sentences or self.use_sentence_keys):
-            self._mappings = ["sentence_to_index"]
-            if self.include_sentence_indices:
-                self._mappings.append("sentence_indices")
+        names = ["sentence_to_index", "sentence_indices"][: 1 + self.include_sentence_indices]
+        self._mappings = [] if self.forget_sentences or self.use_sentence_keys else names
         self._layers = [self._bilm.num_layers] if self.output_format == "all" else []
         self._vector_size = math.prod(self._layers) * self._bilm.get_output_dim()
         # What the layers depend on, except the text
@@ -109,7 +106,14 @@ class CorpusEmbedder:
         if resume and os.path.exists(path):
             complete = layers_file.read_summary(path)
             if complete is not None and self._settings.items() <= complete.items():
-                self._check_text(lines, path, complete)
+                text = self._empty_summary()
+                for _ in self._divide(lines, text):
+                    pass
+                if text != complete:
+                    raise ValueError(
+                        f"{lines.name} is not the text of {path}, which has {complete['lines']:,} "
+                        f"lines and another checksum. {_OTHER_TEXT}"
+                    )
                 folder.remove()  # if the process was killed before it did
                 return complete
             check_output(path, overwrite, resume)
@@ -141,16 +145,6 @@ class CorpusEmbedder:
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
-    def _check_text(self, lines: TextLines, path: str, complete: Dict[str, Any]) -> None:
-        text = self._empty_summary()
-        for part in self._divide(lines):
-            _count(text, part)
-        if any(complete.get(key) != value for key, value in text.items()):
-            raise ValueError(
-                f"{lines.name} is not the text of {path}, which has {complete['lines']:,} lines "
-                f"and another checksum. {_OTHER_TEXT}"
-            )
-
     def _empty_summary(self) -> Dict[str, Any]:
         totals = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
         return {**self._settings, **totals}
@@ -163,9 +157,9 @@ class CorpusEmbedder:
         missing: List[int] = []  # when this shard passes them
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
-            for number, part in enumerate(self._divide(lines)):
-                text = _count(summary, part)
+            for number, part in enumerate(self._divide(lines, summary)):
                 if number == 0:
+                    text = b"".join(_text(line.sentence) for line in part)
                     check_text(lines.name, [text], self._bilm.max_characters)
                 if number < _COMMON_PARTS:
                     common.append([word for line in part for word in line.words])
@@ -179,20 +173,23 @@ class CorpusEmbedder:
                         if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
                             encoder.keep_words(words)
                     common.clear()
-                    folder.write(number, self._embed_part(part, lines.name))
+                    folder.write(number, self._embed_part(part))
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
-                bar.update((lines.position if lines.size else lines.offset) - bar.n)
+                bar.update(lines.position - bar.n)
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
 
-    def _divide(self, lines: TextLines) -> Iterator[List[SentenceLine]]:
-        """Yield the lines of each part."""
+    def _divide(self, lines: TextLines, summary: Dict[str, Any]) -> Iterator[List[SentenceLine]]:
+        """Yield the lines of each part, and count them in the summary."""
         part: List[SentenceLine] = []
         n_words = 0
         batch_size = self.batch_size if self._is_carried and self.batch_size else 1
         for line in lines:
             part.append(line)
             n_words += len(line.words) + 1
+            summary["lines"] = summary["sentences"] = line.number + 1
+            summary["tokens"] += len(line.words)
+            summary["checksum"] = zlib.crc32(_text(line.sentence), summary["checksum"])
             if n_words >= PART_WORDS and len(part) % batch_size == 0:
                 yield part
                 part, n_words = [], 0
@@ -209,33 +206,21 @@ class CorpusEmbedder:
         if part.states is not None:
             self._bilm.lstm._states = part.states
 
-    def _embed_part(self, lines: List[SentenceLine], name: str) -> Part:
+    def _embed_part(self, lines: List[SentenceLine]) -> Part:
         self._bilm.token_layer.forget_words()
-        if self.use_sentence_keys:
-            for line in lines:
-                layers_file.check_key(line.sentence, f"{name}, line {line.number + 1}")
         lengths = [len(line.words) for line in lines]
         ends = numpy.cumsum(lengths) * self._vector_size
         layers = numpy.empty(ends[-1], self.dtype)
-        for batch in self._batches(lengths):
+        batches = batches_by_length(lengths, self.batch_tokens, self.batch_size)
+        if self._is_carried and self.batch_size:
+            rows = range(len(lengths))
+            batches = (rows[i : i + self.batch_size] for i in rows[:: self.batch_size])
+        for batch in batches:
             sentences = [lines[i].words for i in batch]
             for i, array in zip(batch, self.embedder.view_batch(sentences, self.output_format)):
-                with numpy.errstate(over="ignore"):
-                    layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
-        if self.dtype == "float16" and not numpy.isfinite(layers).all():
-            place = numpy.searchsorted(ends, numpy.isfinite(layers).argmin(), side="right")
-            raise ValueError(
-                f"{name}, line {lines[place].number + 1}: its layers have numbers beyond those of "
-                "float16; write float32 (`--dtype`)"
-            )
+                layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
         states = self._bilm.lstm._states if self._is_carried else None
         return Part([line.sentence for line in lines], lengths, torch.from_numpy(layers), states)
-
-    def _batches(self, lengths: List[int]) -> Iterator[Sequence[int]]:
-        if not self._is_carried or self.batch_size is None:
-            return batches_by_length(lengths, self.batch_tokens, self.batch_size)
-        size, rows = self.batch_size, range(len(lengths))
-        return (rows[i : i + size] for i in rows[::size])
 
     def _join(self, summary: Dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
         """Write the output from all parts."""
@@ -246,10 +231,10 @@ class CorpusEmbedder:
             progress_bar(total=summary["sentences"], unit=" sentences", desc="joining") as bar,
         ):
             for part in folder:
-                checksum = zlib.crc32(_text(part.sentences), checksum)
                 vectors = part.layers.numpy()
                 start = 0
                 for sentence, length in zip(part.sentences, part.lengths):
+                    checksum = zlib.crc32(_text(sentence), checksum)
                     end = start + length * self._vector_size
                     shape = *self._layers, length, self._bilm.get_output_dim()
                     layers = vectors[start:end].reshape(shape)
@@ -295,6 +280,8 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
     check_whole_file(path)
     if os.path.lexists(path) and not overwrite:
         raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
+    if resume and os.path.exists(f"{path}.partial"):
+        raise ValueError(f"{path}.partial is of an earlier version, which can't be continued")
     if not (overwrite or resume) and PartsFolder(path).has_parts():
         raise ValueError(
             f"{path}.parts is there, of a run that did not finish or is still running; "
@@ -302,15 +289,5 @@ def check_output(path: str, overwrite: bool = False, resume: bool = False) -> No
         )
 
 
-def _text(sentences: Iterable[str]) -> bytes:
-    return "".join(f"{sentence}\n" for sentence in sentences).encode("utf-8", "surrogatepass")
-
-
-def _count(summary: Dict[str, Any], part: List[SentenceLine]) -> bytes:
-    """Add a part of the text to its totals, and return it."""
-    summary["lines"] += len(part)
-    summary["sentences"] += len(part)
-    summary["tokens"] += sum(len(line.words) for line in part)
-    text = _text(line.sentence for line in part)
-    summary["checksum"] = zlib.crc32(text, summary["checksum"])
-    return text
+def _text(sentence: str) -> bytes:
+    return f"{sentence}\n".encode("utf-8", "surrogatepass")

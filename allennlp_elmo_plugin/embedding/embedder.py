@@ -32,13 +32,6 @@ logger = logging.getLogger(__name__)
 
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
-OUTPUT_FORMATS: Dict[str, Callable[[List[torch.Tensor]], List[torch.Tensor]]] = {
-    "all": lambda layers: layers,
-    "top": lambda layers: layers[-1:],
-    "average": lambda layers: [torch.stack(layers).mean(0)],
-}
-"""What to compute from the layers, a list of tensors of one shape."""
-
 DEFAULT_INITIAL_STATE = "settled"
 
 _SEGMENT_STEPS = 2048
@@ -62,13 +55,9 @@ class ElmoEmbedder:
     # Parameters
 
     options_file, weight_file : `str`, optional
-        The language model, by the names that `find_model` describes. Without both, the model is
-        `"tiny"`, which comes with this package.
-    cuda_device : `int`, optional (default = `-1`)
-        Number of the GPU, or -1 for the CPU.
+        The language model, by the names that `find_model` describes; without both `"tiny"`.
     vocab_to_cache : `Sequence[str]`, optional (default = `None`)
-        Words whose character representations are computed once, in advance; the numbers are the
-        same.
+        Words whose vectors are computed in advance; the numbers are the same.
     initial_state, precision : `str`, optional
         See `Elmo`. The default initial state is `"settled"`.
     """
@@ -83,16 +72,11 @@ class ElmoEmbedder:
         precision: str = "float32",
     ) -> None:
         if cuda_device >= torch.cuda.device_count():
-            raise ValueError(
-                f"there is no GPU {cuda_device}: torch finds {torch.cuda.device_count()}; use "
-                "cuda_device=-1 for the CPU"
-            )
+            n_gpus = torch.cuda.device_count()
+            raise ValueError(f"there is no GPU {cuda_device}: torch finds {n_gpus}; -1 is the CPU")
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
-            logger.warning(
-                'No model was named: using "tiny", the small English model of this package. '
-                '"original" is the published model that AllenNLP used.'
-            )
+            logger.warning('No model was named: using "tiny". AllenNLP used "original".')
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
         self.elmo_bilm = ElmoBiLm(
@@ -103,18 +87,16 @@ class ElmoEmbedder:
             # As many words again may come as are asked for.
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
-        self.elmo_bilm.eval()
-        self.elmo_bilm.to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
+        self.elmo_bilm.eval().to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
         if words:
-            words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *words]
-            self.elmo_bilm.token_layer.keep_words(words)
+            boundaries = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
+            self.elmo_bilm.token_layer.keep_words([*boundaries, *words])
         self._segment_steps = _SEGMENT_STEPS
 
     def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """
         Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
-        timesteps, 2 * projection size)`, and the mask of their tokens, shape `(batch_size,
-        timesteps)`; without gradients, on the embedder's device.
+        timesteps, 2 * projection size)`, and their mask, shape `(batch_size, timesteps)`.
         """
         batch = check_sentences(batch)
         with torch.no_grad():
@@ -168,24 +150,16 @@ class ElmoEmbedder:
         max_occurrences: int = MAX_OCCURRENCES,
     ) -> List[Neighbours]:
         """
-        Find the occurrences of a word in a text that are most like the word in other sentences: a
-        word of several senses has the neighbours of the sense that it has there.
+        Find the occurrences of a word in a text that are most like the word in `queries`, sentences
+        with it. Without queries, the occurrences are divided into two groups (k-means), and the one
+        in the middle of each is a query. If there are more than `max_occurrences`, a random sample
+        is compared.
 
             for neighbours in ElmoEmbedder().nearest("bank", sentences):
                 print(neighbours)
 
         The similarity is the cosine of the vectors of the top layer, less their mean over all
         occurrences. The same word in the same sentence is there once.
-
-        # Parameters
-
-        word : `str`
-            As it is written in the sentences: *Bank* is another word than *bank*.
-        queries : `Iterable[List[str]]`, optional (default = `None`)
-            Tokenised sentences that have the word. Without them, the occurrences are divided into
-            two groups (k-means), and the one in the middle of each group is a query.
-        max_occurrences : `int`, optional (default = `1000`)
-            How many occurrences to compare: if there are more, they are drawn at random.
         """
         if self.elmo_bilm.initial_state == "carried":
             raise ValueError('"carried" states make vectors that can\'t be compared; use "settled"')
@@ -206,26 +180,11 @@ class ElmoEmbedder:
         **options: Any,
     ) -> Dict[str, Any]:
         """
-        Embed a file of sentences into an HDF5 file.
+        Embed an open file of sentences, bytes (UTF-8, plain or gzip) or text, into an HDF5 file.
 
         Every line is a sentence, its tokens separated by ASCII's white space, a blank line an empty
-        sentence. Every sentence becomes a dataset, whose key is the number of its line, from 0:
-        `"0"`, `"1"`, ... The dataset `sentence_to_index` of shape `(1,)` holds a JSON object that
-        maps each sentence to its (last) key. Memory grows with the text by this object only. After
-        an error or a kill, the complete parts are in the folder `OUTPUT.parts`, and the next run
-        can `resume`.
-
-        # Parameters
-
-        input_file : `IO`
-            Open file. Bytes are read as UTF-8, compressed by gzip or not; text as it was opened.
-        output_file_path : `str`
-            The HDF5 file. It appears when all of it is written.
-        overwrite : `bool`, optional (default = `False`)
-            Replace an existing output file.
-
-        The other parameters are those of `allennlp elmo`, which its help describes; `options` are
-        `batch_tokens`, `dtype`, `compression`, `num_shards` and `shard_index`.
+        sentence. The parameters are those of `allennlp elmo`, whose help describes them and the
+        file; `options` are `batch_tokens`, `dtype`, `compression`, `num_shards` and `shard_index`.
 
         # Returns
 
@@ -233,17 +192,9 @@ class ElmoEmbedder:
             How the file was made, with the numbers of its `lines`, `sentences` and `tokens`, and of
             `missing_parts` of other shards; if there are any, the file is not there yet.
         """
-        corpus_embedder = CorpusEmbedder(
-            self,
-            output_format,
-            batch_size,
-            forget_sentences,
-            use_sentence_keys,
-            include_sentence_indices,
-            **options,
-        )
-        lines = TextLines(input_file)
-        return corpus_embedder.embed(lines, output_file_path, overwrite, resume)
+        flags = forget_sentences, use_sentence_keys, include_sentence_indices
+        corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
+        return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
 
     def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
         # Rows of carried states can't be run one after the other: only time can be cut then.
@@ -267,7 +218,11 @@ class ElmoEmbedder:
 
     @model_call
     def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        select = OUTPUT_FORMATS[output_format]
+        def select(layers: List[torch.Tensor]) -> List[torch.Tensor]:
+            if output_format == "average":
+                return [torch.stack(layers).mean(0)]
+            return {"all": layers, "top": layers[-1:]}[output_format]
+
         # Carried states change at the end, and so not at all if the memory is too small.
         start = self.elmo_bilm.start()
         states = copy.copy(start)
@@ -294,9 +249,8 @@ def embed_in_segments(
 ) -> List[Any]:
     """
     Return what `select` computes from the layers of tokenised sentences, for each float32 of shape
-    `(n_selected, len(sentence), output_dim)`. Each direction starts a segment of `width` steps from
-    the state that it left in the last one, so that the numbers are those of one run. `carried` is
-    updated.
+    `(n_selected, len(sentence), output_dim)`, with the numbers of one run: each direction starts a
+    segment of `width` steps from the state that it left in the last one. `carried` is updated.
     """
     sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
     reverse = [words[::-1] for words in sentences]

@@ -26,15 +26,16 @@ Array = Any  # numpy.ndarray, whose type parameters differ between the supported
 
 class Occurrence(NamedTuple):
     """
-    A word in a sentence, of which there are 100 words on each side at most, with its similarity to
-    the query, its position in the sentence, and the sentence's number in the text, if it is from
-    there. `str()` shows it in the middle of a line.
+    A word in a sentence, of which there are 100 words on each side at most: its position there, the
+    sentence's number in the text, if it is from there, how many words of the sentence were left out
+    at its start, and the similarity to the query. `str()` shows it in the middle of a line.
     """
 
-    similarity: float
     sentence: List[str]
     position: int
     number: Optional[int] = None
+    start: int = 0
+    similarity: float = 1.0
 
     def __str__(self) -> str:
         before = _start(self.sentence[: self.position][::-1])[::-1]
@@ -42,31 +43,14 @@ class Occurrence(NamedTuple):
         word = self.sentence[self.position]
         return f"{' '.join(before):>{_SHOWN_COLUMNS}} [{word}] {' '.join(after)}".rstrip()
 
+    @property
+    def key(self) -> Tuple[int, Tuple[str, ...]]:
+        return self.position, tuple(self.sentence)
+
 
 def _start(words: List[str]) -> List[str]:
     ends = itertools.accumulate(len(word) + 1 for word in words)
     return [word for word, end in zip(words, ends) if end <= _SHOWN_COLUMNS + 1]
-
-
-class Place(NamedTuple):
-    """See `Occurrence`. `start` words of a long sentence are left out before `sentence`."""
-
-    sentence: List[str]
-    position: int
-    number: Optional[int] = None
-    start: int = 0
-
-    @classmethod
-    def of(cls, sentence: List[str], position: int, number: Optional[int] = None) -> "Place":
-        start = 0
-        if len(sentence) > _MAX_SENTENCE:
-            start = max(0, position - _MAX_SENTENCE // 2)
-            sentence = sentence[start : position + 1 + _MAX_SENTENCE // 2]
-        return cls(sentence, position - start, number, start)
-
-    @property
-    def key(self) -> Tuple[int, Tuple[str, ...]]:
-        return self.position, tuple(self.sentence)
 
 
 class Neighbours(NamedTuple):
@@ -81,7 +65,7 @@ class Neighbours(NamedTuple):
 
 
 def nearest(
-    vectors_of: Callable[[Sequence[Place]], Array],
+    vectors_of: Callable[[Sequence[Occurrence]], Array],
     word: str,
     sentences: Iterable[List[str]],
     queries: Optional[Iterable[List[str]]] = None,
@@ -89,8 +73,11 @@ def nearest(
     max_occurrences: int = MAX_OCCURRENCES,
 ) -> List[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
-    asked_sentences = check_sentences([] if queries is None else queries)
-    asked = [place for query in asked_sentences for place in _places_in_query(word, query)]
+    asked: List[Occurrence] = []
+    for query in check_sentences([] if queries is None else queries):
+        if word not in query:
+            raise ValueError(f"the word {word!r} is not in the query {' '.join(query)!r}")
+        asked += _occurrences(word, query)
     found, _ = sample_occurrences(word, sentences, max_occurrences)
     if not asked and len(found) < _N_GROUPS:
         raise ValueError(
@@ -99,25 +86,29 @@ def nearest(
         )
     places = [*asked, *found]
     vectors = comparable(vectors_of(places))  # (places, dim)
-    n_asked = len(asked)
-    chosen = list(range(n_asked)) or _of_each_group(vectors)
     results = []
-    for index in chosen:
-        query = places[index]
-        similarities = vectors @ vectors[index]
-        order = numpy.argsort(-similarities[n_asked:], kind="stable") + n_asked
+    for index in range(len(asked)) if asked else _of_each_group(vectors):
+        similarities = (vectors[len(asked) :] @ vectors[index]).tolist()
         # Other occurrences in the same sentence are others, but the query itself isn't.
-        near = [i for i in order.tolist() if places[i].key != query.key][:n_nearest]
-        found_near = [Occurrence(float(similarities[i]), *places[i][:3]) for i in near]
-        results.append(Neighbours(Occurrence(1.0, *query[:3]), found_near))
+        others = [
+            place._replace(similarity=similarity)
+            for place, similarity in zip(found, similarities)
+            if place.key != places[index].key
+        ]
+        others.sort(key=lambda place: -place.similarity)
+        results.append(Neighbours(places[index], others[:n_nearest]))
     return results
 
 
-def _places_in_query(word: str, query: List[str]) -> List[Place]:
-    places = [Place.of(query, i) for i, each in enumerate(query) if each == word]
-    if not places:
-        raise ValueError(f"the word {word!r} is not in the query {' '.join(query)!r}")
-    return places
+def _occurrences(word: str, sentence: List[str], number: Optional[int] = None) -> List[Occurrence]:
+    found = []
+    for position in [i for i, each in enumerate(sentence) if each == word]:
+        start, near = 0, sentence
+        if len(sentence) > _MAX_SENTENCE:
+            start = max(0, position - _MAX_SENTENCE // 2)
+            near = sentence[start : position + 1 + _MAX_SENTENCE // 2]
+        found.append(Occurrence(near, position - start, number, start))
+    return found
 
 
 def _of_each_group(vectors: Array) -> List[int]:
@@ -135,26 +126,20 @@ def _of_each_group(vectors: Array) -> List[int]:
 
 def sample_occurrences(
     word: str, sentences: Iterable[List[str]], size: int
-) -> Tuple[List[Place], int]:
+) -> Tuple[List[Occurrence], int]:
     """
     Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
     with the same result each time; and how many there are. Of sentences that are the same, one
     is in the sample; only if all occurrences are, the number is exact.
     """
-    sample: List[Place] = []
+    sample: List[Occurrence] = []
     keys = set()  # of the sample
     generator = random.Random(0)
     n_found, n_words = 0, 0
-    for number, sentence in enumerate(sentences):
-        if isinstance(sentence, (str, bytes)):
-            check_sentences([sentence])
-        sentence = list(sentence)
+    for number, given in enumerate(sentences):
+        (sentence,) = check_sentences([given])
         n_words += len(sentence)
-        if word not in sentence:
-            continue
-        check_sentences([sentence])
-        for position in [i for i, each in enumerate(sentence) if each == word]:
-            place = Place.of(sentence, position, number)
+        for place in _occurrences(word, sentence, number):
             if place.key in keys:
                 continue
             n_found += 1
@@ -172,7 +157,7 @@ def sample_occurrences(
     return sorted(sample, key=lambda place: (place.number, place.position)), n_found
 
 
-def embed_places(embedder: Any, places: Sequence[Place], output_format: str) -> Array:
+def embed_places(embedder: Any, places: Sequence[Occurrence], output_format: str) -> Array:
     """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
     rows: Dict[int, List[int]] = {}  # by the identity of a sentence, which many may share
     for row, place in enumerate(places):
@@ -189,7 +174,7 @@ def embed_places(embedder: Any, places: Sequence[Place], output_format: str) -> 
     return numpy.stack(vectors, axis=-2)
 
 
-def read_vectors(layers_file: str, places: Sequence[Place]) -> Array:
+def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> Array:
     """Return vectors of the top layer, shape `(places, dim)`, from `allennlp elmo`'s file."""
     vectors = []
     with h5py.File(layers_file, "r") as file:

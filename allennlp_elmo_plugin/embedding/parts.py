@@ -47,16 +47,12 @@ class PartsFolder:
             with self._write("settings.json") as new:
                 new.write(json.dumps(settings).encode())
         found = json.loads((self._path / "settings.json").read_text())
-        differences = [
-            f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
-            for key in sorted({*found, *settings})
-            if found.get(key) != settings.get(key)
-        ]
-        if differences:
-            raise ValueError(
-                f"{self._path} is of a run with other settings: {'; '.join(differences)}. Give the "
-                "same ones, or remove it"
-            )
+        for key in sorted({*found, *settings}):
+            if found.get(key) != settings.get(key):
+                raise ValueError(
+                    f"{self._path} is of a run with other settings: {key} was {found.get(key)!r} "
+                    f"and is {settings.get(key)!r}. Give the same ones, or remove it"
+                )
 
     def has_parts(self) -> bool:
         return self._path.is_dir() and any(name.isdigit() for name in os.listdir(self._path))
@@ -92,6 +88,5 @@ class PartsFolder:
             os.replace(new, self._path / name)
         except OSError as error:
             new.unlink(missing_ok=True)
-            message = "the parts before are safe: make room and continue (`--resume`)"
-            path = str(self._path / name)
-            raise OSError(error.errno, f"{error.strerror}; {message}", path) from error
+            message = f"{error.strerror}; the other parts are safe: make room, then `--resume`"
+            raise OSError(error.errno, message, str(self._path / name)) from error

@@ -1,7 +1,4 @@
-"""
-`allennlp elmo --ray-workers`: the parts of a text embedded by Ray's workers, on one machine or the
-machines of a cluster.
-"""
+"""`allennlp elmo --ray-workers`: the parts of a text embedded by Ray's workers, on any machines."""
 
 import functools
 import importlib
@@ -38,23 +35,21 @@ def embed_parts(
     ray = import_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
+    shards = range(options["num_shards"])
     # Ray prints the deaths of workers to standard output.
     with open(os.devnull, "w") as null, redirect_stdout(sys.stderr if debug else null):
-        ray.init(
-            ignore_reinit_error=True,
-            include_dashboard=False,
-            log_to_driver=debug,
-            logging_level=logging.INFO if debug else logging.ERROR,
-        )
+        level = logging.INFO if debug else logging.ERROR
+        quiet = {"log_to_driver": debug, "logging_level": level, "include_dashboard": False}
+        ray.init(ignore_reinit_error=True, **quiet)
         if ray.cluster_resources().get("GPU", 0) < gpus:  # Ray would wait forever.
             raise ValueError(f"a worker needs {gpus:g} GPU, which Ray doesn't have; see ray status")
         task = ray.remote(_embed_shard).options(
             num_cpus=0 if gpus else 1, num_gpus=gpus, max_retries=_MAX_DEATHS
         )
         arguments = os.getcwd(), list(packages), settings, options, text, output
-        waiting = iter(range(options["num_shards"]))
-        with progress_bar(total=options["num_shards"], unit=" shards", desc="embedding") as bar:
-            running = [task.remote(shard, *arguments) for _, shard in zip(range(workers), waiting)]
+        with progress_bar(total=len(shards), unit=" shards", desc="embedding") as bar:
+            running = [task.remote(shard, *arguments) for shard in shards[:workers]]
+            waiting = list(shards[workers:])
             while running:
                 (done,), running = ray.wait(running)
                 try:
@@ -67,18 +62,17 @@ def embed_parts(
                         "`--debug` shows what it says. The same command resumes"
                     ) from error
                 bar.update()
-                running += [task.remote(shard, *arguments) for _, shard in zip("1", waiting)]
+                if waiting:
+                    running.append(task.remote(waiting.pop(0), *arguments))
 
 
 def import_ray() -> Any:
     """Return the module `ray`, or raise the error that tells how to install it."""
     try:
         import ray
-        import ray.exceptions
     except ImportError as error:
-        raise ValueError(
-            f"--ray-workers needs Ray: pip install 'allennlp_elmo_plugin[ray]' ({error})"
-        ) from error
+        install = "pip install 'allennlp_elmo_plugin[ray]'"
+        raise ValueError(f"--ray-workers needs Ray: {install} ({error})") from error
     return ray
 
 
@@ -97,7 +91,6 @@ def _embed_shard(
     for package in packages:
         importlib.import_module(package)
     corpus_embedder = CorpusEmbedder(_embedder(settings), shard_index=shard, **options)
-    # Ray's logs need no bars.
     with open_lines(text) as lines, progress_of_command(quiet=True):
         corpus_embedder.write_parts(lines, output)
 

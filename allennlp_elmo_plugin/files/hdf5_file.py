@@ -8,8 +8,6 @@ from typing import Any, Iterator, List, Tuple, Union
 from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
-Path = Union[str, "os.PathLike[str]"]
-
 MAX_EXPANSION = 100
 """How many times its size a compressed file may unpack to. Trained weights hardly compress."""
 
@@ -20,7 +18,7 @@ def allowance(size: int) -> int:
 
 
 @contextmanager
-def open_weight_file(path: Path) -> Iterator[Any]:
+def open_weight_file(path: Union[str, "os.PathLike[str]"]) -> Iterator[Any]:
     """
     Open an HDF5 file for reading, if it contains all its data, and their size, unpacked, is in
     proportion to the file's. Raise `FileNotFoundError` or `BadFile`.
@@ -31,12 +29,31 @@ def open_weight_file(path: Path) -> Iterator[Any]:
         raise FileNotFoundError(f"{path}: no such weight file")
     try:
         weight_file = h5py.File(os.fspath(path), "r")
-        found = float_datasets(weight_file)
+        datasets = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
         reason = shown(error, 200)
         raise BadFile(f"{path}: not an HDF5 file, or one cut off ({reason})") from error
     with weight_file:
-        _check(found, path)
+        total = 0
+        for name, dataset in datasets:
+            place = f"{path}: '{shown(name, 200)}'"
+            if dataset.is_virtual or dataset.external:
+                raise BadFile(f"{place} has its data in other files")
+            # Without compression, everything must be there; with it, something.
+            is_compressed = dataset.id.get_create_plist().get_nfilters() > 0
+            stored = dataset.id.get_storage_size()
+            if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
+                raise BadFile(
+                    f"{place} takes {dataset.nbytes:,} bytes, of which {stored:,} are stored; get "
+                    "the file again"
+                )
+            chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
+            total += max(dataset.nbytes, chunk)
+        if total > allowance(os.path.getsize(path)):
+            raise BadFile(
+                f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
+                "file's; write the file without compression"
+            )
         yield weight_file
 
 
@@ -58,26 +75,3 @@ def is_float(item: Any) -> bool:
         return item.shape is not None and item.dtype.kind == "f"
     except (AttributeError, TypeError, ValueError):  # a group, a type that NumPy lacks
         return False
-
-
-def _check(datasets: List[Tuple[str, Any]], path: Path) -> None:
-    total = 0
-    for name, dataset in datasets:
-        name = shown(name, 200)
-        if dataset.is_virtual or dataset.external:
-            raise BadFile(f"{path}: '{name}' has its data in other files")
-        # Without compression, everything must be there; with it, something.
-        is_compressed = dataset.id.get_create_plist().get_nfilters() > 0
-        stored = dataset.id.get_storage_size()
-        if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
-            raise BadFile(
-                f"{path}: '{name}' takes {dataset.nbytes:,} bytes, of which {stored:,} are stored; "
-                "get the file again"
-            )
-        chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
-        total += max(dataset.nbytes, chunk)
-    if total > allowance(os.path.getsize(path)):
-        raise BadFile(
-            f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
-            "file's; write the file without compression"
-        )

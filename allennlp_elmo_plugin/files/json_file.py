@@ -11,28 +11,23 @@ from allennlp_elmo_plugin.files import BadFile
 MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
-_MAX_DIGITS = 19  # of an integer of 64 bits
-
 
 def read_json_object(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     """Read a file that holds one JSON object, or raise `FileNotFoundError` or `BadFile`."""
-    source = os.fspath(path)
-    size = os.path.getsize(path)
-    if not os.path.isfile(path) or size > MAX_BYTES:
-        raise BadFile(f"{source}: not a JSON file of at most {MAX_BYTES:,} bytes")
-    values = parse_json(Path(path).read_bytes(), source)
+    if os.path.getsize(path) > MAX_BYTES or not os.path.isfile(path):
+        raise BadFile(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
+    values = parse_json(Path(path).read_bytes(), str(path))
     if not isinstance(values, dict):
-        raise BadFile(f"{source}: the options must be a JSON object {{...}}")
+        raise BadFile(f"{path}: the options must be a JSON object {{...}}")
     return values
 
 
 def parse_json(text: bytes, source: str) -> Any:
-    """Parse JSON strictly: no key twice, only finite numbers, integers of 64 bits."""
+    """Parse JSON strictly: no key twice, only finite numbers."""
     try:
         return json.loads(
             text.decode("utf-8-sig"),
             object_pairs_hook=_object,
-            parse_int=_integer,
             parse_float=_finite,
             parse_constant=_finite,
         )
@@ -53,12 +48,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(float(text)):
         raise ValueError(f"{shown(text)} is not a finite number; write null for none")
     return float(text)
-
-
-def _integer(text: str) -> int:
-    if len(text.lstrip("-")) > _MAX_DIGITS:
-        raise ValueError(f"{shown(text)} has more than {_MAX_DIGITS} digits")
-    return int(text)
 
 
 def to_json(value: Any) -> str:

@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Callable, Iterator, Set, Tuple
+from typing import IO, Any, Iterator, Tuple
 
 from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files import model_file_names as files
@@ -47,37 +47,36 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
         raise BadFile(f"{source} is not a model: expected {files.WHOLE_MODELS}")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            names = _unpack(path, source, Path(folder))
+            _unpack(path, source, Path(folder))
         except Exception as error:  # The three libraries raise errors of many kinds.
             if isinstance(error, OSError) and error.errno in DISK_FULL:
                 message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
                 raise OSError(error.errno, message, folder) from error
             raise BadFile(f"{source}: can't be unpacked ({shown(error, 200)})") from error
-        found = _folder_of_the_model(Path(folder), source, names)
         try:
-            yield found
+            yield _folder_of_the_model(Path(folder))
         except (ValueError, FileNotFoundError) as error:
             kind = FileNotFoundError if isinstance(error, FileNotFoundError) else BadFile
             raise kind(str(error).replace(folder, source)) from error
 
 
-def _folder_of_the_model(unpacked: Path, source: str, names: Set[str]) -> Path:
-    found = files.model_folders(unpacked)
+def _folder_of_the_model(unpacked: Path) -> Path:
+    found = [
+        path
+        for path in (unpacked, *unpacked.rglob("*"))
+        if files.has_options(path) or (path / files.CONFIG_FILE).is_file()
+    ]
     if found[:1] == [unpacked] or len(found) == 1:
         return found[0]
     if found:
-        raise BadFile(f"{source}: has several models; unpack it, and give the folder of one")
-    listed = ", ".join(sorted(name for name in names if not name.startswith(".")))
+        raise BadFile(f"{unpacked}: has several models; unpack it, and give the folder of one")
     raise BadFile(
-        f"{source} is not the archive of a model: it needs {files.CONFIG_FILE} and "
-        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}; it has "
-        f"{shown(listed, 200) or 'no files'}"
+        f"{unpacked} is not the archive of a model: it needs {files.CONFIG_FILE} and "
+        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}"
     )
 
 
-def _unpack(path: str, source: str, folder: Path) -> Set[str]:
-    """Copy the files of a model, and return the names of all files."""
-    names = set()
+def _unpack(path: str, source: str, folder: Path) -> None:
     size = os.path.getsize(path)
     with (
         open(path, "rb") as file,
@@ -86,54 +85,47 @@ def _unpack(path: str, source: str, folder: Path) -> Set[str]:
         is_zip = file.read(2) == _ZIP_START or path.endswith(".zip")
         file.seek(0)
         position = 0
-        for name, open_member in (_zip_members if is_zip else _tar_members)(file, allowance(size)):
+        for name, member in (_zip_members if is_zip else _tar_members)(file, allowance(size)):
             name = posixpath.normpath(name.replace("\\", "/"))  # of some programs for Windows
-            names.add(posixpath.basename(name))
             if files.is_model_file(name):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                with open_member() as member, open(folder / name, "wb") as copy:
+                with open(folder / name, "wb") as copy:
                     shutil.copyfileobj(member, copy, _CHUNK_BYTES)
             update(file.tell() - position)
             position = file.tell()
-    return names
 
 
-Member = Tuple[str, Callable[[], Any]]  # the path in the archive, and what opens it
-
-
-def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Member]:
+def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Tuple[str, Any]]:
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         # No more is read of a file than its header says.
         if sum(member.file_size for member in members) > max_bytes:
             raise ValueError(_TOO_LARGE)
         for member in members:
-            yield member.filename, lambda: archive.open(member)  # noqa: B023
+            yield member.filename, archive.open(member)
 
 
-def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[Member]:
-    stream: Any = _Decompressed(file, max_bytes)
+def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[Tuple[str, Any]]:
+    stream: Any = _LimitedGzip(fileobj=file)
+    stream.max_bytes = max_bytes
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if member.size > max_bytes:
                 raise ValueError(_TOO_LARGE)
             # A sparse file may be larger than what is read of the stream.
             if member.isreg() and not member.issparse():
-                yield member.name, lambda: archive.extractfile(member)  # noqa: B023
+                yield member.name, archive.extractfile(member)
     while stream.read(_CHUNK_BYTES):
         pass  # to the checksum at the end
 
 
-class _Decompressed:
-    """The contents of a gzip file, up to `max_bytes`: headers may tell any size."""
+class _LimitedGzip(gzip.GzipFile):
+    """A gzip file of at most `max_bytes`, whatever sizes the headers in it tell."""
 
-    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
-        self._file = gzip.GzipFile(fileobj=file)
-        self._n_left = max_bytes
+    max_bytes = 0
 
-    def read(self, n_bytes: int) -> bytes:
-        data = self._file.read(n_bytes)
-        self._n_left -= len(data)
-        if self._n_left < 0:
+    def read(self, size: Any = -1) -> bytes:
+        data = super().read(size)
+        if self.tell() > self.max_bytes:
             raise ValueError(_TOO_LARGE)
         return data

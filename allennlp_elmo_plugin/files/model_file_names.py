@@ -25,8 +25,7 @@ ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz")
 
 WHOLE_MODELS = (
     f"the folder or archive (.zip, .tar.gz) of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the "
-    f"{ARCHIVE_FILE} or the folder of a training run, or a checkpoint of bilm-tf with "
-    f"{OPTIONS_FILE}"
+    f"{ARCHIVE_FILE} or folder of a training run, or a checkpoint of bilm-tf with {OPTIONS_FILE}"
 )
 """For errors about something else."""
 
@@ -48,6 +47,11 @@ def is_model_file(path: str) -> bool:
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
     return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in _PATTERNS)
+
+
+def has_options(folder: Path) -> bool:
+    """Return whether a folder has options.json or files whose names end like this."""
+    return bool(_names(folder, f"*{OPTIONS_FILE}"))
 
 
 def find_options_file(folder: Path) -> Optional[Path]:
@@ -91,10 +95,9 @@ def name_beside(name: str) -> Optional[str]:
     """Return the path or address of the weights of options, or the reverse, if names tell."""
     if posixpath.basename(name) == NLPL_WEIGHT_FILE:
         return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
-    if name.endswith(OPTIONS_FILE):
-        return name.removesuffix(OPTIONS_FILE) + WEIGHT_FILE
-    if name.endswith(WEIGHT_FILE):
-        return name.removesuffix(WEIGHT_FILE) + OPTIONS_FILE
+    for own, other in ((OPTIONS_FILE, WEIGHT_FILE), (WEIGHT_FILE, OPTIONS_FILE)):
+        if name.endswith(own):
+            return name.removesuffix(own) + other
     return None
 
 
@@ -123,36 +126,18 @@ def is_training_run(folder: Path) -> bool:
     """Return whether a folder is AllenNLP's training run or archive, not a published model."""
     if not (folder / CONFIG_FILE).exists():
         return False
-    try:
-        options, weights = find_options_file(folder), find_weight_file(folder)
-    except BadFile:  # It is not clear which are meant.
+    if not has_options(folder):
         return True
-    if options is None or weights is None:
-        return True
-    own_weights = (folder / RUN_WEIGHT_FILE, folder / ARCHIVED_WEIGHT_FILE)
-    is_published = weights.name.endswith((WEIGHT_FILE, NLPL_WEIGHT_FILE))
-    return not is_published and any(path.exists() for path in own_weights)
-
-
-def model_folders(folder: Path) -> List[Path]:
-    """Return the folders within a folder, itself first, with options or AllenNLP's config."""
-    found = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-    return [
-        path for path in found if _names(path, f"*{OPTIONS_FILE}") or (path / CONFIG_FILE).is_file()
-    ]
-
-
-def find_archives(folder: Path) -> List[Path]:
-    """Return what are archives in a folder, by their names; model.tar.gz comes first."""
-    names = [name for name in _names(folder, "*") if name.endswith(ARCHIVE_SUFFIXES)]
-    return [folder / name for name in sorted(names, key=lambda name: name != ARCHIVE_FILE)]
+    if _names(folder, f"*{WEIGHT_FILE}") or (folder / NLPL_WEIGHT_FILE).exists():
+        return False
+    return any((folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE))
 
 
 def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
     if len(names) > 1:
         raise BadFile(
-            f"{folder}: has {', '.join(names)}, so it is not clear which belong together; give the "
-            f"paths of both files, or name the ones that are meant {meant}"
+            f"{folder}: it is not clear which of {', '.join(names)} is meant; name it {meant}, or "
+            "give the paths of both files"
         )
     return folder / names[0] if names else None
 

@@ -3,7 +3,7 @@
 import os
 import re
 import zipfile
-from typing import Any, Dict, Union
+from typing import Any, Dict, Iterable, Union
 
 import torch
 
@@ -29,18 +29,12 @@ def read_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, torch.Tensor
             f"{path}: damaged, or contains something else than tensors, which could run code; "
             f"{advice} ({shown(found[1] if found else error, 200)})"
         ) from None
-    if not isinstance(values, dict) or not all(map(_is_plain, values.values())):
-        raise BadFile(f"{path}: not a dictionary of floating-point tensors; {advice}")
+    tensors: Iterable[Any] = values.values() if isinstance(values, dict) else [None]
+    for tensor in tensors:
+        is_plain = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+        if not is_plain or tensor.device.type != "cpu" or not tensor.is_floating_point():
+            raise BadFile(f"{path}: not a dictionary of floating-point tensors; {advice}")
     # Twice, since the softmax may share the token embedding's numbers.
-    if sum(tensor.nbytes for tensor in values.values()) > 2 * os.path.getsize(path):
+    if sum(tensor.nbytes for tensor in tensors) > 2 * os.path.getsize(path):
         raise BadFile(f"{path}: has fewer numbers than its tensors; {advice}")
     return {str(name): tensor.detach() for name, tensor in values.items()}
-
-
-def _is_plain(value: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout is torch.strided
-        and value.device.type == "cpu"
-        and value.is_floating_point()
-    )

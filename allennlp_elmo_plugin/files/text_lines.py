@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
 
 from allennlp_elmo_plugin.files import BadFile
@@ -44,24 +44,22 @@ class TextLines:
         self._error = error
         self._stored: Any = file
         self._encoding_errors = "strict"
-        is_text = hasattr(file, "encoding")
-        self.is_gzip = not is_text and _start(file).startswith(_GZIP)
-        self._file: Any = gzip.GzipFile(fileobj=file) if self.is_gzip else file
+        self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
+        self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
         self.number = 0  # of lines that have been read
         self.offset = 0  # bytes of text that have been read
 
     @property
     def size(self) -> Optional[int]:
         """The number of bytes in the file as it is stored, if that is known."""
-        try:
+        with suppress(OSError, AttributeError):  # also io.UnsupportedOperation
             return os.fstat(self._stored.fileno()).st_size or None
-        except (OSError, AttributeError):  # also io.UnsupportedOperation
-            return None
+        return None
 
     @property
     def position(self) -> int:
         """How many of these bytes have been read."""
-        return self._stored.tell() if self.is_gzip else self.offset
+        return self._stored.tell() if self._is_gzip and self.size else self.offset
 
     def read_block(self, n_bytes: int) -> List[bytes]:
         """Return the lines of about `n_bytes`, at most `MAX_LINE_BYTES`; none at the end."""
@@ -92,11 +90,8 @@ class TextLines:
             return read(n_bytes)
         except UnicodeDecodeError as error:  # of a file open for text
             message = not_utf8(self.name, self.number + 1, error)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            place = f"after line {self.number} ({error})"
-            message = f"{self.name}: the compressed file is damaged or cut off {place}"
-        except OSError as error:
-            message = f"cannot read {self.name}: {error.strerror or error}"
+        except (EOFError, OSError, zlib.error) as error:
+            message = f"{self.name}: can't be read after line {self.number} ({error}); is it whole?"
         raise self._error(message)
 
     def __iter__(self) -> Iterator[SentenceLine]:
@@ -112,16 +107,12 @@ class TextLines:
             raise self._error(not_utf8(self.name, self.number, error)) from None
 
 
-def not_utf8(name: str, number: int, error: UnicodeDecodeError, alternative: str = "") -> str:
-    """Return the message; `alternative` is for a text in an encoding of one byte a letter."""
-    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    encoding = "LATIN1"
-    if error.object.startswith(marks) or b"\0" in error.object:
-        encoding, alternative = "UTF-16", ""
+def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
+    """Return the message about a line that isn't UTF-8."""
     return (
         f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
-        f"({error.reason}); convert the file, if it is a text, such as by `iconv -f {encoding} -t "
-        f"UTF-8 FILE > NEW_FILE`{alternative}"
+        f"({error.reason}); convert the file, if it is a text, such as by `iconv -f LATIN1 -t "
+        "UTF-8 FILE > NEW_FILE`"
     )
 
 
@@ -162,9 +153,5 @@ def open_lines(
     if path == STANDARD_INPUT:
         yield TextLines(sys.stdin.buffer, "the standard input", error)
         return
-    if os.path.isdir(path):
-        raise error(f"{path} is a folder; give a file")
-    if not os.path.exists(path):  # not `isfile`: it may be a pipe
-        raise error(f"there is no file {path} to read")
     with open(path, "rb") as file:
         yield TextLines(file, os.fspath(path), error)

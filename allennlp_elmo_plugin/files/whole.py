@@ -25,8 +25,8 @@ _STAGING = ".elmo.partial"
 def whole_file(path: PathLike, wait: bool = False) -> Iterator[str]:
     """
     Write a file whole or not at all: yield the path to write to. The file gets its name when the
-    block ends without an error; a link of that name is replaced. With `wait`, wait while another
-    process writes it, instead of raising a `BlockingIOError`.
+    block ends without an error; a link is replaced. If another process writes it, `wait`, or raise
+    a `BlockingIOError`.
     """
     check_whole_file(path)
     folder, name = os.path.split(os.path.abspath(path))
@@ -41,10 +41,9 @@ def check_whole_file(path: PathLike) -> None:
     """Raise an `OSError` unless `whole_file` can write this file; call it before long work."""
     target = os.path.abspath(path)
     folder = os.path.dirname(target)
-    is_folder = os.path.isdir(target) and not os.path.islink(target)
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; create it first", folder)
-    if is_folder or is_special(target) or not os.path.basename(path):
+    if not os.path.basename(path) or os.path.exists(target) and not os.path.isfile(target):
         message = "is a folder, a device or a pipe; give the name of a file"
         raise OSError(errno.EINVAL, message, target)
     if not os.access(folder, os.W_OK):
@@ -69,10 +68,8 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
     try:
         with _staging(folder / _STAGING, folder) as new:
             if not force and os.listdir(folder) != [_STAGING]:
-                raise ValueError(
-                    f"The folder {path} is not empty; choose another output, or --force to replace "
-                    "what this command writes there"
-                )
+                advice = "choose another output, or --force to replace what this command writes"
+                raise ValueError(f"The folder {path} is not empty; {advice}")
             yield new
             sync(new)
             for name in names:
@@ -123,13 +120,13 @@ class LateErrorFile(io.FileIO):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        n_bytes = len(view)
+        left = view
         try:
-            while self.error is None and len(view):
-                view = view[super().write(view) :]
+            while self.error is None and len(left):
+                left = left[super().write(left) :]
         except OSError as error:
             self.error = error
-        return n_bytes
+        return len(view)
 
     def truncate(self, size: Optional[int] = None) -> int:
         try:
@@ -143,11 +140,6 @@ class LateErrorFile(io.FileIO):
         super().__exit__(*raised)
         if self.error is not None:
             raise self.error
-
-
-def is_special(path: PathLike) -> bool:
-    """Return whether this is a device or a pipe, such as `/dev/null`."""
-    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def remove(path: PathLike) -> None:

@@ -25,7 +25,6 @@ from allennlp_elmo_plugin.files.model_file_names import (
     SOFTMAX_FILE,
     WEIGHT_FILE,
     WHOLE_MODELS,
-    find_archives,
     find_options_file,
     find_vocabulary_file,
     find_weight_file,
@@ -151,9 +150,7 @@ def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> Mo
     else:
         weights = find_weight_file(folder)
     if weights is None:
-        archives = find_archives(folder)  # elmo-import's is alone in its folder
-        meant = f"is {archives[0]} meant?" if archives else f"a model is {WHOLE_MODELS}"
-        raise FileNotFoundError(f"{folder}: there is no {WEIGHT_FILE}; {meant}")
+        raise FileNotFoundError(f"{folder}: there is no {WEIGHT_FILE}; a model is {WHOLE_MODELS}")
     options = find_options_file(folder)
     if options is None:
         raise FileNotFoundError(

@@ -29,7 +29,7 @@ class WordMap(NamedTuple):
     """
 
     word: str
-    places: List[nearest.Place]
+    places: List[nearest.Occurrence]
     how_many: str
     method: str
     layers: Dict[str, Array]
@@ -107,7 +107,7 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> List[Any]:
     return max(found, default=(0.0, [0] * len(vectors)))[1]
 
 
-def _describe(word: str, places: Sequence[nearest.Place], groups: Sequence[int]) -> List[str]:
+def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> List[str]:
     """Return for each group the words that are near more of its occurrences than of others."""
     counts: List[Counter] = [Counter() for _ in set(groups)]
     if len(counts) == 1:
@@ -168,7 +168,7 @@ def draw_map(found: WordMap, text: str, model: str) -> Any:
     return figure
 
 
-def _sentence(place: nearest.Place) -> str:
+def _sentence(place: nearest.Occurrence) -> str:
     """Return the sentence of an occurrence as HTML in short lines, with its number."""
     words = [html.escape(word) for word in place.sentence]
     words[place.position] = f"<b>{words[place.position]}</b>"

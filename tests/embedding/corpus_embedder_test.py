@@ -1,16 +1,12 @@
 """Files of layers: what is in them, killed and resumed runs, shards, batches and keys."""
 
 import functools
-import gzip
 import io
 import itertools
 import json
 import os
 import random
 import signal
-import subprocess
-import threading
-import time
 from contextlib import suppress
 
 import h5py
@@ -21,10 +17,10 @@ import torch
 from allennlp_elmo_plugin.embedding import corpus_embedder, layers_file
 from allennlp_elmo_plugin.embedding.corpus_embedder import check_output
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.layers_file import open_layers_file, read_summary
+from allennlp_elmo_plugin.embedding.layers_file import read_summary
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from tests.support.layers_files import assert_same_files, make_text
-from tests.support.testing import fork, limit_file_size, read_arrays, tmpfs, write_random_elmo
+from tests.support.testing import fork, limit_file_size, read_arrays, write_random_elmo
 
 STATES = ["carried", "settled", "zero"]
 
@@ -41,7 +37,7 @@ def small_parts(monkeypatch):
 
 def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens=40, **arguments):
     embedder = ElmoEmbedder(*files, initial_state=initial_state)
-    file = io.BytesIO(text.encode("utf-8")) if isinstance(text, str) else text
+    file = io.StringIO(text, newline="\n")
     sizes = {"batch_size": batch_size, "batch_tokens": batch_tokens}
     return embedder.embed_file(file, str(path), **sizes, **arguments)
 
@@ -50,7 +46,7 @@ def embed(files, text, path, initial_state="settled", batch_size=4, batch_tokens
 def uninterrupted(request, files, tmp_path_factory):
     """Initial state, text, and the file of one run."""
     path = tmp_path_factory.mktemp("uninterrupted") / "o"
-    text = make_text(150)
+    text = make_text(70)
     with pytest.MonkeyPatch.context() as context:
         context.setattr(corpus_embedder, "PART_WORDS", 40)
         embed(files, text, path, request.param)
@@ -108,7 +104,7 @@ class TestResume:
                 break
         assert moment > 10
 
-    @pytest.mark.parametrize("n_parts", [1, 12])
+    @pytest.mark.parametrize("n_parts", [1, 8])
     def test_only_the_rest_is_embedded(self, uninterrupted, files, tmp_path, monkeypatch, n_parts):
         initial_state, text, expected = uninterrupted
         path = tmp_path / "o"
@@ -121,7 +117,7 @@ class TestResume:
         assert os.listdir(tmp_path) == ["o"]
 
     def test_nothing_is_replaced_unasked(self, files, tmp_path):
-        text, path = make_text(100), tmp_path / "o"
+        text, path = make_text(60), tmp_path / "o"
         interrupt(files, text, path, 4)
         (tmp_path / "other").mkdir()
         other = write_random_elmo(tmp_path / "other", seed=99)
@@ -130,7 +126,8 @@ class TestResume:
             (files, text, {"dtype": "float16"}, "dtype was 'float32' and is 'float16'"),
             (files, text, {"initial_state": "zero"}, "initial_state was 'settled' and is 'zero'"),
             (files, "x" + text, {}, "one of lines 1 to [0-9]+ has changed"),
-            (files, text[:500], {}, "one of lines [0-9]+ to [0-9]+ has changed"),
+            (files, text[:300], {}, "one of lines [0-9]+ to [0-9]+ has changed"),
+            (files, "\n".join(text.split("\n")[:6]), {}, "has changed|o are not those of"),
             (other, text, {}, "model was"),
         ]:
             with pytest.raises(ValueError, match=message):
@@ -141,30 +138,31 @@ class TestResume:
         embed(files, longer, tmp_path / "expected")
         assert_same_files(path, tmp_path / "expected")
 
-    def test_other_parts_than_those_of_the_text(self, files, tmp_path):
+    def test_parts_that_can_not_be_used(self, files, tmp_path):
         lines = [f"{'word ' * 40}{number}" for number in range(3)]  # a part each
-        interrupt(files, "\n".join(lines), tmp_path / "o", 2)
+        path = tmp_path / "o"
+        interrupt(files, "\n".join(lines), path, 2)
         with pytest.raises(ValueError, match="o are not those of"):
-            embed(files, lines[0], tmp_path / "o", resume=True)
+            embed(files, lines[0], path, resume=True)
         os.truncate(tmp_path / "o.parts" / "00000", 1000)
         with pytest.raises(ValueError, match="parts/00000: damaged; remove it and continue"):
-            embed(files, "\n".join(lines), tmp_path / "o", resume=True)
-
-    def test_force_starts_anew(self, files, tmp_path):
-        interrupt(files, make_text(100), tmp_path / "o", 4)
-        embed(files, "a\n", tmp_path / "o", overwrite=True)
-        assert sorted(os.listdir(tmp_path)) == ["o"]
-        assert set(read_arrays(tmp_path / "o")) == {"0", "sentence_to_index"}
+            embed(files, "\n".join(lines), path, resume=True)
+        embed(files, "a\n", path, overwrite=True)
+        assert os.listdir(tmp_path) == ["o"]
+        assert set(read_arrays(path)) == {"0", "sentence_to_index"}
+        (tmp_path / "p.partial").touch()
+        with pytest.raises(ValueError, match="p.partial is of an earlier version"):
+            embed(files, "a\n", tmp_path / "p", resume=True)
 
     def test_what_is_complete_stays(self, files, tmp_path):
-        text, path = make_text(40), tmp_path / "o"
+        text, path = make_text(20), tmp_path / "o"
         summary = embed(files, text, path, resume=True)
         n_words = len(text.replace("\u00a0", "x").split())
-        assert (summary["lines"], summary["sentences"], summary["tokens"]) == (43, 43, n_words)
+        assert (summary["lines"], summary["sentences"], summary["tokens"]) == (23, 23, n_words)
         before = path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes()
         assert embed(files, text, path, resume=True, overwrite=True) == summary
         for other in ("x" + text, text + "\nx"):
-            with pytest.raises(ValueError, match="is not the text of .*o, which has 43 lines"):
+            with pytest.raises(ValueError, match="is not the text of .*o, which has 23 lines"):
                 embed(files, other, path, resume=True)
         with pytest.raises(ValueError, match="exists already"):
             embed(files, text, path, resume=True, output_format="top")
@@ -173,7 +171,7 @@ class TestResume:
         assert read_arrays(path)["0"].ndim == 2
 
     def test_a_disk_that_is_full(self, uninterrupted, files, tmp_path):
-        """At once, among the parts, and while they are joined."""
+        """At once, and while the parts are joined."""
         initial_state, text, expected = uninterrupted
         path = tmp_path / "o"
 
@@ -182,17 +180,17 @@ class TestResume:
             with pytest.raises(OSError, match="File too large; .*make room"):
                 embed(files, text, path, initial_state, resume=True)
 
-        assert fork(lambda: run(1000)) == 0
-        assert os.listdir(tmp_path) == []
-        assert fork(lambda: run(os.path.getsize(expected) // 2)) == 0
-        assert os.listdir(tmp_path) == ["o.parts"]
+        for n_bytes, left in ((1000, []), (os.path.getsize(expected) // 2, ["o.parts"])):
+            assert fork(functools.partial(run, n_bytes)) == 0
+            assert os.listdir(tmp_path) == left
         embed(files, text, path, initial_state, resume=True)
         assert_same_files(path, expected)
 
 
 class TestShards:
-    @pytest.mark.parametrize("n_lines", [100, 20])
-    @pytest.mark.parametrize("arguments", [{}, {"forget_sentences": True, "dtype": "float16"}])
+    @pytest.mark.parametrize(
+        "n_lines, arguments", [(60, {}), (10, {"forget_sentences": True, "dtype": "float16"})]
+    )
     def test_the_last_one_joins_the_parts(self, files, tmp_path, n_lines, arguments):
         text, path = make_text(n_lines), tmp_path / "o"
         whole = embed(files, text, tmp_path / "whole", **arguments)
@@ -205,24 +203,8 @@ class TestShards:
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
         assert embed(files, text, path, num_shards=3, shard_index=0, **arguments) == summary
 
-    def test_a_shard_that_waited_for_the_one_that_joins(self, tmp_path):
-        folder = PartsFolder(str(tmp_path / "o"))
-        waited = threading.Event()
-
-        def wait():
-            with folder.lock("join", wait=True):
-                waited.set()
-
-        with folder.lock("join"):
-            thread = threading.Thread(target=wait)
-            thread.start()
-            time.sleep(0.2)
-            folder.remove()
-        thread.join(10)
-        assert waited.is_set()
-
     def test_at_the_same_time(self, files, tmp_path):
-        text, path = make_text(60), tmp_path / "o"
+        text, path = make_text(40), tmp_path / "o"
         embed(files, text, tmp_path / "whole")
         children = []
         for shard in range(3):
@@ -233,27 +215,25 @@ class TestShards:
         assert_same_files(path, tmp_path / "whole")
         assert sorted(os.listdir(tmp_path)) == ["o", "whole"]
 
-    def test_a_shard_that_others_overtake(self, files, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("order", [[1, 2], [1, 2, 0]])
+    def test_a_shard_that_others_overtake(self, files, tmp_path, monkeypatch, order):
         """It joins the parts that they wrote after it had passed them, unless they did."""
         text, path = make_text(30), tmp_path / "o"
         embed(files, text, tmp_path / "whole")
-        write = PartsFolder.write
-        for order in ([1, 2], [1, 2, 0]):
-            others = iter(order)
+        write, others = PartsFolder.write, iter(order)
 
-            def overtake(folder, number, part):
-                write(folder, number, part)
-                with pytest.MonkeyPatch.context() as context:
-                    context.setattr(PartsFolder, "write", write)
-                    for shard in others:  # noqa: B023
-                        with suppress(BlockingIOError):  # This one is at work itself.
-                            embed(files, text, path, num_shards=3, shard_index=shard)
+        def overtake(folder, number, part):
+            write(folder, number, part)
+            with pytest.MonkeyPatch.context() as context:
+                context.setattr(PartsFolder, "write", write)
+                for shard in others:
+                    with suppress(BlockingIOError):  # This one is at work itself.
+                        embed(files, text, path, num_shards=3, shard_index=shard)
 
-            monkeypatch.setattr(PartsFolder, "write", overtake)
-            summary = embed(files, text, path, num_shards=3, shard_index=0)
-            assert summary["missing_parts"] == 0
-            assert_same_files(path, tmp_path / "whole")
-            path.unlink()
+        monkeypatch.setattr(PartsFolder, "write", overtake)
+        summary = embed(files, text, path, num_shards=3, shard_index=0)
+        assert summary["missing_parts"] == 0
+        assert_same_files(path, tmp_path / "whole")
 
     def test_the_same_shard_twice_is_refused(self, files, tmp_path):
         with PartsFolder(f"{tmp_path}/o").lock("shard-0"):
@@ -316,167 +296,104 @@ def test_common_words_are_encoded_once(files, monkeypatch, tmp_path):
         encoded.clear()
 
 
-class TestFormats:
-    @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
-    @pytest.mark.parametrize("dtype", ["float32", "float16"])
-    def test_numbers_and_compression(self, files, tmp_path, dtype, compression):
-        text = make_text(20)
-        embed(files, text, tmp_path / "plain")
-        embed(files, text, tmp_path / "o", dtype=dtype, compression=compression)
-        with h5py.File(tmp_path / "o", "r") as file, h5py.File(tmp_path / "plain", "r") as plain:
-            for i in range(23):
-                dataset = file[str(i)]
-                assert dataset.dtype == dtype
-                assert dataset.compression == (compression if dataset.size else None)
-                expected = plain[str(i)][...].astype(dtype)
-                np.testing.assert_array_equal(dataset[...], expected)
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_numbers_and_compression(files, tmp_path, dtype, compression):
+    text = make_text(10)
+    embed(files, text, tmp_path / "plain")
+    embed(files, text, tmp_path / "o", dtype=dtype, compression=compression)
+    with h5py.File(tmp_path / "o", "r") as file, h5py.File(tmp_path / "plain", "r") as plain:
+        for i in range(13):
+            dataset = file[str(i)]
+            assert dataset.dtype == dtype
+            assert dataset.compression == (compression if dataset.size else None)
+            np.testing.assert_array_equal(dataset[...], plain[str(i)][...].astype(dtype))
 
-    def test_numbers_that_float16_lacks(self, files, tmp_path, monkeypatch):
-        view_batch = ElmoEmbedder.view_batch
 
-        def enlarge(self, batch, *args):
-            scale = [1e30 if "large" in words else 1 for words in batch]
-            return [a * x for a, x in zip(view_batch(self, batch, *args), scale)]
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"compression": "zip"}, "compression is 'zip'"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+        ({"num_shards": 2, "shard_index": 2}, "no shard 2 of 2"),
+        ({"num_shards": 2, "initial_state": "carried"}, "can't be divided"),
+        ({"include_sentence_indices": True, "forget_sentences": True}, "leave out one"),
+        ({"include_sentence_indices": True, "use_sentence_keys": True}, "leave out one"),
+    ],
+)
+def test_bad_arguments(files, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        embed(files, "a\n", tmp_path / "o", **arguments)
+    assert os.listdir(tmp_path) == []
 
-        monkeypatch.setattr(ElmoEmbedder, "view_batch", enlarge)
-        with pytest.raises(ValueError, match="the input, line 3: its layers have numbers beyond"):
-            embed(files, "a\n\nlarge\nb\n", tmp_path / "o", dtype="float16")
-        embed(files, "a\n\nlarge\nb\n", tmp_path / "o")
 
-    @pytest.mark.parametrize(
-        "arguments, message",
-        [
-            ({"dtype": "int8"}, "dtype is 'int8'"),
-            ({"compression": "zip"}, "compression is 'zip'"),
-            ({"output_format": "bottom"}, "bottom"),
-            ({"batch_size": 0}, "batch_size is 0"),
-            ({"batch_tokens": 0}, "batch_tokens is 0"),
-            ({"num_shards": 2, "shard_index": 2}, "no shard 2 of 2"),
-            ({"num_shards": 2, "shard_index": -1}, "no shard -1 of 2"),
-            ({"num_shards": 0}, "num_shards is 0; it must be at least 1"),
-            ({"num_shards": 2, "initial_state": "carried"}, "can't be divided"),
-            ({"include_sentence_indices": True, "forget_sentences": True}, "leave out one"),
-            ({"include_sentence_indices": True, "use_sentence_keys": True}, "leave out one"),
-        ],
-    )
-    def test_bad_arguments(self, files, tmp_path, arguments, message):
-        with pytest.raises(ValueError, match=message):
-            embed(files, "a\n", tmp_path / "o", **arguments)
-        assert os.listdir(tmp_path) == []
-
-    def test_compressed_text(self, files, tmp_path):
-        text = make_text(20)
-        embed(files, text, tmp_path / "plain")
-        embed(files, io.BytesIO(gzip.compress(text.encode("utf-8"))), tmp_path / "o")
-        assert_same_files(tmp_path / "o", tmp_path / "plain")
-
-    def test_a_mapping_too_long_for_hdf5(self, files, tmp_path, monkeypatch):
-        text = "".join(f"мир {i}\n" for i in range(10))
-        mapping = json.dumps({f"мир {i}": str(i) for i in range(10)}, ensure_ascii=False)
-        (tmp_path / "i").write_text(text, encoding="utf-8")
-        size = len(mapping.encode("utf-8"))
-        # What was computed is not lost.
-        for name, limit, left in [("o", size, "o"), ("p", size - 1, "p.parts")]:
-            monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", limit)
-            with open(tmp_path / "i", "rb") as file:
-                if name == "o":
-                    embed(files, file, tmp_path / name)
-                else:
-                    with pytest.raises(ValueError, match="leave it out"):
-                        embed(files, file, tmp_path / name)
-            assert (tmp_path / left).exists()
-        with open(tmp_path / "i", "rb") as file:
-            embed(files, file, tmp_path / "p", forget_sentences=True, resume=True)
-        assert sorted(os.listdir(tmp_path)) == ["i", "o", "p"]
+def test_a_mapping_too_long_for_hdf5(files, tmp_path, monkeypatch):
+    text = "".join(f"мир {i}\n" for i in range(10))
+    mapping = {f"мир {i}": str(i) for i in range(10)}
+    size = len(json.dumps(mapping, ensure_ascii=False).encode("utf-8"))
+    monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", size)
+    embed(files, text, tmp_path / "o")
+    assert json.loads(read_arrays(tmp_path / "o")["sentence_to_index"][0]) == mapping
+    monkeypatch.setattr(layers_file, "MAX_MAPPING_BYTES", size - 1)
+    with pytest.raises(ValueError, match="leave it out"):
+        embed(files, text, tmp_path / "p")
+    # What was computed is not lost.
+    assert sorted(os.listdir(tmp_path)) == ["o", "p.parts"]
+    embed(files, text, tmp_path / "p", forget_sentences=True, resume=True)
+    assert sorted(os.listdir(tmp_path)) == ["o", "p"]
 
 
 class TestSentenceKeys:
-    def test_slashes_and_repetitions(self, files, tmp_path):
+    @pytest.mark.parametrize("compression", [None, "gzip"])
+    def test_slashes_and_repetitions(self, files, tmp_path, compression):
         sentences = ["1 / 2", "1 / 3", "/ x", "y //", "a /./ b", "日本 / é", "...", "1 / 2"]
         text = "\n".join([*sentences, "w" * 80000])
-        embed(files, text, tmp_path / "o", use_sentence_keys=True, output_format="top")
+        arguments = {"use_sentence_keys": True, "compression": compression}
+        embed(files, text, tmp_path / "o", output_format="top", **arguments)
         embed(files, text, tmp_path / "numbers", output_format="top")
         with h5py.File(tmp_path / "o", "r") as file, h5py.File(tmp_path / "numbers", "r") as other:
             for i, sentence in enumerate(text.split("\n")):
                 np.testing.assert_allclose(file[sentence][...], other[str(i)][...], atol=1e-6)
             assert "sentence_to_index" not in file
+        with pytest.raises(ValueError, match="line 8: .*'1 / 2' is to HDF5 no key, the same one"):
+            embed(files, text, tmp_path / "p", "carried", **arguments)
 
+    @pytest.mark.parametrize("compression", [None, "gzip"])
     @pytest.mark.parametrize(
-        "text, message",
+        "text",
         [
-            ("a\n/a\n", "line 2: .*'/a' is to HDF5 the same key as one before"),
-            ("b/ a\nb// a\n", "line 2: .*'b// a' is to HDF5 the same key"),
-            (
-                "a\nx\na/b/c\n",
-                "line 3: .*'a/b/c' is to HDF5 .* one before, or a folder",
-            ),
-            (
-                "a/b/c\nx\na/b\n",
-                "line 3: .*'a/b' is to HDF5 .* one before, or a folder",
-            ),
+            *("a\n/a\n", "b/ a\nb// a\n", "a\na/b/c\n", "a/b/c\na/b\n"),
+            *("a\n\nb\n", "b\n/\n", "b\n.\n", "b\na\0b\n", "b\na \ud800\n"),
         ],
     )
-    def test_what_hdf5_cannot_tell_apart(self, files, tmp_path, text, message):
-        with pytest.raises(ValueError, match=message):
-            embed(files, text, tmp_path / "o", use_sentence_keys=True)
-        assert os.listdir(tmp_path) == ["o.parts"]
+    def test_what_hdf5_cannot_tell_apart_or_write(self, files, tmp_path, text, compression):
+        with pytest.raises(
+            ValueError, match="line 2: .* is to HDF5 no key, the same one as before"
+        ):
+            embed(files, text, tmp_path / "o", use_sentence_keys=True, compression=compression)
         # What was computed is not lost.
+        assert os.listdir(tmp_path) == ["o.parts"]
         embed(files, text, tmp_path / "o", resume=True)
         assert os.listdir(tmp_path) == ["o"]
-
-    @pytest.mark.parametrize("text", ["a\n\nb\n", "b\n/\n", "b\n.\n", "b\na\0b\n", "b\na \ud800\n"])
-    def test_sentences_that_cannot_be_keys(self, files, tmp_path, text):
-        with pytest.raises(ValueError, match="line 2: .* cannot be a key"):
-            embed(files, io.StringIO(text), tmp_path / "o", use_sentence_keys=True)
-        assert os.listdir(tmp_path) == []
-        embed(files, io.StringIO(text), tmp_path / "o")
-        sentences = [line.strip() for line in text.splitlines()]
-        with h5py.File(tmp_path / "o", "r") as file:
-            assert list(json.loads(file["sentence_to_index"][0])) == sentences
-
-    def test_a_sentence_that_occurs_again(self, files, tmp_path):
-        embed(files, "a\nb\na\n", tmp_path / "o", use_sentence_keys=True)
-        assert set(read_arrays(tmp_path / "o")) == {"a", "b"}
-        with pytest.raises(ValueError, match="line 3: the sentence 'a' is to HDF5 the same key"):
-            embed(files, "a\nb\na\n", tmp_path / "p", "carried", use_sentence_keys=True)
+        mapping = json.loads(read_arrays(tmp_path / "o")["sentence_to_index"][0])
+        assert list(mapping) == [line.strip() for line in text.splitlines()]
 
 
-class TestOutput:
-    def test_an_error_leaves_the_file_as_it_was(self, tmp_path):
-        for error in (None, KeyError):
-            try:
-                with open_layers_file(str(tmp_path / "o")) as file:
-                    file.add("0", np.full((2, 3), float(error is None), "float32"))
-                    file.write_summary({"lines": 1})
-                    if error is not None:
-                        raise error
-            except KeyError:
-                pass
-        assert os.listdir(tmp_path) == ["o"]
-        assert np.all(read_arrays(tmp_path / "o")["0"] == 1)
-        assert read_summary(str(tmp_path / "o")) == {"lines": 1}
-
-    def test_files_of_others_have_no_summary(self, tmp_path):
-        with h5py.File(tmp_path / "o", "w") as file:
-            file.attrs["allennlp_elmo_plugin"] = "[1]"
-        (tmp_path / "text").write_text("text")
-        for name in ("o", "text", "missing"):
-            assert read_summary(str(tmp_path / name)) is None
-
-    def test_where_nothing_can_be_written(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        for name in ("", "c/", ".", "/dev/null"):
-            with pytest.raises(OSError, match="is a folder, a device or a pipe"):
-                check_output(name, overwrite=True)
-        check_output("o")
-        with tmpfs(tmp_path):
-            subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
-            with pytest.raises(OSError, match="cannot write into this folder"):
-                check_output(str(tmp_path / "o"))
+def test_outputs_of_others(tmp_path):
+    with h5py.File(tmp_path / "o", "w") as file:
+        file.attrs["allennlp_elmo_plugin"] = "[1]"
+    with h5py.File(tmp_path / "p", "w") as file:
+        file.attrs["allennlp_elmo_plugin"] = 1
+    (tmp_path / "text").write_text("text")
+    for name in ("o", "p", "text", "missing"):
+        assert read_summary(str(tmp_path / name)) is None
+    with pytest.raises(OSError, match="is a folder, a device or a pipe"):
+        check_output(str(tmp_path), overwrite=True)
 
 
 @pytest.mark.parametrize("initial_state", STATES)
-@pytest.mark.parametrize("max_tokens", [10**6, 60, 13, 0])
+@pytest.mark.parametrize("max_tokens", [60, 13, 0])
 def test_a_gpu_with_too_little_memory(files, monkeypatch, initial_state, max_tokens):
     """Batches are halved, or cut in time, with the same numbers, until even a word is too much."""
     rng = random.Random(0)

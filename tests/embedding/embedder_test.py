@@ -2,7 +2,8 @@
 
 import io
 import json
-from typing import List
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -10,11 +11,8 @@ import pytest
 import torch
 from allennlp.nn.util import remove_sentence_boundaries
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
-from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
-from allennlp_elmo_plugin.bilm.model import BiLm
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder, embed_in_segments
+from allennlp_elmo_plugin.embedding import embedder as embedder_module
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
@@ -25,7 +23,17 @@ SENTENCES = [
     "Nobody has ever counted the naïve ﬁsh in it , or so they say !".split(),
     ["x" * 70],
 ]
-DIM = 16
+
+WITHOUT_ALLENNLP = """
+import sys, types
+sys.modules.update(dict.fromkeys(["allennlp", "allennlp_models"]))
+for name in ("", ".data", ".modules"):  # Their __init__ imports all of the package.
+    package = types.ModuleType(f"allennlp_elmo_plugin{name}")
+    package.__path__ = ["allennlp_elmo_plugin" + name.replace(".", "/")]
+    sys.modules[package.__name__] = package
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+assert ElmoEmbedder("tiny").embed_sentence(["A", "sentence", "."]).shape == (3, 3, 256)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +47,7 @@ def embedder(files):
     return ElmoEmbedder(*files, initial_state="carried")
 
 
-def expected_layers(model: torch.nn.Module, batch: List[List[str]]) -> List[np.ndarray]:
+def expected_layers(model, batch):
     """The layers by AllenNLP's own language model."""
     with torch.no_grad():
         output = model(original.batch_to_ids(batch))
@@ -55,10 +63,26 @@ def assert_all_close(actual, expected):
         np.testing.assert_allclose(a, e, atol=1e-5)
 
 
-def test_batches_equal_allennlps_language_model_with_carried_state(files, embedder):
+@pytest.mark.parametrize("segment_steps", [2048, 12, 3, 1])
+def test_batches_equal_allennlps_language_model(files, monkeypatch, segment_steps):
+    """With states carried on, at once and in segments."""
+    monkeypatch.setattr(embedder_module, "_SEGMENT_STEPS", segment_steps)
+    embedder = ElmoEmbedder(*files, initial_state="carried")
     model = original._ElmoBiLm(*files)
     for batch in (SENTENCES, SENTENCES[:2], SENTENCES[1:]):
-        assert_all_close(embedder.embed_batch(batch), expected_layers(model, batch))
+        arrays = embedder.embed_batch(batch)
+        assert_all_close(arrays, expected_layers(model, batch))
+        assert all(array.base is None for array in arrays)  # A sentence owns its array.
+
+
+@pytest.mark.parametrize("initial_state", ["zero", "settled"])
+def test_segments_give_the_numbers_of_one_run(files, monkeypatch, initial_state):
+    expected = ElmoEmbedder(*files, initial_state=initial_state).embed_batch(SENTENCES)
+    for segment_steps in (1, 2, 5):
+        monkeypatch.setattr(embedder_module, "_SEGMENT_STEPS", segment_steps)
+        embedder = ElmoEmbedder(*files, initial_state=initial_state)
+        for _ in range(2):
+            assert_all_close(embedder.embed_batch(SENTENCES), expected)
 
 
 def test_states_are_carried_only_if_asked(files, embedder):
@@ -75,24 +99,12 @@ def test_states_are_carried_only_if_asked(files, embedder):
 @pytest.mark.parametrize("n_layers", [1, 3])
 def test_shape_comes_from_the_model(tmp_path, n_layers):
     files = write_random_elmo(tmp_path, n_layers=n_layers, projection_dim=5)
-    embedder = ElmoEmbedder(*files)
+    embedder = ElmoEmbedder(*files, initial_state="carried")
     assert embedder.embed_sentence(["a", "b"]).shape == (n_layers + 1, 2, 10)
-    assert embedder.embed_sentence([]).shape == (n_layers + 1, 0, 10)
-
-
-@pytest.mark.parametrize("n_sentences", [0, 1, 3])
-def test_only_empty_sentences(embedder, n_sentences):
-    layers = embedder.embed_batch([[]] * n_sentences)
-    assert [(a.shape, a.dtype) for a in layers] == [((3, 0, DIM), np.float32)] * n_sentences
-
-
-def test_batch_to_embeddings(embedder):
-    activations, mask = embedder.batch_to_embeddings(SENTENCES)
-    lengths = [len(sentence) for sentence in SENTENCES]
-    assert activations.shape == (len(SENTENCES), 3, max(lengths), DIM)
-    assert not activations.requires_grad
-    assert mask.sum(dim=1).tolist() == lengths
-    assert (activations.transpose(1, 2)[~mask] == 0).all()
+    for n_sentences in (0, 1, 3):
+        layers = embedder.embed_batch([[]] * n_sentences)
+        shapes = [(array.shape, array.dtype) for array in layers]
+        assert shapes == [((n_layers + 1, 0, 10), np.float32)] * n_sentences
 
 
 def test_sentences_may_be_iterators(files):
@@ -101,8 +113,10 @@ def test_sentences_may_be_iterators(files):
     assert_all_close(embedder.embed_batch(map(iter, SENTENCES)), expected)
     assert_all_close([embedder.embed_sentence(iter(SENTENCES[0]))], expected[:1])
     layers, mask = embedder.batch_to_embeddings(map(iter, SENTENCES))
-    assert mask.sum(1).tolist() == list(map(len, SENTENCES))
-    assert_all_close([layers[0, :, : len(SENTENCES[0])].numpy()], expected[:1])
+    assert mask.sum(1).tolist() == list(map(len, SENTENCES)) and not layers.requires_grad
+    rows = [row[:, : len(words)].numpy() for row, words in zip(layers, SENTENCES)]
+    assert_all_close(rows, expected)
+    assert (layers.transpose(1, 2)[~mask] == 0).all()
 
 
 def test_embed_sentences_is_lazy_and_keeps_the_order(files, embedder):
@@ -120,10 +134,6 @@ def test_embed_sentences_is_lazy_and_keeps_the_order(files, embedder):
     model = original._ElmoBiLm(*files)
     parts = (SENTENCES[start : start + 2] for start in (0, 2, 4))
     assert_all_close([first, *layers], [a for part in parts for a in expected_layers(model, part)])
-
-
-def test_a_sentence_owns_its_array(embedder):
-    assert all(array.base is None for array in embedder.embed_batch(SENTENCES[:2]))
 
 
 def test_precision(files, embedder):
@@ -154,76 +164,65 @@ def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):
         cached.embed_file(io.BytesIO(b"a b\nc\n"), str(tmp_path / "others.hdf5"))
 
 
-class TestFile:
-    def embed(self, embedder, path, text, **arguments):
-        embedder.embed_file(io.BytesIO(text.encode("utf-8")), str(path), **arguments)
-        return h5py.File(path, "r")
+def embed_file(embedder, path, text, **arguments):
+    embedder.embed_file(io.BytesIO(text.encode("utf-8")), str(path), **arguments)
+    return h5py.File(path, "r")
 
-    def test_lines_keep_their_numbers(self, files, embedder, tmp_path):
-        text = "A b .\r\n\n\tA\u00a0b  c\u3000d\x1ce \nA b .\n   \nlast"
-        a_b, odd = ["A", "b", "."], ["A\u00a0b", "c\u3000d\x1ce"]
-        expected = list(embedder.embed_sentences([a_b, [], odd, a_b, [], ["last"]], batch_size=2))
-        embedder.elmo_bilm._elmo_lstm.reset_states()
-        with self.embed(embedder, tmp_path / "layers.hdf5", text, batch_size=2) as file:
-            assert set(file) == {*map(str, range(6)), "sentence_to_index"}
-            assert_all_close([file[str(i)][...] for i in range(6)], expected)
-            mapping = file["sentence_to_index"]
+
+def test_lines_keep_their_numbers(embedder, tmp_path):
+    text = "A b .\r\n\n\tA\u00a0b  c\u3000d\x1ce \nA b .\n   \nlast"
+    a_b, odd = ["A", "b", "."], ["A\u00a0b", "c\u3000d\x1ce"]
+    expected = list(embedder.embed_sentences([a_b, [], odd, a_b, [], ["last"]], batch_size=2))
+    embedder.elmo_bilm._elmo_lstm.reset_states()
+    arguments = {"batch_size": 2, "include_sentence_indices": True}
+    with embed_file(embedder, tmp_path / "layers.hdf5", text, **arguments) as file:
+        names = {"sentence_to_index", "sentence_indices"}
+        assert set(file) == {*map(str, range(6)), *names}
+        assert_all_close([file[str(i)][...] for i in range(6)], expected)
+        for name in names:
+            mapping = file[name]
             assert mapping.shape == (1,)
             assert h5py.check_string_dtype(mapping.dtype).length is None
             # The last of the same sentences, as AllenNLP 0.9 has it
             expected = {"A b .": "3", "": "4", "A\u00a0b  c\u3000d\x1ce": "2", "last": "5"}
             assert json.loads(mapping[0]) == expected
+    with embed_file(embedder, tmp_path / "o", "", forget_sentences=True) as file:
+        assert set(file) == set()
 
-    @pytest.mark.parametrize(
-        "output_format, select",
-        [
-            ("all", lambda layers: layers),
-            ("top", lambda layers: layers[2]),
-            ("average", lambda layers: (layers[0] + layers[1] + layers[2]) / 3),
-        ],
-    )
-    def test_output_formats(self, files, tmp_path, output_format, select):
-        embedder = ElmoEmbedder(*files)
-        expected = select(embedder.embed_sentence(["A", "b", "."]))
-        path = tmp_path / "layers.hdf5"
-        with self.embed(embedder, path, "A b .\n", output_format=output_format) as file:
-            assert_all_close([file["0"][...]], [expected])
 
-    @pytest.mark.parametrize(
-        "arguments, names",
-        [
-            ({"forget_sentences": True}, set()),
-            ({"include_sentence_indices": True}, {"sentence_to_index", "sentence_indices"}),
-        ],
-    )
-    def test_mappings(self, embedder, tmp_path, arguments, names):
-        embedder.embed_file(io.StringIO("naïve\nb\n"), str(tmp_path / "o"), **arguments)
-        with h5py.File(tmp_path / "o", "r") as file:
-            assert set(file) == {"0", "1"} | names
-            for name in names:
-                assert json.loads(file[name][0]) == {"naïve": "0", "b": "1"}
+@pytest.mark.parametrize(
+    "output_format, select",
+    [
+        ("all", lambda layers: layers),
+        ("top", lambda layers: layers[2]),
+        ("average", lambda layers: (layers[0] + layers[1] + layers[2]) / 3),
+    ],
+)
+def test_output_formats(files, tmp_path, output_format, select):
+    embedder = ElmoEmbedder(*files)
+    expected = select(embedder.embed_sentence(["A", "b", "."]))
+    path = tmp_path / "layers.hdf5"
+    with embed_file(embedder, path, "A b .\n", output_format=output_format) as file:
+        assert_all_close([file["0"][...]], [expected])
 
-    def test_undecodable_bytes_are_named_and_nothing_is_written(self, embedder, tmp_path):
-        (tmp_path / "input.txt").write_bytes(b"good\nna\xefve\n")
-        with open(tmp_path / "input.txt", "rb") as file:
-            with pytest.raises(ValueError, match="input.txt, line 2: byte 0xef is not"):
-                embedder.embed_file(file, str(tmp_path / "layers.hdf5"), batch_size=1)
-        assert [path.name for path in tmp_path.iterdir()] == ["input.txt"]
 
-    def test_existing_output_is_kept_unless_told_otherwise(self, embedder, tmp_path):
-        path = tmp_path / "layers.hdf5"
-        path.write_text("precious", encoding="utf-8")
-        with pytest.raises(ValueError, match="exists already"):
-            self.embed(embedder, path, "a\n")
-        with pytest.raises(ValueError, match="UTF-8"):
-            embedder.embed_file(io.BytesIO(b"\xff"), str(path), overwrite=True)
-        assert path.read_text(encoding="utf-8") == "precious"
-        with self.embed(embedder, path, "a\n", overwrite=True) as file:
-            assert "0" in file
+def test_an_error_leaves_the_output_as_it_was(embedder, tmp_path):
+    path = tmp_path / "layers.hdf5"
+    path.write_text("precious")
+    with pytest.raises(ValueError, match="exists already"):
+        embed_file(embedder, path, "a\n")
+    (tmp_path / "input.txt").write_bytes(b"good\nna\xefve\n")
+    with open(tmp_path / "input.txt", "rb") as file:
+        with pytest.raises(ValueError, match="input.txt, line 2: byte 0xef is not"):
+            embedder.embed_file(file, str(path), overwrite=True)
+    assert path.read_text() == "precious"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["input.txt", "layers.hdf5"]
+    with embed_file(embedder, path, "a\n", overwrite=True) as file:
+        assert "0" in file
 
-    def test_empty_input(self, embedder, tmp_path):
-        with self.embed(embedder, tmp_path / "o", "") as file:
-            assert set(file) == {"sentence_to_index"}
+
+def test_vectors_need_no_allennlp(repository_root):
+    subprocess.run([sys.executable, "-c", WITHOUT_ALLENNLP], cwd=repository_root, check=True)
 
 
 @pytest.mark.parametrize(
@@ -231,9 +230,7 @@ class TestFile:
     [
         (lambda embedder: embedder.embed_sentence("A cat"), "list of words"),
         (lambda embedder: embedder.embed_batch("A cat"), "list of words"),
-        (lambda embedder: embedder.embed_batch(["A cat", "sat"]), "list of words"),
         (lambda embedder: embedder.batch_to_embeddings(["A cat"]), "list of words"),
-        (lambda embedder: list(embedder.embed_sentences("A cat")), "list of words"),
         (lambda embedder: list(embedder.embed_sentences(["A cat", "sat"])), "list of words"),
         (lambda embedder: embedder.embed_batch([["a", 1]]), "words are strings"),
         (lambda embedder: ElmoEmbedder("tiny", cuda_device=99), "there is no GPU 99"),
@@ -242,29 +239,3 @@ class TestFile:
 def test_mistakes(embedder, call, message):
     with pytest.raises(ValueError, match=message):
         call(embedder)
-
-
-SEGMENTED = [list("abcdefghij"), [], ["x"], list("klmnopqrst"), ["long" * 30, "naïve", "y"]]
-BOUNDED = [["<S>", *words, "</S>"] for words in SEGMENTED]
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 12, 100])
-@pytest.mark.parametrize("starts_from", ["zero", "state", "fixed state"])
-def test_segments_give_the_numbers_of_one_run(tmp_path, width, starts_from):
-    options_file, weight_file = write_random_elmo(tmp_path)
-    bilm = BiLm(BiLmOptions.from_file(options_file))
-    read_weights(weight_file, bilm)
-    states = [CarriedState(), CarriedState()]
-    with torch.no_grad():
-        if starts_from != "zero":
-            for state in states:
-                bilm.run_words(BOUNDED[::-1], carried=state)
-        if starts_from == "fixed state":
-            states = list(map(FixedState, states))
-        output = bilm.run_words(BOUNDED, carried=states[0])
-        expected = torch.stack([output.unpack(layer, 1) for layer in range(output.n_layers)])
-        found = embed_in_segments(bilm, SEGMENTED, states[1], width, lambda layers: layers)
-    for row, (words, array) in enumerate(zip(SEGMENTED, found)):
-        np.testing.assert_allclose(array, expected[:, row, : len(words)], atol=1e-5)
-    # The state after the last words is the same, too.
-    torch.testing.assert_close(states[0].states, states[1].states, atol=1e-5, rtol=0)

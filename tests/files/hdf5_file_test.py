@@ -2,10 +2,7 @@ import h5py
 import numpy as np
 import pytest
 
-from allennlp_elmo_plugin.files import hdf5_file
-from allennlp_elmo_plugin.files.hdf5_file import float_datasets, open_weight_file
-
-HUGE = (10**6, 10**6)
+from allennlp_elmo_plugin.files.hdf5_file import allowance, float_datasets, open_weight_file
 
 
 @pytest.fixture
@@ -33,31 +30,32 @@ def virtual(file, folder):
     file.create_virtual_dataset("group/x", layout)
 
 
-def compressed(values, **kwargs):
-    return lambda file, _: file.create_dataset("x", data=values, compression="gzip", **kwargs)
+def datasets(names, shape, **arguments):
+    def change(file, _):
+        for name in names:
+            file.create_dataset(name, shape, "float32", **arguments)
+
+    return change
+
+
+def zeros(names, n):
+    return datasets(names, (n,), data=np.zeros(n, "float32"), compression="gzip")
 
 
 REFUSED = {
     "data in another file": (external_storage, "'group/x' has its data in other files"),
     "a virtual dataset": (virtual, "'group/x' has its data in other files"),
     "compressed chunks that were never written": (
-        lambda file, _: file.create_dataset("x", HUGE, "float32", compression="gzip"),
+        datasets("x", (10**6, 10**6), compression="gzip"),
         "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
     ),
     "data that were never written": (
-        lambda file, _: file.create_dataset("x", HUGE, "float32"),
+        datasets("x", (10**6, 10**6)),
         "'x' takes 4,000,000,000,000 bytes, of which 0 are stored",
     ),
-    "a bomb": (compressed(np.zeros(2**25, "float32")), "take 134,.* more than 100 times the file"),
-    "two halves of a bomb": (
-        lambda file, _: [
-            file.create_dataset(name, data=np.zeros(2**23 + 9, "float32"), compression="gzip")
-            for name in "xy"
-        ],
-        "take 67,.* more than 100 times the file",
-    ),
+    "two halves of a bomb": (zeros("xy", 2**23 + 9), "take 67,.* more than 100 times the file"),
     "a chunk larger than the data": (
-        compressed(np.zeros(3, "float32"), maxshape=(None,), chunks=(2**25,)),
+        datasets("x", (3,), data=np.zeros(3), compression="gzip", maxshape=[None], chunks=(2**25,)),
         "more than 100 times the file's",
     ),
 }
@@ -72,7 +70,7 @@ def test_files_without_their_data_are_refused(case, path):
             pass
 
 
-def test_compression_is_no_reason_to_refuse_a_file(path):
+def test_compressed_weights_are_read(path):
     values = np.random.RandomState(0).standard_normal((30, 40)).astype("float32")
 
     def change(file, _):
@@ -85,31 +83,27 @@ def test_compression_is_no_reason_to_refuse_a_file(path):
         assert np.array_equal(file["gzip"][...], values)
         assert np.array_equal(file["lzf"][...], values)
         assert file["empty"].shape == (0, 3)
+    assert allowance(1) == 64 * 2**20 and allowance(2**30) == 100 * 2**30
 
 
 def test_only_numbers_of_the_file_itself_are_found(path):
     """Once each: links are not followed."""
 
     def change(file, folder):
-        file["text"] = "text"
-        file["numbers"] = np.arange(3)
+        file["text"], file["numbers"] = "text", np.arange(3)
         file["records"] = np.zeros(3, [("a", "f4"), ("b", "i4")])
         file.create_dataset("nothing", data=h5py.Empty("f4"))
         file["type"] = np.dtype("f4")
         file["group/loop"] = file["/"]
         file["soft"], file["nowhere"] = h5py.SoftLink("/sound"), h5py.SoftLink("/nowhere")
+        file["x"] = h5py.ExternalLink("other.hdf5", "x")
         file[b"\xff"] = np.ones(1, "float32")
-        with h5py.File(folder / "other.hdf5", "w") as other:
-            other["x"] = np.ones(3)
-        file["group/x"] = h5py.ExternalLink("other.hdf5", "x")
-        file["x"] = np.ones(2**20, "float32")
-        for i in range(200):
-            file[f"group/{i}"] = file["x"]
+        file["group/again"] = file["sound"]
 
     write(path, change)
     with open_weight_file(path) as file:
         names = [name for name, _ in float_datasets(file)]
-    assert sorted(name.partition("/")[0] for name in names) == ["group", "sound", "\udcff"]
+    assert len(names) == 2 and "\udcff" in names
 
 
 def test_no_file_of_weights(path, tmp_path):
@@ -122,8 +116,3 @@ def test_no_file_of_weights(path, tmp_path):
         with pytest.raises((ValueError, FileNotFoundError), match=f"{name}: {message}"):
             with open_weight_file(tmp_path / name):
                 pass
-
-
-def test_allowance():
-    assert hdf5_file.allowance(1) == 64 * 2**20
-    assert hdf5_file.allowance(2**30) == 100 * 2**30

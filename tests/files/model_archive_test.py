@@ -2,13 +2,12 @@ import gzip
 import io
 import os
 import tarfile
-import time
 import zipfile
 
 import pytest
 
 from allennlp_elmo_plugin.files import model_archive
-from allennlp_elmo_plugin.files.model_archive import model_folder
+from allennlp_elmo_plugin.files.model_archive import is_archive, model_folder
 from tests.support.testing import fork, limit_file_size, read_files
 
 WANTED = {
@@ -17,6 +16,7 @@ WANTED = {
     "vocabulary/lm_tokens.txt": b"<S>\n",
 }
 FILES = {**WANTED, "notes.txt": b"not unpacked", "fta/x": b"nor this", "._options.json": b"mac"}
+UNPACKED = "^model.tar.gz: can't be unpacked"
 
 
 def member(name, kind=tarfile.REGTYPE, link="", size=0):
@@ -25,10 +25,10 @@ def member(name, kind=tarfile.REGTYPE, link="", size=0):
     return made
 
 
-def pack(*members, files=FILES, form=tarfile.GNU_FORMAT):
+def pack(*members, files=FILES):
     """A tar of `files`, and before them of `members`."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for made in members:
             archive.addfile(made, io.BytesIO(bytes(made.size)))
         for name, data in files.items():
@@ -36,9 +36,9 @@ def pack(*members, files=FILES, form=tarfile.GNU_FORMAT):
     return buffer.getvalue()
 
 
-def pack_zip(files=FILES, method=zipfile.ZIP_DEFLATED):
+def pack_zip(files=FILES):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return buffer.getvalue()
@@ -48,7 +48,7 @@ def pack_zip(files=FILES, method=zipfile.ZIP_DEFLATED):
 def read(tmp_path):
     def read_archive(data, compressed=True):
         path = tmp_path / "model.tar.gz"
-        path.write_bytes(gzip.compress(data) if compressed else data)
+        path.write_bytes(gzip.compress(data, 1) if compressed else data)
         with model_folder(str(path), "model.tar.gz") as folder:
             return read_files(folder)
 
@@ -56,13 +56,9 @@ def read(tmp_path):
 
 
 def test_only_the_files_of_a_model_are_unpacked(read):
-    assert read(pack()) == WANTED
-    # As `tar czf model.tar.gz .` names them.
-    assert read(pack(files={f"./{name}": data for name, data in FILES.items()})) == WANTED
-    # The last of two, as when all are unpacked.
-    assert read(pack(member("config.json", size=9))) == WANTED
-    long_names = pack(member("fta/" + "x" * 300, size=3), form=tarfile.PAX_FORMAT)
-    assert read(long_names) == WANTED
+    # As `tar czf model.tar.gz .` names them; the last of two, as when all are unpacked.
+    named = {f"./{name}": data for name, data in FILES.items()}
+    assert read(pack(member("config.json", size=9), files=named)) == WANTED
     assert read(pack_zip(), compressed=False) == WANTED
     in_a_folder = {f"elmo\\{name}": data for name, data in FILES.items()}  # of Windows
     assert read(pack_zip(in_a_folder), compressed=False) == WANTED
@@ -73,13 +69,10 @@ def test_only_the_files_of_a_model_are_unpacked(read):
     [
         member("../options.json", size=3),
         member("/tmp/options.json", size=3),
-        member("fta/../../options.json", size=3),
         member("vocabulary", tarfile.SYMTYPE, "/etc"),
         member("a_options.json", tarfile.SYMTYPE, "../../outside"),
         member("a_options.json", tarfile.LNKTYPE, "/etc/passwd"),
-        member("a_options.json", tarfile.CHRTYPE),
         member("a_options.json", tarfile.FIFOTYPE),
-        member("a_options.json", tarfile.DIRTYPE),
         member("a_options.json", tarfile.GNUTYPE_SPARSE),
     ],
     ids=lambda made: f"{made.name} {made.type}",
@@ -93,32 +86,26 @@ def test_links_devices_and_files_outside_are_left_out(made, read, tmp_path):
 
 
 def test_archives_without_one_model(read):
-    def fails(message, names):
+    for names, message in (
+        (["x/b", "a", ".hidden"], " is not the archive of a model: it needs config.json"),
+        (["a/options.json", "b/config.json"], ": has several models; unpack it"),
+    ):
         with pytest.raises(ValueError, match=f"^model.tar.gz{message}"):
             read(pack(files=dict.fromkeys(names, b"")))
-
-    fails(" is not the archive of a model: .* it has a, b$", ["x/b", "a", ".hidden"])
-    fails(" is not the archive of a model: .* it has 0, 1.*", map(str, range(9)))
-    fails(" is not the archive of a model: .* it has no files$", [])
-    fails(": has several models; unpack it", ["a/options.json", "b/options.json"])
-    assert set(read(pack(files=dict.fromkeys(["options.json", "b/options.json"], b"")))) == {
-        "options.json",
-        "b/options.json",
-    }
-    assert set(read(pack(files={"a/b/options.json": b""}))) == {"options.json"}
+    names = {"options.json", "b/options.json"}
+    assert set(read(pack(files=dict.fromkeys(names, b"")))) == names
+    assert set(read(pack(files={"a/b/x_options.json": b""}))) == {"x_options.json"}
 
 
-def test_folders_are_as_they_are(tmp_path):
+def test_folders_and_errors(tmp_path):
     with model_folder(str(tmp_path), "x") as folder:
         assert folder == tmp_path
     with pytest.raises(ValueError, match="^x is not a model: expected"):
         with model_folder("/dev/null", "x"):
             pass
-
-
-def test_errors_in_the_block_name_the_archive(tmp_path):
     path = tmp_path / "model.tar.gz"
     path.write_bytes(gzip.compress(pack()))
+    assert is_archive(str(path)) and not is_archive(str(tmp_path))
     for kind in (ValueError, FileNotFoundError):
         with pytest.raises(kind, match="^model.tar.gz/config.json is wrong$"):
             with model_folder(str(path), "model.tar.gz") as folder:
@@ -127,52 +114,33 @@ def test_errors_in_the_block_name_the_archive(tmp_path):
 
 
 def test_archives_that_unpack_to_too_much_are_refused(read, monkeypatch):
-    monkeypatch.setattr(model_archive, "allowance", lambda size: max(2**20, 100 * size))
-    message = "^model.tar.gz: can't be unpacked .it unpacks to more than 100 times its size"
-    started = time.monotonic()
-    for name in ("weights.th", "other"):
+    monkeypatch.setattr(model_archive, "allowance", lambda size: max(2**18, 100 * size))
+    message = f"{UNPACKED} .it unpacks to more than 100 times its size"
+    bombs = [pack(member(name, size=2**24)) for name in ("weights.th", "other")]
+    bombs.append(pack() + bytes(2**24) + pack())
+    # Headers that are larger than the files, or invent a size.
+    for name, kind, size in (
+        ("x", tarfile.XHDTYPE, 2**26),
+        ("x", tarfile.GNUTYPE_LONGNAME, 2**26),
+        ("weights.th", tarfile.REGTYPE, 2**40),
+    ):
+        bombs.append(member(name, kind, size=size).tobuf(tarfile.GNU_FORMAT) + bytes(2**22))
+    for bomb in bombs:
         with pytest.raises(ValueError, match=message):
-            read(pack(member(name, size=2**26)))
-    with pytest.raises(ValueError, match=message):
-        read(pack() + bytes(2**26) + pack())
-    # Headers that are larger than the files.
-    for kind in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME):
-        with pytest.raises(ValueError, match=message):
-            read(member("x", kind, size=2**28).tobuf(tarfile.GNU_FORMAT) + bytes(2**22))
+            read(bomb)
     with pytest.raises(ValueError, match=message):
         read(pack_zip({"weights.th": bytes(2**26)}), compressed=False)
-    assert time.monotonic() - started < 20
-
-
-def test_sizes_that_headers_invent(read):
-    for name in ("weights.th", "other"):
-        data = member(name, size=2**40).tobuf(tarfile.GNU_FORMAT) + bytes(2**12)
-        with pytest.raises(ValueError, match="^model.tar.gz: can't be unpacked"):
-            read(data)
 
 
 @pytest.mark.parametrize("sound", [gzip.compress(pack()), pack_zip()], ids=["tar", "zip"])
 def test_cut_off_and_damaged(sound, read):
-    message = "^model.tar.gz: can't be unpacked"
-    for size in [*range(0, len(sound) - 8, 61), len(sound) - 1]:
-        with pytest.raises(ValueError, match=message):
-            read(sound[:size], compressed=False)
-    with pytest.raises(ValueError, match=message):
-        read(sound[:2000] + bytes(40) + sound[2040:], compressed=False)
-    with pytest.raises(ValueError, match=message):
-        read(pack(), compressed=False)
+    damaged = [sound[:size] for size in (0, 1, 500, len(sound) // 2, len(sound) - 9)]
+    for data in (*damaged, sound[:-1], sound[:2000] + bytes(40) + sound[2040:], pack()):
+        with pytest.raises(ValueError, match=UNPACKED):
+            read(data, compressed=False)
 
 
-def test_encrypted_archives_are_refused(read):
-    data = pack_zip({"options.json": b"{}"})
-    for start, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # its flags, in two headers
-        flags = data.index(start) + place
-        data = data[:flags] + b"\1" + data[flags + 1 :]
-    with pytest.raises(ValueError, match="model.tar.gz: .*encrypted, password required"):
-        read(data, compressed=False)
-
-
-def test_full_disk_is_not_the_archives_fault(tmp_path):
+def test_a_full_disk_is_not_the_archives_fault(tmp_path):
     def read_on_full_disk():
         limit_file_size(3000)
         with pytest.raises(OSError, match="cannot unpack model.tar.gz: File too large; make room"):

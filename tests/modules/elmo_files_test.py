@@ -249,7 +249,7 @@ def test_what_is_missing_is_named(folder):
     (folder / "weights.hdf5").unlink()
     with_files(folder, "model.tar.gz")  # as elmo-import writes it
     for use in (ElmoEmbedder, read_pretrained):
-        with pytest.raises(FileNotFoundError, match=f"is {folder}/model.tar.gz meant?"):
+        with pytest.raises(FileNotFoundError, match="a model is the folder or archive"):
             use(str(folder))
 
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.manifold import TSNE
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.nearest import Place, comparable
+from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable
 from allennlp_elmo_plugin.plots.word_map import (
     _describe,
     _group,
@@ -59,11 +59,11 @@ def test_names_are_the_words_that_are_near_more_of_a_group_than_of_others() -> N
         "common नदी Bank bank x1",
         "common six seven bank",
     ]
-    places = [Place(text.split(), text.split().index("bank")) for text in texts]
+    places = [Occurrence(text.split(), text.split().index("bank")) for text in texts]
     # 河 counts once; `far` and the second नदी are too far away to count.
     assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, six, seven", "near 河"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["all"]
-    assert _describe("bank", [Place(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
+    assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
 
 def test_groups_have_the_highest_silhouette() -> None:
