@@ -103,12 +103,15 @@ def test_included_files(tmp_path, here, given):
     train("elmo", "elmo", name="model[1]*")
     folder = here / "model[1]*"
     (folder / "note.txt").write_text("note", encoding="utf-8")
+    (folder / "best.th").rename(folder / "link.th")  # as of a checkpoint that is the best
+    (folder / "best.th").symlink_to("link.th")
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     settings["include_in_archive"] = ["note.txt"]
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
     assert path == str(tmp_path / "model.tar.gz")
     with tarfile.open(path) as archive:
+        assert archive.getmember("weights.th").isfile()
         assert set(archive.getnames()) == {
             *("config.json", "weights.th", "files_to_archive.json", "meta.json", "metrics.json"),
             *(f"fta/{OPTIONS_KEY}", f"fta/{WEIGHT_KEY}", "note.txt", "vocabulary"),

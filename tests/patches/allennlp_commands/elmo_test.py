@@ -95,8 +95,9 @@ def test_vectors_are_allennlps_over_a_sequence_of_batches(files, embedder):
     assert_same(embedder.embed_batch(SENTENCES), original.embed_batch(SENTENCES))
 
 
-def test_a_string_is_its_letters(embedder):
+def test_a_string_is_its_letters(embedder, recwarn):
     assert batch_to_ids(PROTEINS).equal(originals.elmo.batch_to_ids(PROTEINS))
+    assert not recwarn
     with pytest.warns(UserWarning, match="letter by letter"):
         assert embedder.embed_sentence("a cat").shape == (3, 5, 16)
 
