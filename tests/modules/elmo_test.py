@@ -179,7 +179,6 @@ def test_settings_of_a_config(files_of):
     assert elmo.bilm.token_layer.max_cached_words == 7
     expected = elmo(batch_to_ids([["a"]]))["elmo_representations"]
     elmo.bilm._elmo_lstm.reset_states()
-    # Of cached words no characters are read.
     output = elmo(torch.zeros(1, 1, 50).long(), torch.ones(1, 1, 1).long())
     assert output["mask"].tolist() == [[[True]]]
     for found, each in zip(output["elmo_representations"], expected):
