@@ -32,7 +32,7 @@ def test_every_token_keeps_its_id(tmp_path):
         assert read_vocabulary_folder(folder, "folder") == words
     with pytest.raises(ValueError, match="a@@NEWLINE@@"):
         write_vocabulary_folder(tmp_path, [*words, "a@@NEWLINE@@"])
-    with pytest.raises(FileNotFoundError, match="none"):
+    with pytest.raises(FileNotFoundError, match="none not found"):
         Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
 
 
