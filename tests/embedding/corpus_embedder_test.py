@@ -5,14 +5,12 @@ import io
 import itertools
 import json
 import os
-import random
 import signal
 from contextlib import suppress
 
 import h5py
 import numpy as np
 import pytest
-import torch
 
 from allennlp_elmo_plugin.embedding import corpus_embedder, layers_file
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -383,32 +381,3 @@ def test_outputs_of_others(tmp_path):
             file.attrs["allennlp_elmo_plugin"] = text
     for name in ("o", "p", "missing"):
         assert read_summary(str(tmp_path / name)) is None
-
-
-@pytest.mark.parametrize("initial_state", STATES)
-@pytest.mark.parametrize("max_tokens", [60, 13, 0])
-def test_a_gpu_with_too_little_memory(files, monkeypatch, initial_state, max_tokens):
-    """Batches are halved, or cut in time, with the same numbers, until even a word is too much."""
-    rng = random.Random(0)
-    batch = [[rng.choice("abcdef") for _ in range(n)] for n in (3, 40, 0, 25, 8, 9)]
-    whole, small = (ElmoEmbedder(*files, initial_state=initial_state) for _ in range(2))
-    bilm = small.elmo_bilm
-    bilm.settled_state()
-    run = bilm.run
-
-    def refuse(vectors, *args, **kwargs):
-        output = run(vectors, *args, **kwargs)  # the state has changed
-        if len(vectors) > max_tokens:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return output
-
-    monkeypatch.setattr(bilm, "run", refuse)
-    if not max_tokens:
-        with pytest.raises(RuntimeError, match="CUDA out of memory"):
-            small.embed_batch(batch)
-        return
-    for output_format in ("all", "average", "top"):  # the second time from carried states
-        expected = whole.embed_batch(batch, output_format)
-        for array, other in zip(small.embed_batch(batch, output_format), expected):
-            assert array.shape == other.shape and array.dtype == other.dtype
-            np.testing.assert_allclose(array, other, atol=1e-5)
