@@ -62,14 +62,6 @@ class CarriedState:
 
     def load_state_dict(self, states: Optional[States]) -> None:
         """Restore what `state_dict` returned, whatever the device of the model."""
-        if isinstance(states, dict):  # an earlier version's, by direction and layer
-            directions = sorted({direction for direction, _ in states}, reverse=True)
-            layers = range(len(states) // max(len(directions), 1))
-            outputs, cells = (
-                [torch.cat([states[each, k][i] for each in directions], 1) for k in layers]
-                for i in range(2)
-            )
-            states = (torch.stack(outputs), torch.stack(cells)) if outputs else None
         self.states = states
 
     def row(self, index: int) -> torch.Tensor:

@@ -76,9 +76,3 @@ def test_copies_and_state_dicts_keep_the_states():
     original.reset()
     assert [rows_of(each, 1) for each in (*copies, restored)] == [[1.0]] * 4
     assert restored.row(0).tolist() == [1.0] * 6 and original.state_dict() is None
-    by_layer = {(direction, 0): states_of(2.0) for direction in ("forward", "backward")}
-    earlier = {key: tuple(part[0] for part in parts) for key, parts in by_layer.items()}
-    restored.load_state_dict(earlier)  # as an earlier version saved them
-    assert [each.shape for each in restored.states] == [(1, 1, 4), (1, 1, 8)]
-    restored.load_state_dict({})
-    assert restored.states is None
