@@ -7,11 +7,7 @@ from typing import Any, Callable, Iterator
 
 from tqdm import tqdm
 
-_SECONDS_BETWEEN_LINES = 10.0
-_SECONDS_BEFORE_STEPS = 1.0
-
-_shown = "bars"
-"""What this process shows: "nothing", "bars", or in commands "steps", too."""
+_is_quiet = False
 
 
 def counted(number: int, name: str) -> str:
@@ -35,13 +31,13 @@ class _LogFile:
 def progress_bar(**settings: Any) -> Iterator[Any]:
     """Show a `tqdm` with these settings, which disappears if the work fails."""
     allennlp_logging = sys.modules.get("allennlp.common.logging")
-    if _shown == "nothing" or sys.stderr is None:  # the latter as with 2>&-
+    if _is_quiet or sys.stderr is None:  # the latter as with 2>&-
         settings["disable"] = True
     # Notebooks rewrite lines, as terminals do.
     elif getattr(allennlp_logging, "FILE_FRIENDLY_LOGGING", False) or not (
         sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
     ):
-        settings = {"file": _LogFile(), "mininterval": _SECONDS_BETWEEN_LINES, **settings}
+        settings = {"file": _LogFile(), "mininterval": 10.0, **settings}
     with tqdm(**settings, leave=False, dynamic_ncols=True) as bar:
         yield bar
         bar.leave = True
@@ -50,23 +46,20 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
 @contextmanager
 def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable[[int], Any]]:
     """
-    Show the progress of a step of a command that takes longer than a second. Yield the function
-    that is told how many more bytes (or other units) are done.
+    Show the progress of a step that takes longer than a second. Yield the function that is told how
+    many more bytes (or other units) are done.
     """
-    if _shown != "steps":
-        yield int
-        return
-    settings = {"unit": unit, "unit_scale": True, "delay": _SECONDS_BEFORE_STEPS}
+    settings = {"unit": unit, "unit_scale": True, "delay": 1.0}
     with progress_bar(desc=description, total=total, **settings) as bar:
         yield bar.update
 
 
 @contextmanager
 def progress_of_command(quiet: bool = False) -> Iterator[None]:
-    """Show the steps of a command or, if it is to be quiet, no progress at all."""
-    global _shown
-    before, _shown = _shown, "nothing" if quiet else "steps"
+    """Show no progress in the `with` block if it is to be `quiet`."""
+    global _is_quiet
+    before, _is_quiet = _is_quiet, quiet
     try:
         yield
     finally:
-        _shown = before
+        _is_quiet = before

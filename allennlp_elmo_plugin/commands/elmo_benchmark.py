@@ -18,8 +18,6 @@ from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.modules.configs import CONFIGS
 from allennlp_elmo_plugin.progress import progress_bar
 
-CONFIG_FOLDER = CONFIGS / "benchmark"
-
 
 @register("elmo-benchmark")
 class ElmoBenchmark(Command):
@@ -46,7 +44,7 @@ class ElmoBenchmark(Command):
         add("--seeds", type=positive, default=3, help="trainings of each model")
         add("--output", type=Path, required=True, metavar="DIR", help="new folder")
         configs_help = "folder with KIND.jsonnet and KIND_elmo.jsonnet"
-        add("--configs", type=Path, default=CONFIG_FOLDER, metavar="DIR", help=configs_help)
+        add("--configs", type=Path, default=CONFIGS / "benchmark", metavar="DIR", help=configs_help)
         add("-o", "--overrides", default="{}", help="JSON that changes all configs, as in train")
 
     def resume(self, args: argparse.Namespace) -> Optional[List[str]]:

@@ -44,9 +44,7 @@ class ElmoImport(Command):
         add = parser.add_argument
         add("source", metavar="SOURCE", help="folder, zip archive, checkpoint or short name")
         add("output", metavar="OUTPUT_DIR", help="new folder")
-        vocabulary_help = (
-            "the vocabulary, a word a line in the order of their ids; default: in SOURCE"
-        )
+        vocabulary_help = "the vocabulary, a word a line in the order of ids; default: in SOURCE"
         add("--vocab-file", metavar="FILE", help=vocabulary_help)
         add("-f", "--force", action="store_true", help="replace an earlier import in OUTPUT_DIR")
 

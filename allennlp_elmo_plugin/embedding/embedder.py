@@ -71,9 +71,6 @@ class ElmoEmbedder:
         initial_state: str = DEFAULT_INITIAL_STATE,
         precision: str = "float32",
     ) -> None:
-        if cuda_device >= torch.cuda.device_count():
-            n_gpus = torch.cuda.device_count()
-            raise ValueError(f"there is no GPU {cuda_device}: torch finds {n_gpus}; -1 is the CPU")
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')

@@ -6,7 +6,6 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 import h5py
 
-from allennlp_elmo_plugin.files.json_file import parse_json
 from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
 
 DTYPES = ("float32", "float16")
@@ -94,7 +93,6 @@ def read_summary(path: str) -> Optional[Dict[str, Any]]:
     """Return how a `LayersFile` was made, or `None` for another file."""
     try:
         with h5py.File(path, "r") as file:
-            summary = parse_json(file.attrs[ATTRIBUTE].encode("utf-8"), path)
-    except (AttributeError, KeyError, OSError, ValueError):
+            return dict(json.loads(file.attrs[ATTRIBUTE]))
+    except (KeyError, OSError, TypeError, ValueError):
         return None
-    return summary if isinstance(summary, dict) else None

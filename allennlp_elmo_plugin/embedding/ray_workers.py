@@ -32,7 +32,11 @@ def embed_parts(
     Write the parts of a text that are missing. `model` has arguments of `ElmoEmbedder`, `options`
     of `CorpusEmbedder`, and the workers import `packages`. When one dies, another one goes on.
     """
-    ray = import_ray()
+    try:
+        import ray
+    except ImportError as error:
+        install = "pip install 'allennlp_elmo_plugin[ray]'"
+        raise ValueError(f"--ray-workers needs Ray: {install} ({error})") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Otherwise Ray asks for consent.
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
     shards = range(options["num_shards"])
@@ -64,16 +68,6 @@ def embed_parts(
                 bar.update()
                 if waiting:
                     running.append(task.remote(waiting.pop(0), *arguments))
-
-
-def import_ray() -> Any:
-    """Return the module `ray`, or raise the error that tells how to install it."""
-    try:
-        import ray
-    except ImportError as error:
-        install = "pip install 'allennlp_elmo_plugin[ray]'"
-        raise ValueError(f"--ray-workers needs Ray: {install} ({error})") from error
-    return ray
 
 
 def _embed_shard(

@@ -18,7 +18,6 @@ from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files import model_file_names as files
 from allennlp_elmo_plugin.files.hdf5_file import MAX_EXPANSION, allowance
 from allennlp_elmo_plugin.files.json_file import shown
-from allennlp_elmo_plugin.files.whole import DISK_FULL
 from allennlp_elmo_plugin.progress import step_bar
 
 _CHUNK_BYTES = 2**20
@@ -49,9 +48,6 @@ def model_folder(path: str, source: str) -> Iterator[Path]:
         try:
             _unpack(path, source, Path(folder))
         except Exception as error:  # The three libraries raise errors of many kinds.
-            if isinstance(error, OSError) and error.errno in DISK_FULL:
-                message = f"cannot unpack {source}: {error.strerror}; make room, or set TMPDIR"
-                raise OSError(error.errno, message, folder) from error
             raise BadFile(f"{source}: can't be unpacked ({shown(error, 200)})") from error
         try:
             yield _folder_of_the_model(Path(folder))
@@ -68,11 +64,9 @@ def _folder_of_the_model(unpacked: Path) -> Path:
     ]
     if found[:1] == [unpacked] or len(found) == 1:
         return found[0]
-    if found:
-        raise BadFile(f"{unpacked}: has several models; unpack it, and give the folder of one")
     raise BadFile(
-        f"{unpacked} is not the archive of a model: it needs {files.CONFIG_FILE} and "
-        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}"
+        f"{unpacked} has {len(found)} models: an archive needs {files.CONFIG_FILE} and "
+        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}, once"
     )
 
 

@@ -88,11 +88,7 @@ def output_folder(path: PathLike, names: Sequence[str], force: bool = False) -> 
 @contextmanager
 def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]:
     """Yield a hidden folder for unfinished files, which is removed at the end."""
-    try:
-        lock = open_locked(path / "lock", wait)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write: {error.strerror}", os.fspath(output)) from error
-    with lock:
+    with open_locked(path / "lock", wait):
         try:
             new = path / "new"  # The file may have the name of the lock.
             remove(new)  # left by a process that was killed

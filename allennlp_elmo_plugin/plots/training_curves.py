@@ -13,10 +13,6 @@ Curves = Dict[str, List[Tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""
 
 STYLE: Dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
     "svg.hashsalt": "elmo-plot",
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#7b8490"),
     **dict.fromkeys(("xtick.color", "ytick.color"), "#7b8490"),

@@ -108,24 +108,22 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> List[Any]:
 
 
 def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> List[str]:
-    """Return for each group the words that are near more of its occurrences than of others."""
+    """Return for each group the words that are near it most beyond what its size explains."""
     counts: List[Counter] = [Counter() for _ in set(groups)]
-    if len(counts) == 1:
-        return ["all"]
     for place, group in zip(places, groups):
         start = max(0, place.position - _NEIGHBOURHOOD)
         near = {*place.sentence[start : place.position + _NEIGHBOURHOOD + 1]} - {word}
-        # Short words say little about a meaning; a Chinese character has three bytes.
-        near = {each for each in near if len(each.encode(errors="replace")) >= 3}
         counts[group].update(each.casefold() for each in near if each[0].isalpha())
+    total = sum(counts, Counter())
     names = []
     for group, count in enumerate(counts):
-        size, shares = groups.count(group), []
-        for each, n in count.items():
-            n_elsewhere = sum(other[each] for other in counts) - n
-            shares.append((n / size - n_elsewhere / (len(places) - size), each))
-        chosen = ", ".join(each for share, each in sorted(shares)[::-1][:3] if share > 0)
-        names.append(f"near {chosen}" if chosen else f"group {group + 1}")
+        share = groups.count(group) / len(places)
+        # In standard deviations of what would be there by chance
+        excess = {each: (n - share * total[each]) / total[each] ** 0.5 for each, n in count.items()}
+        chosen = [
+            each for each in sorted(excess, key=lambda each: (-excess[each], each)) if excess[each] > 0
+        ]
+        names.append(f"near {', '.join(chosen[:3])}" if chosen else f"group {group + 1}")
     return names
 
 

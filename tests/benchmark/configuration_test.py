@@ -9,7 +9,7 @@ from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.benchmark.task import find_tasks
-from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER
+from allennlp_elmo_plugin.modules.configs import CONFIGS
 from tests.support.task_data import FIXTURES, write_task_data
 from tests.support.testing import write_random_elmo
 
@@ -29,7 +29,7 @@ def elmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make(task: str = "sst5", data: str = "data", **changes: Any) -> Configuration:
     """The configuration of a task on made data."""
     tasks = find_tasks(Path(data), [task])
-    return Configuration(tasks, **{"elmo": "elmo", "folder": CONFIG_FOLDER, **changes})
+    return Configuration(tasks, **{"elmo": "elmo", "folder": CONFIGS / "benchmark", **changes})
 
 
 def test_models_differ_in_their_words_and_runs_in_their_seeds(

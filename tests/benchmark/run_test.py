@@ -13,8 +13,8 @@ from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.benchmark.run import run
 from allennlp_elmo_plugin.benchmark.task import TASKS, find_tasks, kind_of
-from allennlp_elmo_plugin.commands.elmo_benchmark import CONFIG_FOLDER
 from allennlp_elmo_plugin.version import __version__
+from allennlp_elmo_plugin.modules.configs import CONFIGS
 from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def train(task: str, changes: Dict[str, Any] = ONE_EPOCH, seed: int = 1) -> Dict[str, Any]:
     """Return the results by model."""
     tasks = find_tasks(Path("data"), [task])
-    configuration = Configuration(tasks, "elmo", CONFIG_FOLDER, json.dumps(changes))
+    configuration = Configuration(tasks, "elmo", CONFIGS / "benchmark", json.dumps(changes))
     results = {}
     for model in configuration.models:
         Path("run").mkdir()

@@ -198,7 +198,7 @@ def test_mistakes(embedder):
     for call in (embedder.embed_sentence, embedder.embed_batch, embedder.batch_to_embeddings):
         with pytest.raises(ValueError, match="list of words"):
             call("A cat")
-    with pytest.raises(ValueError, match="there is no GPU 99"):
+    with pytest.raises((RuntimeError, AssertionError)):  # torch's own
         ElmoEmbedder("tiny", cuda_device=99)
 
 

@@ -87,8 +87,8 @@ def test_links_devices_and_files_outside_are_left_out(made, read, tmp_path):
 
 def test_archives_without_one_model(read):
     for names, message in (
-        (["x/b", "a", ".hidden"], " is not the archive of a model: it needs config.json"),
-        (["a/options.json", "b/config.json"], ": has several models; unpack it"),
+        (["x/b", "a", ".hidden"], " has 0 models: an archive needs config.json"),
+        (["a/options.json", "b/config.json"], " has 2 models: an archive needs"),
     ):
         with pytest.raises(ValueError, match=f"^model.tar.gz{message}"):
             read(pack(files=dict.fromkeys(names, b"")))
