@@ -181,4 +181,4 @@ def read_lines(paths: List[str]) -> Iterator[Tuple[Path, SentenceLine]]:
             with open_lines(file) as lines:
                 for line in lines:
                     yield file, line
-                    bar.update(before + lines.offset - bar.n)
+                    bar.update(before + lines.position - bar.n)

@@ -175,7 +175,7 @@ class CorpusEmbedder:
                     common.clear()
                     folder.write(number, self._embed_part(part))
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
-                bar.update(lines.offset - bar.n)
+                bar.update(lines.position - bar.n)
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
 

@@ -20,6 +20,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import (
     MAX_OCCURRENCES,
+    Array,
     Neighbours,
     embed_places,
     nearest,
@@ -29,8 +30,6 @@ from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_files import BUNDLED_MODEL
 
 logger = logging.getLogger(__name__)
-
-Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 DEFAULT_INITIAL_STATE = "settled"
 

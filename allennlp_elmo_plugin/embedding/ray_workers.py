@@ -14,8 +14,6 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 
-_MAX_DEATHS = 5  # of workers during one shard
-
 
 def embed_parts(
     text: str,
@@ -48,7 +46,7 @@ def embed_parts(
         if ray.cluster_resources().get("GPU", 0) < gpus:  # Ray would wait forever.
             raise ValueError(f"a worker needs {gpus:g} GPU, which Ray doesn't have; see ray status")
         task = ray.remote(_embed_shard).options(
-            num_cpus=0 if gpus else 1, num_gpus=gpus, max_retries=_MAX_DEATHS
+            num_cpus=0 if gpus else 1, num_gpus=gpus, max_retries=5
         )
         arguments = os.getcwd(), list(packages), settings, options, text, output
         with progress_bar(total=len(shards), unit=" shards", desc="embedding") as bar:

@@ -42,19 +42,24 @@ class TextLines:
     def __init__(self, file: IO[Any], name: str = "", error: Type[Exception] = BadFile) -> None:
         self.name = name or str(getattr(file, "name", "the input"))
         self._error = error
+        self._stored: Any = file
         self._encoding_errors = "strict"
-        is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
-        self._file: Any = gzip.GzipFile(fileobj=file) if is_gzip else file
+        self._is_gzip = not hasattr(file, "encoding") and _start(file).startswith(_GZIP)
+        self._file: Any = gzip.GzipFile(fileobj=file) if self._is_gzip else file
         self.number = 0  # of lines that have been read
         self.offset = 0  # bytes of text that have been read
 
     @property
     def size(self) -> Optional[int]:
-        """The number of bytes of text, if that is known."""
-        if not isinstance(self._file, gzip.GzipFile):
-            with suppress(OSError, AttributeError):  # also io.UnsupportedOperation
-                return os.fstat(self._file.fileno()).st_size or None
+        """The number of bytes in the file as it is stored, if that is known."""
+        with suppress(OSError, AttributeError):  # also io.UnsupportedOperation
+            return os.fstat(self._stored.fileno()).st_size or None
         return None
+
+    @property
+    def position(self) -> int:
+        """How many of these bytes have been read."""
+        return self._stored.tell() if self._is_gzip and self.size else self.offset
 
     def read_block(self, n_bytes: int) -> List[bytes]:
         """Return the lines of about `n_bytes`, at most `MAX_LINE_BYTES`; none at the end."""

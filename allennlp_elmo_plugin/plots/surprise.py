@@ -14,8 +14,6 @@ from allennlp_elmo_plugin.models.sentence_probabilities import (
 )
 from allennlp_elmo_plugin.progress import step_bar
 
-_BATCH_TOKENS = 1024
-
 _MOST_BITS = math.log2(10_000)
 """The surprise of words with the strongest colour."""
 
@@ -61,7 +59,7 @@ def write_surprise(
     losses = dict.fromkeys(model.options.directions, 0.0)  # nats
     n_predicted = sum(len(sentence) + 1 for sentence in sentences)
     with step_bar("predicting", len(sentences), "sentences") as update:
-        for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
+        for batch in batches_by_length([len(each) for each in sentences], 1024):
             words = [sentences[i] for i in batch]
             found = sentence_log_probabilities(bilm, softmax, vocabulary, words)
             for row, i in enumerate(batch):

@@ -17,8 +17,6 @@ MAX_OCCURRENCES = 2000
 
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 
-_NEIGHBOURHOOD = 4  # words on each side of an occurrence that may describe its group
-
 Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 
@@ -111,8 +109,8 @@ def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[
     """Return for each group the words that are near it most beyond what its size explains."""
     counts: List[Counter] = [Counter() for _ in set(groups)]
     for place, group in zip(places, groups):
-        start = max(0, place.position - _NEIGHBOURHOOD)
-        near = {*place.sentence[start : place.position + _NEIGHBOURHOOD + 1]} - {word}
+        start = max(0, place.position - 4)
+        near = {*place.sentence[start : place.position + 5]} - {word}
         counts[group].update(each.casefold() for each in near if each[0].isalpha())
     total = sum(counts, Counter())
     names = []
@@ -121,7 +119,9 @@ def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[
         # In standard deviations of what would be there by chance
         excess = {each: (n - share * total[each]) / total[each] ** 0.5 for each, n in count.items()}
         chosen = [
-            each for each in sorted(excess, key=lambda each: (-excess[each], each)) if excess[each] > 0
+            each
+            for each in sorted(excess, key=lambda each: (-excess[each], each))
+            if excess[each] > 0
         ]
         names.append(f"near {', '.join(chosen[:3])}" if chosen else f"group {group + 1}")
     return names

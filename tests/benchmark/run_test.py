@@ -13,8 +13,8 @@ from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.benchmark.run import run
 from allennlp_elmo_plugin.benchmark.task import TASKS, find_tasks, kind_of
-from allennlp_elmo_plugin.version import __version__
 from allennlp_elmo_plugin.modules.configs import CONFIGS
+from allennlp_elmo_plugin.version import __version__
 from tests.support.task_data import TASK_DATA, write_task_data
 from tests.support.testing import write_random_elmo
 
