@@ -41,7 +41,7 @@ def embed_parts(
     # Ray prints the deaths of workers to standard output.
     with open(os.devnull, "w") as null, redirect_stdout(sys.stderr if debug else null):
         level = logging.INFO if debug else logging.ERROR
-        quiet = {"log_to_driver": debug, "logging_level": level, "include_dashboard": False}
+        quiet: Any = {"log_to_driver": debug, "logging_level": level, "include_dashboard": False}
         ray.init(ignore_reinit_error=True, **quiet)
         if ray.cluster_resources().get("GPU", 0) < gpus:  # Ray would wait forever.
             raise ValueError(f"a worker needs {gpus:g} GPU, which Ray doesn't have; see ray status")
