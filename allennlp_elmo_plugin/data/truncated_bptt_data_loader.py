@@ -35,6 +35,8 @@ class TruncatedBpttDataLoader(DataLoader):
         epoch continues there.
     num_workers : `int`, optional (default = `0`)
         1 (or more) to read in a thread, a few batches ahead.
+    start_method : `str`, optional (default = `None`)
+        Of earlier configs, which read in another process; ignored.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TruncatedBpttDataLoader(DataLoader):
         *,
         batches_per_epoch: Optional[int] = None,
         num_workers: Optional[int] = 0,
+        start_method: Optional[str] = None,
     ) -> None:
         if not isinstance(reader, TruncatedBpttLmReader):
             raise ConfigurationError(
@@ -125,7 +128,7 @@ class TruncatedBpttDataLoader(DataLoader):
         `ConfigurationError` if the text has changed.
         """
         now = digests(find_files(self.data_path))
-        changed = sorted({name for name, _ in state["digest"].items() ^ now.items()})
+        changed = sorted({name for name, _ in state.get("digest", {}).items() ^ now.items()})
         if changed:
             raise ConfigurationError(
                 f"The text isn't that of the checkpoint: {', '.join(changed)} changed. A recovered "

@@ -36,7 +36,7 @@ def make(corpus):
 @pytest.mark.parametrize("num_workers", [None, 1])
 def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_workers):
     """Epochs of batches continue where the last one stopped, also in the middle of the text."""
-    loader = make(batches_per_epoch=n_batches, num_workers=num_workers)
+    loader = make(batches_per_epoch=n_batches, num_workers=num_workers, start_method="spawn")
     loader.reader.count_batches = lambda path: 7  # an estimate
     assert len(loader) == (n_batches or 7)
     epochs = (loader.reader.batches(corpus, epoch, 0, VOCAB) for epoch in itertools.count())
