@@ -86,7 +86,7 @@ class ProjectedLstm(CachingModule):
         """Return the weights for `run_steps`, on the CPU prepared once until they change."""
 
         def prepare() -> LstmWeights:
-            return LstmWeights.prepare(self.weights_in_use(), self.clips, self.precision)
+            return LstmWeights(self.weights_in_use(), self.clips, self.precision)
 
         if self.state_linearity.weight.device.type != "cpu":
             return prepare()

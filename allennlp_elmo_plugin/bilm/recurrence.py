@@ -3,11 +3,13 @@ The recurrence of an LSTM with a clipped cell and a projection, and its gradient
 and what is saved for the backward pass, may be in bfloat16; cells are always float32.
 """
 
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.gradients import (
+    ONE,
+    TWO,
     backward_once,
     clamp_backward_,
     may_overwrite_saved,
@@ -32,28 +34,38 @@ Clips = Tuple[Optional[float], Optional[float]]
 """Bounds of cell and output."""
 
 
-class LstmWeights(NamedTuple):
+Stacked = Tuple[torch.Tensor, Optional[torch.Tensor]]
+"""Weights of state `(n_layers, projection_dim, 4 * dim)`, projection `(n_layers, dim, its dim)`."""
+
+
+class LstmWeights:
     """A layer's weights. The candidate's are doubled: `tanh(x) = 2 * sigmoid(2 * x) - 1`."""
 
-    input: PreparedMatrix
-    state: PreparedMatrix
-    bias: torch.Tensor
-    projection: Optional[PreparedMatrix]
-    clips: Clips
-
-    @classmethod
-    def prepare(
-        cls, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
-    ) -> "LstmWeights":
+    def __init__(
+        self, weights: Sequence[torch.Tensor], clips: Clips, precision: str = "float32"
+    ) -> None:
         weight_input, weight_state, bias, *projection = weights
         dim = bias.size(0) // 4
         scales = torch.ones_like(bias)  # (4 * dim,)
         scales[2 * dim : 3 * dim] = 2.0
-        to_input = PreparedMatrix(weight_input.t(), precision, scales)
-        to_state = PreparedMatrix(weight_state.t(), precision, scales)
-        bias = (bias.detach() * scales).to(to_state.dtype)
-        project = PreparedMatrix(projection[0].t(), precision) if projection else None
-        return cls(to_input, to_state, bias, project, clips)
+        self.input = PreparedMatrix(weight_input.t(), precision, scales)
+        self.state = PreparedMatrix(weight_state.t(), precision, scales)
+        self.bias = (bias.detach() * scales).to(self.state.dtype)
+        self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
+        self.clips = clips
+        self.is_exact = precision != "int8" and self.state.dtype != torch.bfloat16
+        self._stacked: Optional[Tuple[Sequence[LstmWeights], Stacked]] = None
+
+    def stacked_with(self, others: Sequence["LstmWeights"]) -> Stacked:
+        """Return the weights of this and other layers in one tensor, made once."""
+        if self._stacked is None or self._stacked[0] != others:
+            layers = [self, *others]
+            state = torch.stack([layer.state.matrix() for layer in layers])
+            projections = [each.projection.matrix().t() for each in layers if each.projection]
+            # The longer side of a matrix is read in order.
+            projection = torch.stack(projections).transpose(1, 2) if projections else None
+            self._stacked = others, (state, projection)
+        return self._stacked[1]
 
 
 def run_steps(
@@ -74,34 +86,40 @@ def run_steps(
     dtype = layers[0].state.dtype
     all_cells = torch.stack([cells for _, cells in states])  # (n_layers, n_sequences, dim)
     n_layers, n_sequences, dim = all_cells.shape
-    before: Sequence[torch.Tensor] = [outputs.to(dtype) for outputs, _ in states]
-    shape = n_layers, inputs[0].size(0), before[0].size(1)
-    all_outputs = all_cells.new_empty(shape, dtype=dtype)
+    # (n_layers, n_sequences, projection_dim)
+    before = torch.stack([outputs.to(dtype) for outputs, _ in states])
+    all_outputs = before.new_empty(n_layers, inputs[0].size(0), before.size(2))
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
-    from_inputs = [_input_gates(*each, batch_sizes) for each in zip(layers, inputs)]
-    is_single = n_sequences == 1
+    # One row is multiplied fastest by the weights as they are, of all layers at once.
+    is_single = n_sequences == 1 and layers[0].is_exact
+    state, projection = layers[0].stacked_with(layers[1:]) if is_single else (None, None)
+    from_inputs = _input_gates(layers, inputs, batch_sizes)
     start = n_rows = 0
     for size, outputs in zip(batch_sizes, all_outputs.split(batch_sizes, 1)):
         if size != n_rows:  # at first, and where sequences have ended
             n_rows = size
-            before = [each[:size] for each in before]
+            before = before[:, :size]
             gates, cells, hidden = (each[:, :size] for each in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-        for layer, rows, added, out in zip(layers, before, from_inputs, gates):
-            # (size, 4 * dim)
-            arguments = layer.state.product(rows, add=next(added), is_single=is_single)
-            torch.sigmoid(arguments.to(out.dtype), out=out)
-        candidate.mul_(2).sub_(1)
+        arguments = next(from_inputs)  # (n_layers, size, 4 * dim)
+        if state is not None:
+            torch.sigmoid(torch.stack(arguments).baddbmm_(before, state), out=gates)
+        else:
+            for layer, rows, added, out in zip(layers, before, arguments, gates):
+                torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
+        candidate.mul_(TWO).sub_(ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
             cells.clamp_(-cell_clip, cell_clip)
         tanh(cells, out=hidden).mul_(out_gate)  # (n_layers, size, dim)
-        before = outputs.unbind()  # (size, projection_dim) each
-        for layer, rows, out in zip(layers, hidden.to(dtype), before):
-            project = layer.projection
-            out.copy_(rows if project is None else project.product(rows, is_single=is_single))
+        if projection is not None:
+            torch.bmm(hidden, projection, out=outputs)
+        else:
+            for layer, rows, out in zip(layers, hidden.to(dtype), outputs):
+                out.copy_(rows if layer.projection is None else layer.projection.product(rows))
+        before = outputs  # (n_layers, size, projection_dim)
         if proj_clip is not None:
             outputs.clamp_(-proj_clip, proj_clip)
         if saved is not None:
@@ -112,19 +130,22 @@ def run_steps(
 
 
 def _input_gates(
-    layer: LstmWeights, inputs: torch.Tensor, batch_sizes: List[int]
-) -> Iterator[torch.Tensor]:
-    """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
-    inputs = inputs.to(layer.input.dtype)
-    chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
+    layers: Sequence[LstmWeights], inputs: Sequence[torch.Tensor], batch_sizes: List[int]
+) -> Iterator[Tuple[torch.Tensor, ...]]:
+    """Yield the inputs' part of the gates step by step, for each layer `(size, 4 * dim)`."""
+    inputs = [rows.to(layers[0].input.dtype) for rows in inputs]
+    chunk_size = _CHUNK_BYTES // (layers[0].bias.numel() * inputs[0].element_size())
     start = 0
     sizes: List[int] = []
     for t, size in enumerate(batch_sizes):
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            rows = padded_rows(inputs[start:end])
-            yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
+            products = (
+                layer.input.product(padded_rows(rows[start:end]), layer.bias)[: end - start]
+                for layer, rows in zip(layers, inputs)
+            )
+            yield from zip(*(product.split(sizes) for product in products))
             start, sizes = end, []
 
 
@@ -147,7 +168,7 @@ class Recurrence(torch.autograd.Function):
         inputs, *weights = (tensor.to(dtype) for tensor in tensors)
         n_tokens, dim = inputs.size(0), state[1].size(1)
         saved = inputs.new_empty(n_tokens, 4 * dim), inputs.new_empty(n_tokens, dim)
-        layer = LstmWeights.prepare(weights, clips)
+        layer = LstmWeights(weights, clips)
         (outputs,), (last_cells,) = run_steps([layer], [inputs], batch_sizes, [state], saved)
         ctx.save_for_backward(*state, outputs, *saved, inputs, *weights)
         ctx.batch_sizes = batch_sizes

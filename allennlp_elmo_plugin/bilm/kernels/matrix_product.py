@@ -130,42 +130,38 @@ class PreparedMatrix:
         self._is_large = matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
         self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
 
-    def product(
-        self, rows: torch.Tensor, add: Optional[torch.Tensor] = None, is_single: bool = False
-    ) -> torch.Tensor:
+    def product(self, rows: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
         Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)` and
-        `(m,)` or `(n, m)`, all of the type `dtype`. The latter may be overwritten. `is_single` says
-        that a program multiplies one row at a time, for which the matrix as it is is fastest in
-        float32. With products of more rows, too, it is held in both layouts.
+        `(m,)` or `(n, m)`, all of the type `dtype`. The latter may be overwritten.
         """
         if self._is_quantized:
             result = torch.ops.quantized.linear_dynamic(rows, self._quantized, True)  # (n, m)
             return result if add is None else result.add_(add)
-        is_plain = is_single and self.dtype == torch.float32
-        if self._is_packed and not is_plain and (self._is_large or rows.size(0) >= MANY_ROWS):
+        if self._is_packed and (self._is_large or rows.size(0) >= MANY_ROWS):
             return _onednn_product(rows, self._packed, add)
         if add is not None and add.dim() == 2:
             return add.addmm_(rows, self._plain)  # without a copy of `add`
         return _torch_product(rows, self._plain, add)
 
-    def _scaled(self) -> torch.Tensor:
+    def matrix(self) -> torch.Tensor:
+        """Return the matrix with its columns scaled, shape `(k, m)`."""
         matrix = self._matrix if self._scales is None else self._matrix * self._scales
         return matrix.to(self.dtype)
 
     @functools.cached_property
     def _plain(self) -> torch.Tensor:
-        matrix = self._scaled()
+        matrix = self.matrix()
         # On the CPU, the longer side of a matrix is read in order.
         return matrix if matrix.size(1) < matrix.size(0) or matrix.is_cuda else matrix.contiguous()
 
     @functools.cached_property
     def _packed(self) -> torch.Tensor:
-        return torch.ops.mkldnn._reorder_linear_weight(self._scaled().t(), None)
+        return torch.ops.mkldnn._reorder_linear_weight(self.matrix().t(), None)
 
     @functools.cached_property
     def _quantized(self) -> Any:
-        weight = self._scaled().t().contiguous()  # (m, k)
+        weight = self.matrix().t().contiguous()  # (m, k)
         scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
         zeros = torch.zeros_like(scales, dtype=torch.long)
         with warnings.catch_warnings():
