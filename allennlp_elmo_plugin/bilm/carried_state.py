@@ -57,12 +57,8 @@ class CarriedState:
             self.states = outputs.masked_fill(is_reset, 0), cells.masked_fill(is_reset, 0)
 
     def state_dict(self) -> Optional[States]:
-        """Return the states, on the CPU."""
+        """Return the states, on the CPU, to be assigned later on whatever device."""
         return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
-
-    def load_state_dict(self, states: Optional[States]) -> None:
-        """Restore what `state_dict` returned, whatever the device of the model."""
-        self.states = states
 
     def row(self, index: int) -> torch.Tensor:
         """Return all outputs and cells of a row, one after the other."""

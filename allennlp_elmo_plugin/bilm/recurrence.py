@@ -21,6 +21,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     PreparedMatrix,
     matrix_product,
     padded_rows,
+    stacked,
     weight_gradient,
 )
 
@@ -32,10 +33,6 @@ LstmState = Tuple[torch.Tensor, torch.Tensor]
 
 Clips = Tuple[Optional[float], Optional[float]]
 """Bounds of cell and output."""
-
-
-Stacked = Tuple[torch.Tensor, Optional[torch.Tensor]]
-"""Weights of state `(n_layers, projection_dim, 4 * dim)`, projection `(n_layers, dim, its dim)`."""
 
 
 class LstmWeights:
@@ -53,19 +50,6 @@ class LstmWeights:
         self.bias = (bias.detach() * scales).to(self.state.dtype)
         self.projection = PreparedMatrix(projection[0].t(), precision) if projection else None
         self.clips = clips
-        self.is_exact = precision != "int8" and self.state.dtype != torch.bfloat16
-        self._stacked: Optional[Tuple[Sequence[LstmWeights], Stacked]] = None
-
-    def stacked_with(self, others: Sequence["LstmWeights"]) -> Stacked:
-        """Return the weights of this and other layers in one tensor, made once."""
-        if self._stacked is None or self._stacked[0] != others:
-            layers = [self, *others]
-            state = torch.stack([layer.state.matrix() for layer in layers])
-            projections = [each.projection.matrix().t() for each in layers if each.projection]
-            # The longer side of a matrix is read in order.
-            projection = torch.stack(projections).transpose(1, 2) if projections else None
-            self._stacked = others, (state, projection)
-        return self._stacked[1]
 
 
 def run_steps(
@@ -91,34 +75,38 @@ def run_steps(
     all_outputs = before.new_empty(n_layers, inputs[0].size(0), before.size(2))
     all_gates = all_cells.new_empty(n_layers, n_sequences, 4 * dim)
     workspace = torch.empty_like(all_cells)
-    # One row is multiplied fastest by the weights as they are, of all layers at once.
-    is_single = n_sequences == 1 and layers[0].is_exact
-    state, projection = layers[0].stacked_with(layers[1:]) if is_single else (None, None)
-    from_inputs = _input_gates(layers, inputs, batch_sizes)
+    state = projection = None
+    if n_sequences == 1 and layers[0].state.is_exact:
+        # One row is multiplied fastest by the weights as they are, of all layers at once.
+        state = stacked(*(each.state for each in layers))
+        if layers[0].projection:
+            projection = stacked(*(each.projection for each in layers if each.projection))
+    from_inputs = zip(*(_input_gates(*each, batch_sizes) for each in zip(layers, inputs)))
     start = n_rows = 0
-    for size, outputs in zip(batch_sizes, all_outputs.split(batch_sizes, 1)):
+    # Of each step: (n_layers, size, projection_dim), and for each layer (size, 4 * dim)
+    steps = zip(batch_sizes, all_outputs.split(batch_sizes, 1), from_inputs)
+    for size, outputs, arguments in steps:
         if size != n_rows:  # at first, and where sequences have ended
             n_rows = size
             before = before[:, :size]
             gates, cells, hidden = (each[:, :size] for each in (all_gates, all_cells, workspace))
             # (n_layers, size, dim) each
             in_gate, forget_gate, candidate, out_gate = gates.chunk(4, 2)
-        arguments = next(from_inputs)  # (n_layers, size, 4 * dim)
-        if state is not None:
-            torch.sigmoid(torch.stack(arguments).baddbmm_(before, state), out=gates)
-        else:
+        if state is None:
             for layer, rows, added, out in zip(layers, before, arguments, gates):
                 torch.sigmoid(layer.state.product(rows, added).to(out.dtype), out=out)
+        else:
+            torch.sigmoid(torch.stack(arguments).baddbmm_(before, state), out=gates)
         candidate.mul_(TWO).sub_(ONE)
         cells.mul_(forget_gate).addcmul_(in_gate, candidate)
         if cell_clip is not None:
             cells.clamp_(-cell_clip, cell_clip)
         tanh(cells, out=hidden).mul_(out_gate)  # (n_layers, size, dim)
-        if projection is not None:
-            torch.bmm(hidden, projection, out=outputs)
-        else:
+        if projection is None:
             for layer, rows, out in zip(layers, hidden.to(dtype), outputs):
                 out.copy_(rows if layer.projection is None else layer.projection.product(rows))
+        else:
+            torch.bmm(hidden, projection, out=outputs)
         before = outputs  # (n_layers, size, projection_dim)
         if proj_clip is not None:
             outputs.clamp_(-proj_clip, proj_clip)
@@ -130,22 +118,19 @@ def run_steps(
 
 
 def _input_gates(
-    layers: Sequence[LstmWeights], inputs: Sequence[torch.Tensor], batch_sizes: List[int]
-) -> Iterator[Tuple[torch.Tensor, ...]]:
-    """Yield the inputs' part of the gates step by step, for each layer `(size, 4 * dim)`."""
-    inputs = [rows.to(layers[0].input.dtype) for rows in inputs]
-    chunk_size = _CHUNK_BYTES // (layers[0].bias.numel() * inputs[0].element_size())
+    layer: LstmWeights, inputs: torch.Tensor, batch_sizes: List[int]
+) -> Iterator[torch.Tensor]:
+    """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
+    inputs = inputs.to(layer.input.dtype)
+    chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
     start = 0
     sizes: List[int] = []
     for t, size in enumerate(batch_sizes):
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
             end = start + sum(sizes)
-            products = (
-                layer.input.product(padded_rows(rows[start:end]), layer.bias)[: end - start]
-                for layer, rows in zip(layers, inputs)
-            )
-            yield from zip(*(product.split(sizes) for product in products))
+            rows = padded_rows(inputs[start:end])
+            yield from layer.input.product(rows, layer.bias)[: end - start].split(sizes)
             start, sizes = end, []
 
 

@@ -299,7 +299,7 @@ class BidirectionalLanguageModel(Model):
     def load_training_state(self, state: Dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
         for mode, carried in self._carried.items():
-            carried.load_state_dict(state["carried"][mode])
+            carried.states = state["carried"][mode]
         self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
             vars(perplexity).update(state["perplexities"][direction])

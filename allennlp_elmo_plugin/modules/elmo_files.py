@@ -162,9 +162,8 @@ def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> Mo
 
 def _with_others(source: str, options: Path, weights: Path) -> ModelFiles:
     """Return a model's files with the softmax and the vocabulary that are in the same folder."""
-    softmax: Optional[Path] = weights.parent / SOFTMAX_FILE
-    if not weights.is_file() or not (weights.parent / SOFTMAX_FILE).is_file():
-        softmax = None  # or in the checkpoint
+    beside = weights.parent / SOFTMAX_FILE
+    softmax = beside if weights.is_file() and beside.is_file() else None  # or in the checkpoint
     return ModelFiles(source, options, weights, softmax, find_vocabulary_file(weights.parent))
 
 

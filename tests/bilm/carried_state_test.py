@@ -72,7 +72,7 @@ def test_states_of_inference_mode_can_be_used_outside_of_it(written, reset):
 def test_copies_and_state_dicts_keep_the_states():
     original, restored = CarriedState(states_of(1.0)), CarriedState()
     copies = [copy.copy(original), copy.deepcopy(original), pickle.loads(pickle.dumps(original))]
-    restored.load_state_dict(original.state_dict())
+    restored.states = original.state_dict()
     original.reset()
     assert [rows_of(each, 1) for each in (*copies, restored)] == [[1.0]] * 4
     assert restored.row(0).tolist() == [1.0] * 6 and original.state_dict() is None

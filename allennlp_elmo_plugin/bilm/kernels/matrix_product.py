@@ -5,7 +5,7 @@ of torch's compiler, not public: it is used if it returns the right numbers.
 
 import functools
 import warnings
-from typing import Any, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -129,6 +129,8 @@ class PreparedMatrix:
         self._is_quantized = on_cpu and precision == "int8"
         self._is_large = matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
         self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
+        self.is_exact = precision != "int8" and self.dtype != torch.bfloat16
+        self.stacks: Dict[Tuple[PreparedMatrix, ...], torch.Tensor] = {}
 
     def product(self, rows: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
@@ -144,27 +146,35 @@ class PreparedMatrix:
             return add.addmm_(rows, self._plain)  # without a copy of `add`
         return _torch_product(rows, self._plain, add)
 
-    def matrix(self) -> torch.Tensor:
-        """Return the matrix with its columns scaled, shape `(k, m)`."""
+    def scaled(self) -> torch.Tensor:
         matrix = self._matrix if self._scales is None else self._matrix * self._scales
         return matrix.to(self.dtype)
 
     @functools.cached_property
     def _plain(self) -> torch.Tensor:
-        matrix = self.matrix()
-        # On the CPU, the longer side of a matrix is read in order.
-        return matrix if matrix.size(1) < matrix.size(0) or matrix.is_cuda else matrix.contiguous()
+        return self.scaled()
 
     @functools.cached_property
     def _packed(self) -> torch.Tensor:
-        return torch.ops.mkldnn._reorder_linear_weight(self.matrix().t(), None)
+        return torch.ops.mkldnn._reorder_linear_weight(self.scaled().t(), None)
 
     @functools.cached_property
     def _quantized(self) -> Any:
-        weight = self.matrix().t().contiguous()  # (m, k)
+        weight = self.scaled().t().contiguous()  # (m, k)
         scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
         zeros = torch.zeros_like(scales, dtype=torch.long)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated without a replacement in torch itself
             integers = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
             return torch.ops.quantized.linear_prepack(integers, None)
+
+
+def stacked(*matrices: PreparedMatrix) -> torch.Tensor:
+    """Return matrices in one tensor, shape `(n_matrices, k, m)`, made once."""
+    first, key = matrices[0], matrices[1:]
+    if key not in first.stacks:
+        stack = torch.stack([each.scaled() for each in matrices])  # (n_matrices, k, m)
+        if stack.size(1) > stack.size(2):
+            stack = stack.mT.contiguous().mT  # The longer side is read in order.
+        first.stacks[key] = stack
+    return first.stacks[key]

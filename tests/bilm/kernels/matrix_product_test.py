@@ -67,7 +67,7 @@ def test_prepared_matrix(monkeypatch, with_onednn, shape, precision, rtol):
         for summand, of_one in ((bias, bias), (add, add[:1])):
             product = prepared.product(rows, summand.clone())
             assert_product(product, rows, expected, summand, rtol=rtol)
-            one = prepared.product(rows[:1], of_one.clone(), is_single=True)
+            one = prepared.product(rows[:1], of_one.clone())
             assert_product(one, rows[:1], expected, of_one, rtol=2 * rtol)
     before = set(vars(prepared))
     for n_rows in (1, 3, 20):
