@@ -4,11 +4,12 @@ naive model of `tests.support.naive_bilm`. What is random is drawn again from th
 torch's generator.
 """
 
+import copy
 import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Sam
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import ResumableTrainer
-from tests.models.bidirectional_lm_test import read
-from tests.support.corpora import plain_windows
+from tests.models.bidirectional_lm_test import SUFFIXES, read
+from tests.support.bilm_tf import set_variables, variables
 from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
 
 DIM, N_LAYERS = 3, 2
@@ -54,101 +55,69 @@ CHANGES = {
     "trainer.moving_average": {"type": "exponential", "decay": DECAY},
     "trainer.grad_norm": NORM,
 }
-EMBEDDING = "bilm._token_embedder.weight"
-
+READER = {"contiguous": True, "max_characters_per_token": None}
+EMBEDDING, WEIGHT, BIAS = "lm/embedding", "lm/softmax/W", "lm/softmax/b"
 CONFIG = Path(__file__).parents[2] / "training_config" / "pretrain" / "small_corpus.jsonnet"
 
 Tensors = Dict[str, torch.Tensor]
-Ids = List[List[int]]
 
 
-def windows_of(
-    text: str, words: List[str], direction: str, n_rows: int, num_steps: int, drop_last: bool
-) -> List[Tuple[Ids, Ids]]:
-    """The ids that each row reads and predicts, window by window."""
-    known = [" ".join(w if w in words else "<UNK>" for w in x.split()) for x in text.split("\n")]
-    is_reverse = direction == "backward"
-    windows = plain_windows(known[:-1], n_rows, num_steps, is_reverse, drop_last, contiguous=True)
-    return [
-        tuple([[words.index(word) for word in row] for row in side] for side in window)
-        for window in windows
-    ]
+def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
+    options = {**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}
+    naive = NaiveBiLm(options, {})
+    naive.variables = tensors
+    return naive
 
 
-def naive_variables(parameters: Tensors, tied: bool, weight_masks: Any = None) -> Tensors:
-    """Our parameters, by TensorFlow's names."""
-    variables = {
-        "lm/embedding": parameters[EMBEDDING],
-        "lm/softmax/W": parameters[EMBEDDING if tied else "softmax.weight"],
-        "lm/softmax/b": parameters["softmax.bias"],
-    }
-    for number, direction in enumerate(DIRECTIONS):
-        for layer in range(N_LAYERS):
-            own = f"bilm._elmo_lstm.{direction}_layer_{layer}."
-            cell = f"lm/RNN_{number}/rnn/multi_rnn_cell/cell_{layer}/lstm_cell/"
-            recurrent = parameters[f"{own}state_linearity.weight"]
-            if weight_masks is not None:
-                recurrent = recurrent * weight_masks[number * N_LAYERS + layer]
-            kernel = torch.cat([parameters[f"{own}input_linearity.weight"], recurrent], 1)
-            bias = parameters[f"{own}state_linearity.bias"]
-            for name, gates in ("kernel", kernel), ("bias", bias):
-                i, f, j, o = gates.chunk(4)
-                variables[cell + name] = torch.cat([i, j, f, o]).t()
-            projection = parameters[f"{own}state_projection.weight"]
-            variables[f"{cell}projection/kernel"] = projection.t()
-    return variables
+def perplexities(tensors: Tensors, tied: bool, vocab: Any, text: str, n_rows: int) -> Any:
+    """Of each direction: all words of a row at once, from zero."""
+    settings = {**READER, "batch_size": n_rows, "num_steps": 1000, "drop_last": False}
+    [batch] = read(vocab, text, **settings)
+    naive = make_naive(tied, tensors)
+    for direction, suffix in SUFFIXES.items():
+        losses: List[float] = []
+        for tokens, targets in zip(batch[f"tokens{suffix}"], batch[f"targets{suffix}"]):
+            n_words = int((targets >= 0).sum())
+            if n_words:
+                naive.states.clear()
+                stream = Stream(tokens[None, :n_words], targets[None, :n_words])
+                losses += [naive.loss(0, direction, stream).item()] * n_words
+        yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
 
 
-def make_naive(tied: bool) -> NaiveBiLm:
-    return NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
+def initialize(model: Any) -> Tensors:
+    """Draw parameters that float32 can hold, and return them by TensorFlow's names."""
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.7).copy_(parameter.data.float())
+    return {name: torch.tensor(values, dtype=torch.float64) for name, values in variables(model)}
 
 
-def perplexity(
-    parameters: Tensors, tied: bool, text: str, words: List[str], direction: str, n_rows: int
-) -> float:
-    naive = make_naive(tied)
-    naive.variables = naive_variables(parameters, tied)
-    losses: List[float] = []
-    [rows] = windows_of(text, words, direction, n_rows, 10**6, drop_last=False)
-    for tokens, targets in zip(*rows):
-        naive.states.clear()
-        if tokens:
-            stream = Stream(torch.tensor([tokens]), torch.tensor([targets]))
-            losses += [naive.loss(0, direction, stream).item()] * len(tokens)
-    return math.exp(sum(losses) / len(losses))
+def masked_kernels(tensors: Tensors, masks: List[torch.Tensor]) -> Tensors:
+    """The recurrent rows of each kernel without the weights that are dropped."""
+    found = dict(tensors)
+    kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
+    for name, mask in zip(kernels, masks, strict=True):
+        i, f, j, o = mask.chunk(4)  # the order of the gates in our model
+        recurrent = torch.cat([i, j, f, o]).t()
+        found[name] = tensors[name] * torch.cat([torch.ones_like(recurrent), recurrent])
+    return found
 
 
-def update(optimizer: Any, average: Any, n_done: int, learning_rate: float, touched: Any) -> float:
-    """Return the norm of the gradients, of which those that are sparse have the touched rows."""
-    [group] = optimizer.param_groups
-    norm = math.sqrt(sum(float((each.grad**2).sum()) for each in group["params"]))
-    for name, parameter in average._parameters:
-        parameter.grad *= min(1.0, NORM / (norm + 1e-6))
-        if name in touched:
-            rows = torch.tensor(sorted(set(touched[name])))
-            values = parameter.grad[rows]
-            parameter.grad = torch.sparse_coo_tensor(rows[None], values, parameter.shape)
-    group["lr"] = learning_rate
-    optimizer.step()
-    average.apply(n_done)
-    optimizer.zero_grad()
-    return norm
-
-
-@pytest.fixture(autouse=True)
-def double_precision_and_files(tmp_path, monkeypatch):
+@pytest.fixture
+def vocab(tmp_path, monkeypatch):
+    """Of files in the current folder, for computations of double precision."""
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text(TEXT)
     Path("held_out.txt").write_text(HELD_OUT)
     make_vocabulary("train.txt", "vocab")
     torch.set_default_dtype(torch.float64)
-    yield
+    yield Vocabulary.from_files("vocab/vocabulary")
     torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("num_samples", [0, 4])
 @pytest.mark.parametrize("tied", [False, True])
-def test_training_and_evaluation(num_samples, tied, monkeypatch):
+def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     n_accumulated = 2 if num_samples else 1
     steps: List[Any] = []
     norms: List[Any] = []
@@ -165,9 +134,7 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
         if not for_training:
             return batch_outputs(self, batch, for_training)
         if not initial:
-            for parameter in self.model.parameters():
-                torch.nn.init.normal_(parameter, std=0.7)
-            initial.update({k: v.clone() for k, v in self.model.state_dict().items()})
+            initial.update(initialize(self.model))
             for name, value in self._moving_average._parameters:
                 self._moving_average._shadows[name].copy_(value.data)
         steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))
@@ -182,35 +149,31 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
     monkeypatch.setattr(LogUniformSampler, "sample", sample)
     monkeypatch.setattr(ResumableTrainer, "batch_outputs", record)
     monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
-    variables = {"TRAIN_DATA_PATH": "train.txt", "VALIDATION_DATA_PATH": "held_out.txt"}
     changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied, **CHANGES}
     changes["trainer.num_gradient_accumulation_steps"] = n_accumulated
-    params = Params.from_file(
-        CONFIG, json.dumps(changes), {**variables, "VOCABULARY_PATH": "vocab"}
-    )
-    model: Any = train_model(params, "run")
+    paths = {"TRAIN_DATA_PATH": "train.txt", "VALIDATION_DATA_PATH": "held_out.txt"}
+    paths["VOCABULARY_PATH"] = "vocab"
+    model: Any = train_model(Params.from_file(CONFIG, json.dumps(changes), paths), "run")
 
-    words = Path("vocab/vocab.txt").read_text().split()
-    parameters = {name: value.requires_grad_() for name, value in initial.items()}
     if tied:
-        del parameters["softmax.weight"]
-    naive = make_naive(tied)
-    optimizer = DenseSparseAdam(list(parameters.items()))
-    average = ExponentialMovingAverage(parameters.items(), DECAY)
-    texts = {d: windows_of(TEXT, words, d, ROWS, STEPS, drop_last=True) for d in DIRECTIONS}
-    n_windows = len(texts["forward"])
-    assert len(steps) == EPOCHS * n_windows
-    n_updates = EPOCHS * math.ceil(n_windows / n_accumulated)
+        del initial[WEIGHT]
+    own = {name: values.requires_grad_() for name, values in initial.items()}
+    optimizer = DenseSparseAdam(list(own.items()))
+    average = ExponentialMovingAverage(own.items(), DECAY)
+    naive = make_naive(tied, own)
+    windows = list(read(vocab, "train.txt", **READER, batch_size=ROWS, num_steps=STEPS))
+    assert len(steps) == EPOCHS * len(windows)
+    n_updates = EPOCHS * math.ceil(len(windows) / n_accumulated)
     assert len(norms) == n_updates and any(norm > NORM for norm in norms)
     sparse = {EMBEDDING} if num_samples or not tied else set()
     if num_samples:
-        sparse |= {"softmax.bias", "softmax.weight"} & parameters.keys()
+        sparse |= {WEIGHT, BIAS} & own.keys()
     recorded, n_done = iter(steps), 0
     for epoch in range(EPOCHS):
-        for first in range(0, n_windows, n_accumulated):
-            group = range(n_windows)[first : first + n_accumulated]
-            touched: Dict[str, List[int]] = {name: [] for name in sparse}
-            for window in group:
+        for first in range(0, len(windows), n_accumulated):
+            group = windows[first : first + n_accumulated]
+            touched: Dict[str, List[int]] = {name: [] for name in (EMBEDDING, WEIGHT, BIAS)}
+            for batch in group:
                 step = next(recorded)
                 torch.set_rng_state(step.random_state)
                 is_reset = torch.rand(ROWS) < STATE_RESET
@@ -220,63 +183,67 @@ def test_training_and_evaluation(num_samples, tied, monkeypatch):
                     for shape, p in (((ROWS,), DROPOUT), ((20,), RECURRENT_DROPOUT))
                 ]
                 masks = [each.expand(STEPS, ROWS, DIM) for each in drawn[::2]]
-                naive.variables = naive_variables(parameters, tied, drawn[1::2])
+                naive.variables = masked_kernels(own, drawn[1::2])
                 for key, state in naive.states.items():
                     naive.states[key] = tuple(part * ~is_reset[:, None] for part in state)
                 losses = []
-                for k, direction in enumerate(DIRECTIONS):
+                for k, (direction, suffix) in enumerate(SUFFIXES.items()):
                     of_top = F.dropout(torch.ones(ROWS, DIM), DROPOUT).repeat_interleave(STEPS, 0)
-                    tokens, targets = map(torch.tensor, texts[direction][window])
+                    tokens, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
                     samples = step.samples[k] if step.samples else None
                     of_layers = masks[k * N_LAYERS :][:N_LAYERS]
                     stream = Stream(tokens, targets, samples, [*of_layers, of_top])
                     losses.append(naive.loss(0, direction, stream))
                     found = step.losses[f"{direction}_loss"]
                     assert found == pytest.approx(losses[-1].item(), rel=1e-9)
-                    for name in sparse:
-                        if name == EMBEDDING:
-                            touched[name] += tokens.flatten().tolist()
-                        if tied or name != EMBEDDING:
+                    touched[EMBEDDING] += tokens.flatten().tolist()
+                    if samples is not None:
+                        for name in (EMBEDDING if tied else WEIGHT, BIAS):
                             touched[name] += [*targets.flatten().tolist(), *samples.ids.tolist()]
                 loss = sum(losses) / 2
                 assert step.losses["loss"] == pytest.approx(loss.item(), rel=1e-9)
                 (loss * STEPS / len(group)).backward()
+            norm = math.sqrt(sum(float((values.grad**2).sum()) for values in own.values()))
+            assert norms[n_done] == pytest.approx(norm, rel=1e-8)
+            for name, values in own.items():
+                values.grad *= min(1.0, NORM / (norm + 1e-6))
+                if name in sparse:
+                    rows = torch.tensor(sorted(set(touched[name])))
+                    values.grad = torch.sparse_coo_tensor(
+                        rows[None], values.grad[rows], values.shape
+                    )
             n_done += 1
             falling = (n_updates - n_done) / (n_updates - WARMUP)
             share = falling if n_done >= WARMUP else n_done / WARMUP
-            norm = update(optimizer, average, n_done, LEARNING_RATE * share, touched)
-            assert norms[n_done - 1] == pytest.approx(norm, rel=1e-8)
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
+            optimizer.step()
+            optimizer.zero_grad()
+            average.apply(n_done)
         metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
-        for direction in DIRECTIONS:
-            arguments = HELD_OUT, words, direction, VALIDATION_ROWS
-            expected = perplexity(average._shadows, tied, *arguments)
-            found = metrics[f"validation_{direction}_perplexity"]
-            assert found == pytest.approx(expected, rel=1e-9)
+        shadows = average._shadows
+        for name, expected in perplexities(shadows, tied, vocab, "held_out.txt", VALIDATION_ROWS):
+            assert metrics[f"validation_{name}"] == pytest.approx(expected, rel=1e-9)
         if epoch == metrics["best_epoch"]:
-            best = {name: value.clone() for name, value in average._shadows.items()}
-    for name, value in best.items():
+            best = {f"best/{name}": value.clone().numpy() for name, value in shadows.items()}
+    expected = copy.deepcopy(model)
+    set_variables(expected, best, "best")
+    for name, value in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("text", [HELD_OUT, TEXT, "\n", "a", "\n\na\n\n", "b a a d c f g e h x"])
-def test_evaluation_at_every_batch_size(text):
+def test_evaluation_at_every_batch_size(text, vocab):
     """Of a text with rows of any length, some of them empty."""
     Path("text.txt").write_text(text)
-    vocab = Vocabulary.from_files("vocab/vocabulary")
-    torch.manual_seed(0)
     model = BidirectionalLanguageModel(vocab, options=OPTIONS, num_samples=0).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.7)
-    words = list(vocab.get_token_to_index_vocabulary("lm_tokens"))
-    text = text if text.endswith("\n") else f"{text}\n"
+    own = initialize(model)
     for n_rows, num_steps in ((1, 1), (1, 100), (2, 3), (7, 5), (40, 4)):
-        settings = {"batch_size": n_rows, "num_steps": num_steps, "drop_last": False}
-        settings.update(contiguous=True, max_characters_per_token=None)
+        settings = {"batch_size": n_rows, "num_steps": num_steps, "drop_last": False, **READER}
         with torch.no_grad():
             for batch in read(vocab, "text.txt", **settings):
                 model(**batch)
         metrics = model.get_metrics(reset=True)
-        assert model.n_predicted_words == len(text.split()) + text.count("\n")
-        for direction in DIRECTIONS:
-            expected = perplexity(model.state_dict(), False, text, words, direction, n_rows)
-            assert metrics[f"{direction}_perplexity"] == pytest.approx(expected, rel=1e-9)
+        n_lines = text.count("\n") + (not text.endswith("\n"))
+        assert model.n_predicted_words == len(text.split()) + n_lines
+        for name, expected in perplexities(own, False, vocab, "text.txt", n_rows):
+            assert metrics[name] == pytest.approx(expected, rel=1e-9)

@@ -10,14 +10,12 @@ import torch
 from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
-from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.data.vocabulary import write_vocabulary_folder
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 
-N_WORDS = 50
 LSTM = {
     "dim": 7,
     "projection_dim": 5,
@@ -42,15 +40,6 @@ def load_run(name: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     """The options and the arrays of a run."""
     arrays = dict(np.load(REFERENCE / f"{name}.npz"))
     return json.loads(str(arrays["meta/options"])), arrays
-
-
-def drawn_samples(arrays: Dict[str, np.ndarray], direction: str, step: int) -> Samples:
-    """The negatives that TensorFlow drew, and how often, from how often it expects the rarest."""
-    ids = torch.from_numpy(arrays[f"samples/{direction}/ids"][step])
-    counts = arrays[f"samples/{direction}/sampled_expected_count"][step]
-    rarest = int(ids.argmax())
-    p = np.log1p(1 / (float(ids[rarest]) + 1)) / np.log(N_WORDS + 1)
-    return Samples(ids, round(float(np.log1p(-float(counts[rarest])) / np.log1p(-p))))
 
 
 def read_vocabulary(directory: Path) -> Vocabulary:

@@ -32,15 +32,6 @@ class Stream(NamedTuple):
     masks: Optional[Sequence[torch.Tensor]] = None
 
 
-class Step(NamedTuple):
-    """What a step reports."""
-
-    loss: float
-    losses: Dict[str, float]
-    norm: float
-    gradients: Dict[str, torch.Tensor]
-
-
 def log_expected_count(ids: torch.Tensor, n_words: int, n_samples: int, num_tries: int):
     """Of distinct log-uniform samples."""
     p = torch.log((ids.double() + 2) / (ids.double() + 1)) / math.log(n_words + 1)
@@ -161,8 +152,11 @@ class NaiveBiLm:
         sampled = sampled.masked_fill(targets[:, None] == ids, -math.inf)
         return (torch.logsumexp(torch.cat([true[:, None], sampled], 1), 1) - true).mean()
 
-    def step(self, replicas: List[Dict[str, Stream]]) -> Step:
-        """Forward, backward and update; a stream for each replica and direction."""
+    def step(self, replicas: Sequence[Dict[str, Stream]]) -> Dict[str, Any]:
+        """
+        Forward, backward and update; a stream for each replica and direction. Return losses,
+        gradients, their norm and the states of all rows by the names in the files of bilm-tf's runs.
+        """
         losses = {
             direction: torch.stack(
                 [self.loss(k, direction, streams[direction]) for k, streams in enumerate(replicas)]
@@ -185,5 +179,11 @@ class NaiveBiLm:
                 gradient = gradients[name] * (largest / max(norm, largest))
                 self.accumulators[name] += gradient**2
                 values -= LEARNING_RATE * gradient / self.accumulators[name].sqrt()
-        each = {direction: loss.item() for direction, loss in losses.items()}
-        return Step(total.item(), each, norm, gradients)
+        found = {f"loss_{direction}": loss.item() for direction, loss in losses.items()}
+        found.update(total_loss=total.item(), grad_norm=norm)
+        found.update((f"grad/{name}", gradient) for name, gradient in gradients.items())
+        for (replica, direction, layer), state in self.states.items():
+            for name, values in zip("cm", state):
+                key = f"state/{direction}/layer{layer}/{name}"
+                found[key] = torch.cat([found[key], values]) if replica else values
+        return found
