@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from allennlp.common.checks import ConfigurationError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.data import text
 from allennlp_elmo_plugin.data.text import digests, find_files, read_text
-from allennlp_elmo_plugin.files.text_lines import split_words
 
 
 @pytest.fixture
@@ -52,43 +53,56 @@ def test_errors_name_the_path(corpus, path, message):
 
 
 def words_of(files, *args):
-    texts = b"".join(read_text(files, *args)).decode()
-    return [split_words(line.encode()) for line in texts.split("\n")[:-1]]
+    return [line.split() for line in b"".join(read_text(files, *args)).split(b"\n")[:-1]]
 
 
-def test_plain_and_gzip(tmp_path):
-    content = "\ufeffa 東京\n\nb\u2028c \x85\x1d\r d\n\ufeff\ufeffe \ufefff\nlast".encode()
-    (tmp_path / "a.txt").write_bytes(content)
-    (tmp_path / "b.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "c.gz").write_bytes(b"")
-    sentences = [["a", "東京"], [], ["b\u2028c", "\x85\x1d", "d"]]
-    sentences += [["\ufeffe", "\ufefff"], ["last"]]
-    assert words_of(find_files(tmp_path)) == sentences * 2
-    shuffled = words_of(find_files(tmp_path), "strict", random.Random(3))
-    assert sorted(shuffled) == sorted(sentences * 2)
-    (tmp_path / "b.gz").write_bytes(gzip.compress(content * 99)[:-10])
+PARTS = [each.encode() for each in "aab \r東\ufeff\u2028\x85\x1d\xa0"]
+PARTS += [b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0"]  # not UTF-8
+LINES = st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map(b"".join), max_size=20)
+
+
+@given(
+    st.lists(LINES, min_size=1, max_size=3),
+    st.sampled_from([b"", b"\n"]),
+    st.integers(1, 40),
+    st.none() | st.integers(),
+)
+def test_words_are_those_of_each_line(tmp_path, files, end, block_bytes, seed):
+    """Plain and compressed, in blocks of any size, in order or shuffled."""
+    paths, expected, bad = [], [], []
+    for number, lines in enumerate(files):
+        paths.append(tmp_path / f"{number}")
+        content = b"\n".join(lines) + end
+        paths[-1].write_bytes(gzip.compress(content) if number % 2 else content)
+        decoded = content.decode("utf-8", "replace").split("\n")
+        decoded = decoded if decoded[-1] else decoded[:-1]
+        expected += [line.removeprefix("\ufeff").encode().split() for line in decoded]
+        numbers = [n for n, line in enumerate(decoded, 1) if "\ufffd" in line]
+        bad += [f"{paths[-1]}, line {n}: byte 0x" for n in numbers[:1]]
+
+    def found(errors):
+        return words_of(paths, errors, None if seed is None else random.Random(seed))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "BLOCK_BYTES", block_bytes)
+        patch.setattr(text, "READ_BYTES", block_bytes)
+        replaced = found("replace")
+        if bad:
+            with pytest.raises(ConfigurationError, match="or read such") as error:
+                found("strict")
+            assert str(error.value).startswith(tuple(bad) if seed is not None else bad[0])
+        else:
+            assert found("strict") == replaced
+    if seed is not None:
+        expected.sort()
+        replaced.sort()
+    assert replaced == expected
+
+
+def test_a_file_that_is_cut_off(tmp_path):
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"some words\n" * 99)[:-10])
     with pytest.raises(ConfigurationError, match="b.gz"):
         words_of([tmp_path / "b.gz"])
-
-
-@pytest.mark.parametrize("shuffle", [None, random.Random(3)])
-def test_bytes_that_are_not_utf8(tmp_path, monkeypatch, shuffle):
-    """An error names file and line; replaced, they are what they are in each line alone."""
-    monkeypatch.setattr(text, "BLOCK_BYTES", 10)
-    random_ = random.Random(2)
-    parts = [b"a", b" ", b"\xff", b"\xe6\x9d", b"\xf0\x9f\x98", b"\xed\xa0", "東".encode()]
-    lines = [b"".join(random_.choices(parts, k=random_.randint(0, 8))) for _ in range(300)]
-    file = tmp_path / "a.txt"
-    file.write_bytes(b"good\n" * 6 + b"a b\xffc\n" + b"\n".join([*lines, b"last"]))
-    with pytest.raises(ConfigurationError, match="a.txt, line 7: byte 0xff.*or read such"):
-        words_of([file], "strict", shuffle)
-    expected = [["good"]] * 6 + [["a", "b\ufffdc"]]
-    expected += [split_words(line.decode("utf-8", "replace").encode()) for line in lines]
-    found = words_of([file], "replace", shuffle)
-    if shuffle is not None:
-        found.sort()
-        expected.sort()
-    assert [words for words in found if words != ["last"]] == expected
 
 
 def test_shuffled_within_blocks_of_a_file(tmp_path, monkeypatch):
@@ -100,7 +114,7 @@ def test_shuffled_within_blocks_of_a_file(tmp_path, monkeypatch):
     files = find_files(tmp_path)
 
     def read(seed):
-        return [words[0] for words in words_of(files, "strict", random.Random(seed))]
+        return [words[0].decode() for words in words_of(files, "strict", random.Random(seed))]
 
     orders = [read(seed) for seed in range(10)]
     assert all(sorted(order) == lines for order in orders)

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import threading
 
@@ -10,9 +11,10 @@ from allennlp.data import DataLoader, DatasetReader
 from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
-from tests.support.corpora import LINES, equal, vocabulary_of, write_corpus
+from tests.support.corpora import LINES, vocabulary_of, write_corpus
 
 VOCAB = vocabulary_of(LINES)
+assert_equal = functools.partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
 @pytest.fixture
@@ -43,14 +45,13 @@ def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_worker
     batches = itertools.chain.from_iterable(epochs)
     for _ in range(1 if n_batches == 1000 else 3):
         found = list(loader)
-        assert equal(found, list(itertools.islice(batches, len(found))))
+        assert_equal(found, list(itertools.islice(batches, len(found))))
         assert len(found) == len(loader) and len(found) == (n_batches or len(found))
 
 
 def test_settings_that_are_refused(make, tmp_path):
-    for settings in ({"batch_size": 4}, {"shuffle": True}):
-        with pytest.raises(ConfigurationError, match="Extra parameters"):
-            make(**settings)
+    with pytest.raises(ConfigurationError, match="Extra parameters"):
+        make(batch_size=4)
     with pytest.raises(ConfigurationError, match='for the dataset reader "truncated_bptt_lm"'):
         make(DatasetReader())
     with pytest.raises(ConfigurationError, match="not_there.txt"):  # named at once
@@ -63,9 +64,8 @@ def test_settings_that_are_refused(make, tmp_path):
 
 def test_batches_on_a_device(make):
     loader = make()
-    for device in ("meta", "cpu"):
-        loader.set_target_device(torch.device(device))
-        assert {tensor.device.type for tensor in next(iter(loader)).values()} == {device}
+    loader.set_target_device(torch.device("meta"))
+    assert {tensor.device.type for tensor in next(iter(loader)).values()} == {"meta"}
 
 
 class MissingFileReader(TruncatedBpttLmReader):
@@ -84,14 +84,15 @@ def test_no_thread_outlives_a_pass_that_is_given_up_or_fails(make, num_workers):
     batches.close()
     assert threading.active_count() == n_threads
     batches = iter(loader)  # It begins again.
-    assert equal([next(batches)], [first]) and len(list(itertools.islice(batches, 2))) == 2
+    assert_equal(next(batches), first)
     with pytest.raises(ConfigurationError, match="/not/there"):
-        next(batches)
+        list(batches)
     assert threading.active_count() == n_threads
 
 
 @pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 17}, {"num_workers": 1}])
 def test_loaders_continue_where_others_were(make, settings):
+    """And one that was given up begins again, whatever another loader of its reader does."""
     loader = make(**settings)
     epochs = [list(loader) for _ in range(5)]
     loader = make(**settings)
@@ -99,30 +100,16 @@ def test_loaders_continue_where_others_were(make, settings):
         batches = iter(loader)
         for n_read in range(len(expected) + 1):
             if n_read in (0, 1, 9, len(expected) - 1, len(expected)):
-                resumed = make(**settings)
-                resumed.load_state_dict(loader.state_dict())
+                resumed = make(loader.reader, **settings)
+                state = loader.state_dict()
+                resumed.load_state_dict(state)
                 if n_read < len(expected):
                     assert abs(len(resumed) + n_read - len(expected)) <= 1
-                assert equal(list(resumed), expected[n_read:])
-                assert equal(list(resumed), epochs[epoch + 1])
+                    assert_equal(list(itertools.islice(resumed, 1)), expected[n_read : n_read + 1])
+                assert_equal(list(resumed), expected[n_read:])
+                assert_equal(list(resumed), epochs[epoch + 1])
             next(batches, None)
-
-
-def test_two_loaders_of_a_reader_have_their_own_places(make):
-    """As where training and validation have one path; what is given up begins again."""
-    loader = make()
-    expected = list(loader)
-    loader, other = make(loader.reader), make(loader.reader)
-    first = list(itertools.islice(loader, 3))
-    state = loader.state_dict()
-    assert list(state) == ["epoch", "n_windows", "n_given", "digest"]
-    assert [*state.values()][:3] == [0, 3, 3] and len(state["digest"]) == 4
-    assert equal(list(other), expected)
-    loader.load_state_dict(state)
-    for _ in range(2):
-        assert len(loader) == len(expected) - 3
-        assert equal(list(itertools.islice(loader, 2)), expected[3:5])
-    assert equal(first + list(loader), expected)
+    assert list(state) == ["epoch", "n_windows", "n_given", "digest"] and len(state["digest"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import gzip
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
-import torch
 from allennlp.data import Vocabulary
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
@@ -93,10 +92,3 @@ def words_of_batches(batches: Any, vocab: Vocabulary, suffix: str = "") -> List[
         ]
         windows.append((sides[0], sides[1]))
     return windows
-
-
-def equal(batches: List[Dict[str, torch.Tensor]], others: List[Dict[str, torch.Tensor]]) -> bool:
-    return len(batches) == len(others) and all(
-        set(batch) == set(other) and all(torch.equal(batch[key], other[key]) for key in batch)
-        for batch, other in zip(batches, others)
-    )

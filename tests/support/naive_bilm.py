@@ -5,7 +5,7 @@ package, and stands in for runs of bilm-tf that are not at hand.
 """
 
 import math
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -155,7 +155,7 @@ class NaiveBiLm:
     def step(self, replicas: Sequence[Dict[str, Stream]]) -> Dict[str, Any]:
         """
         Forward, backward and update; a stream for each replica and direction. Return losses,
-        gradients, their norm and the states of all rows by the names in the files of bilm-tf's runs.
+        gradients, their norm and the states of all rows, named as in the files of bilm-tf's runs.
         """
         losses = {
             direction: torch.stack(

@@ -1,27 +1,30 @@
-"""Runs of `allennlp train` in processes of their own, which may be killed and recovered."""
+"""Runs of `allennlp train`, here or in a process, which may be killed and recovered."""
 
 import functools
-import gzip
 import json
-import multiprocessing
 import os
 import random
 import sys
 import types
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
-import numpy
 import torch
 from allennlp.commands import main
 from allennlp.commands import train as train_command
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
+from allennlp.common.params import with_overrides
 from allennlp.common.util import install_sigterm_handler, prepare_environment
 from allennlp.training.callbacks import TrainerCallback
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from tests.support.corpora import write_corpus
+from tests.support.testing import fork
+
+
+class Killed(BaseException):
+    """The end of a training in this process."""
 
 
 @TrainerCallback.register("write_losses")
@@ -31,66 +34,20 @@ class WriteLosses(TrainerCallback):
     raise_at = 0
     """Raise `Killed` after this batch of all epochs; 0: don't."""
 
-    def on_batch(
-        self,
-        trainer: Any,
-        batch_inputs: Any,
-        batch_outputs: List[Dict[str, Any]],
-        batch_metrics: Dict[str, Any],
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        **kwargs: Any,
+    def on_batch(  # type: ignore[override]
+        self, trainer: Any, _: Any, outputs: Any, metrics: Any, *place: int, **kwargs: Any
     ) -> None:
-        if not is_training:
+        if not kwargs["is_training"]:
             return
-        losses = [output["loss"].item().hex() for output in batch_outputs]
+        losses = [output["loss"].item().hex() for output in outputs]
         name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
         # Until the end of an epoch, AllenNLP's is the mean since the process has started.
-        batch_metrics.pop("reg_loss", None)
+        metrics.pop("reg_loss", None)
+        entry = [*place, trainer._total_batches_completed, losses, metrics, torch.initial_seed()]
         with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
-            entry = [epoch, batch_number, trainer._total_batches_completed, losses, batch_metrics]
-            log.write(json.dumps([*entry, torch.initial_seed()]) + "\n")
+            log.write(json.dumps(entry) + "\n")
         if trainer._total_batches_completed == WriteLosses.raise_at:
             raise Killed
-
-
-def _train(arguments: List[str], output: str) -> None:
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    torch.set_num_threads(1)
-    # The processes of distributed training need not import everything again.
-    spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
-    train_command.mp = types.SimpleNamespace(spawn=spawn)
-    sys.argv = ["allennlp", "train", *arguments]
-    install_sigterm_handler()
-    main()
-
-
-# A process that has imported everything, and has children that begin at once.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.support.all_plugins", __name__])
-
-
-def start(config: Path, folder: Path) -> Any:
-    """Start `allennlp train`, with `--recover` if there is something to recover."""
-    arguments = [str(config), "-s", str(folder)]
-    if folder.exists():
-        arguments.append("--recover")
-    output = str(folder.with_name(f"{folder.name}.output"))
-    process = processes.Process(target=_train, args=(arguments, output))
-    process.start()
-    return process
-
-
-def train(config: Path, folder: Path) -> str:
-    """Run `start` to the end, which has to be good. Return what it printed."""
-    return finish(start(config, folder), folder)
-
-
-class Killed(BaseException):
-    """The end of a training in this process."""
 
 
 def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
@@ -108,36 +65,32 @@ def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
     return found
 
 
-def train_in_group(rank: int, configs: List[Path], folders: List[Path], n_local: int) -> Any:
+def start(config: Path, folder: Path) -> int:
     """
-    What a process of `run_processes` trains: the metrics, or the error in a configuration. Each
-    machine has a config and a folder, and `n_local` processes.
+    Start `allennlp train` in a process, with `--recover` if there is something to recover, and
+    return its number.
     """
-    world_size = n_local * len(folders)
-    os.environ["ALLENNLP_PROCS_PER_NODE"] = str(n_local)
-    random.seed(0)
-    numpy.random.seed(0)
-    torch.manual_seed(0)
-    params = Params.from_file(configs[rank // n_local])
-    params.params.pop("distributed", None)
-    local_rank = rank % n_local
-    params["trainer"].params.update(
-        local_rank=local_rank, cuda_device=-1, world_size=world_size, distributed=world_size > 1
-    )
-    folder = str(folders[rank // n_local])
-    try:
-        return TrainModel.from_params(
-            params=params, serialization_dir=folder, local_rank=local_rank
-        ).run()
-    except ConfigurationError as error:
-        return str(error)
+    arguments = ["train", str(config), "-s", str(folder), *["--recover"] * folder.exists()]
+
+    def run() -> None:
+        sys.argv = ["allennlp", *arguments]
+        with open(f"{folder}.output", "w", buffering=1, encoding="utf-8") as output:
+            os.dup2(output.fileno(), 2)
+            sys.stdout = sys.stderr = output
+            # The processes of distributed training need not import everything again.
+            spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+            train_command.mp = types.SimpleNamespace(spawn=spawn)
+            install_sigterm_handler()
+            main()
+
+    return fork(run, wait=False)
 
 
-def finish(process: Any, folder: Path, status: int = 0) -> str:
+def finish(process: int, folder: Path, status: int = 0) -> str:
     """Wait for a process of `start`, check its exit status and return what it printed."""
-    process.join(300)
-    printed = folder.with_name(f"{folder.name}.output").read_text(encoding="utf-8")
-    assert process.exitcode == status, printed
+    found = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    printed = Path(f"{folder}.output").read_text(encoding="utf-8")
+    assert found == status, printed
     return printed
 
 
@@ -165,20 +118,12 @@ def assert_equal_runs(folder: Path, whole: Path) -> None:
 
 
 def write_data(folder: Path) -> Path:
-    """Write a corpus, some of its files compressed, and a vocabulary."""
+    """Write a corpus, one of its files compressed, and a vocabulary."""
     random_ = random.Random(0)
     words = [f"w{i}" for i in range(60)]
-    (folder / "shards").mkdir()
-    for shard in range(4):
-        lines = (
-            " ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(30)
-        )
-        text = "".join(f"{line}\n" for line in lines).encode()
-        if shard % 2:
-            (folder / "shards" / f"{shard}.gz").write_bytes(gzip.compress(text))
-        else:
-            (folder / "shards" / f"{shard}.txt").write_bytes(text)
-    (folder / "heldout.txt").write_bytes(text)
+    lines = [" ".join(random_.choices(words, k=random_.choice([0, 3, 9, 30]))) for _ in range(120)]
+    write_corpus(folder / "shards", lines)
+    (folder / "heldout.txt").write_text("".join(f"{line}\n" for line in lines[-30:]))
     make_vocabulary([str(folder / "shards")], folder / "vocabulary")
     return folder
 
@@ -218,10 +163,6 @@ def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
             "callbacks": ["write_losses"],
         },
     }
-    params = Params.from_file(_write(folder / "base.json", config), json.dumps(changes))
-    return _write(folder / "config.json", params.as_dict(quiet=True))
-
-
-def _write(path: Path, value: Any) -> Path:
-    path.write_text(json.dumps(value), encoding="utf-8")
+    path = folder / "config.json"
+    path.write_text(json.dumps(with_overrides(config, changes)), encoding="utf-8")
     return path

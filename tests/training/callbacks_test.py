@@ -10,19 +10,16 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.training import gradient_descent_trainer
-from allennlp.training.optimizers import Optimizer
 
 from allennlp_elmo_plugin.commands.elmo_import import import_model
-from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
-from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.training import adagrad_file
 from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
 from allennlp_elmo_plugin.training.callbacks import AdagradStateCallback
+from tests.models.bidirectional_lm_test import ADAGRAD, of_run, read
 from tests.support.bilm_tf import REFERENCE, load_run, read_vocabulary, set_variables
 from tests.support.training_runs import Killed, metrics, train_here, write_config
 
-ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
 N_BEFORE, N_AFTER = 30, 10  # the steps before bilm-tf's checkpoint, and after it
 
 
@@ -34,21 +31,6 @@ def imported(tmp_path):
     return folder
 
 
-def train(model, optimizer, batches):
-    model.train()
-    for batch in batches:
-        optimizer.zero_grad()
-        model(**batch)["loss"].backward()
-        gradient_descent_trainer.clip_grad_norm_(model.parameters(), 10.0)
-        optimizer.step()
-
-
-def make_optimizer(model):
-    return Optimizer.from_params(
-        Params(dict(ADAGRAD)), model_parameters=list(model.named_parameters())
-    )
-
-
 def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp_path, monkeypatch):
     """The reference takes all steps with one optimizer; bilm-tf doesn't save the LSTM's states."""
     monkeypatch.setattr(adagrad_file, "_ROWS_AT_ONCE", 16)
@@ -56,16 +38,18 @@ def test_an_imported_model_continues_like_a_run_that_never_stopped(imported, tmp
     text.write_text((REFERENCE / "data" / "train.txt").read_text("utf-8") * 2, encoding="utf-8")
     options, arrays = load_run("train_charcnn")
     vocab = read_vocabulary(tmp_path / "vocabulary")
-    loader = TruncatedBpttDataLoader(TruncatedBpttLmReader(batch_size=4, num_steps=5), str(text))
-    loader.index_with(vocab)
-    batches = list(loader)
+    batches = list(read(vocab, str(text), **of_run(options)))
     whole = BidirectionalLanguageModel(vocab, options=options)
     set_variables(whole, arrays, "init")
     fresh_states = copy.deepcopy(whole._carried)
-    optimizer = make_optimizer(whole)
-    train(whole, optimizer, batches[:N_BEFORE])
-    whole._carried = fresh_states
-    train(whole, optimizer, batches[:N_AFTER])
+    optimizer = torch.optim.Adagrad(whole.parameters(), 0.2, initial_accumulator_value=1.0, eps=0.0)
+    for number, batch in enumerate(batches[:N_BEFORE] + batches[:N_AFTER]):
+        if number == N_BEFORE:
+            whole._carried = fresh_states
+        optimizer.zero_grad()
+        whole(**batch)["loss"].backward()
+        gradient_descent_trainer.clip_grad_norm_(whole.parameters(), 10.0)
+        optimizer.step()
 
     archive = str(imported / "model.tar.gz")
     config = load_archive(archive).config.as_dict(quiet=True)

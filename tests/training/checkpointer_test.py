@@ -8,7 +8,6 @@ from allennlp.common import Params
 from allennlp.training import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
-from allennlp_elmo_plugin.errors import Terminated
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from tests.support.process_group import run_processes
 from tests.support.testing import fork, limit_file_size, read_files
@@ -113,19 +112,6 @@ def test_by_time_and_batches(tmp_path):
     assert saving.maybe_save_checkpoint(trainer(0, 20), 0, 20)
     assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)  # the end of an epoch
     assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_training_after_a_checkpoint(number, tmp_path):
-    saving = WholeCheckpointer(str(tmp_path))
-    assert not saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)
-    saving.signals.append(number)
-    # After an epoch, the trainer still has to save the best weights.
-    assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)
-    with pytest.raises(KeyboardInterrupt) as raised:
-        saving.maybe_save_checkpoint(trainer(1, 1), 1, 1)
-    assert raised.type is (Terminated if number == signal.SIGTERM else KeyboardInterrupt)
-    assert points(tmp_path) == [(1, 0), (1, 1)]
 
 
 def _saved_together(rank, folder):

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 
 from tests.support.process_group import run_processes
 from tests.support.training_runs import (
@@ -16,8 +19,7 @@ from tests.support.training_runs import (
     losses,
     metrics,
     start,
-    train,
-    train_in_group,
+    train_here,
     write_config,
 )
 
@@ -78,8 +80,9 @@ def test_two_processes_are_as_one(data, tmp_path, variant):
     test = tmp_path / "test.txt"
     test.write_bytes(b"".join(text.read_bytes().splitlines(keepends=True)[:12]))
     changes = {**VARIANTS[variant], "train_data_path": str(text), "test_data_path": str(test)}
-    train(write_config(tmp_path, data, changes), tmp_path / "one")
-    train(write_config(tmp_path, data, {**changes, **TWO}), tmp_path / "two")
+    train_here(write_config(tmp_path, data, changes), tmp_path / "one")
+    config = write_config(tmp_path, data, {**changes, **TWO})
+    finish(start(config, tmp_path / "two"), tmp_path / "two")
     one, two = (metrics(tmp_path / name) for name in ("one", "two"))
     assert ("test_loss" in one) == ("evaluate_on_test" in changes)
     assert one.keys() == two.keys()
@@ -102,7 +105,7 @@ def sampled(data, tmp_path_factory):
     """A run of two processes with a sampled softmax and dropout."""
     folder = tmp_path_factory.mktemp("sampled")
     changes = {**TWO, "trainer.num_epochs": 2, "dataset_reader.drop_last": False}
-    train(write_config(folder, data, changes), folder / "whole")
+    finish(start(write_config(folder, data, changes), folder / "whole"), folder / "whole")
     return folder / "whole"
 
 
@@ -112,30 +115,40 @@ def sampled(data, tmp_path_factory):
 )
 def test_two_processes_stopped(sampled, tmp_path, number, word):
     """`kill` sends a signal to the first process, Ctrl-C in a terminal to all."""
-    config = sampled.with_name("config.json")
-    process = start(config, tmp_path / "run")
-    while not list(tmp_path.glob("run/model_state_e1_b*.th")):
-        assert process.is_alive(), (tmp_path / "run.output").read_text(encoding="utf-8")
+    config, run = sampled.with_name("config.json"), tmp_path / "run"
+    process = start(config, run)
+    while not list(run.glob("model_state_e1_b*.th")):
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)
         time.sleep(0.01)
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8")
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
     ranks = list(map(int, listed.split()))
-    for each in [process.pid, *(ranks if number != signal.SIGTERM else [])]:
+    for each in [process, *(ranks if number != signal.SIGTERM else [])]:
         os.kill(each, number)
-    printed = finish(process, tmp_path / "run", -number)
+    printed = finish(process, run, -number)
     if word:
         assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-        command = f"allennlp train {config} -s {tmp_path}/run --recover"
+        command = f"allennlp train {config} -s {run} --recover"
         assert printed.splitlines()[-1] == f"{word}; continue with: {command}"
         assert "Traceback" not in printed
-        assert (tmp_path / "run" / "model.tar.gz").exists()
+        assert (run / "model.tar.gz").exists()
         # What was trained is saved.
-        epoch, batch = max(losses(tmp_path / "run"))
-        assert (tmp_path / "run" / f"model_state_e{epoch}_b{batch}.th").exists()
-    train(config, tmp_path / "run")
-    assert_equal_runs(tmp_path / "run", sampled)
-    for rank in ("", "_1"):
-        name = f"losses{rank}.jsonl"
-        assert losses(tmp_path / "run", name) == losses(sampled, name)
+        epoch, batch = max(losses(run))
+        assert (run / f"model_state_e{epoch}_b{batch}.th").exists()
+    finish(start(config, run), run)
+    assert_equal_runs(run, sampled)
+    assert losses(run, "losses_1.jsonl") == losses(sampled, "losses_1.jsonl")
+
+
+def _start(rank, configs):
+    """Return the mistake that a process finds."""
+    params = Params.from_file(configs[rank])
+    params.params.pop("distributed")
+    params["trainer"].params.update(world_size=2, distributed=True)
+    with pytest.raises(ConfigurationError) as raised:
+        TrainModel.from_params(
+            params=params, serialization_dir=str(configs[rank].parent), local_rank=0
+        )
+    return str(raised.value)
 
 
 @pytest.mark.parametrize("key", ["vocabulary.directory", "validation_data_path"])
@@ -145,10 +158,9 @@ def test_other_data(key, data, tmp_path):
     with open(tmp_path / "other" / "lm_tokens.txt", "a", encoding="utf-8") as file:
         file.write("another\n")
     path = tmp_path / "other" if key == "vocabulary.directory" else data / "shards" / "0.txt"
-    folders = [tmp_path / "first", tmp_path / "second"]
     configs = []
-    for folder, changes in zip(folders, ({}, {key: str(path)})):
-        folder.mkdir()
-        configs.append(write_config(folder, data, {**TWO, **changes}))
-    for message in run_processes(2, tmp_path, train_in_group, configs, folders, 1):
+    for name, changes in ("first", {}), ("second", {key: str(path)}):
+        (tmp_path / name).mkdir()
+        configs.append(write_config(tmp_path / name, data, {**TWO, **changes}))
+    for message in run_processes(2, tmp_path, _start, configs):
         assert "the vocabulary or the text of rank 1 differs" in message

@@ -11,7 +11,6 @@ from allennlp.commands import main, train
 from allennlp.common.checks import ConfigurationError
 from allennlp.training.callbacks import TrainerCallback
 
-from allennlp_elmo_plugin.training import train_command
 from tests.support.testing import read_files
 from tests.support.training_runs import assert_equal_runs, metrics, write_config
 
@@ -185,9 +184,3 @@ def test_other_models_are_allennlps(tmp_path, monkeypatch):
         monkeypatch.setattr(train, "train_model", MagicMock(side_effect=error))
         with pytest.raises(type(error)):
             run(tmp_path / "config.json", "-s", tmp_path / "run")
-
-
-def test_the_program_allennlp_runs_our_function():
-    """It takes `train_model_from_args` before it imports plugins: replacing that has no effect."""
-    assert train.train_model_from_args.__module__ == train.__name__
-    assert train.train_model_from_file is train_command.train_model_from_file
