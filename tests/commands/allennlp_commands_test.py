@@ -10,7 +10,7 @@ from allennlp.data import Vocabulary
 
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from tests.support.bilm_tf import OPTIONS
-from tests.support.pretraining import write_text
+from tests.support.corpora import write_text
 
 
 def test_find_lr_build_vocab_and_count_instances(run: Any) -> None:

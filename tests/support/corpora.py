@@ -26,6 +26,15 @@ def write_corpus(folder: Path, lines: Sequence[str] = LINES) -> Path:
     return folder
 
 
+def write_text(path: Path, seed: int, n_sentences: int) -> None:
+    """Write random sentences, one a line. Rarer words are further back, as the sampler assumes."""
+    rng = random.Random(seed)
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(n_sentences):
+            words = (f"word{int(40 * rng.random() ** 2)}" for _ in range(rng.randint(1, 9)))
+            file.write(" ".join(words) + "\n")
+
+
 def random_lines(random_: random.Random) -> List[str]:
     """Some without words, and some with words that look like marks."""
     words = ["</S>", "<S>", "<UNK>", "東京", "x" * 70, *(str(i) for i in range(40))]

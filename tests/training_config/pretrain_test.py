@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import pytest
 from allennlp.commands.evaluate import evaluate_from_archive
@@ -13,17 +13,33 @@ from allennlp.common import Params
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from tests.support.pretraining import SMALL, SMALL_CHARACTERS, write_text
+from tests.support.corpora import write_text
+from tests.support.training_runs import metrics
 
+FOLDER = Path(__file__).parents[2] / "training_config" / "pretrain"
 CONFIGS = [
     *("original", "medium", "small", "small_corpus", "tiny_corpus", "tiny", "english"),
     *("token_embeddings", "demo"),
 ]
+SMALL = {
+    "dataset_reader.batch_size": 4,
+    "dataset_reader.num_steps": 5,
+    "validation_dataset_reader.batch_size": 4,
+    "validation_dataset_reader.num_steps": 5,
+    "model.num_samples": 20,
+    "model.options.lstm.dim": 12,
+    "model.options.lstm.projection_dim": 8,
+    "model.options.char_cnn.filters": [[1, 4], [2, 4], [3, 8]],
+    "model.options.char_cnn.embedding.dim": 4,
+    "trainer.num_epochs": 2,
+    "trainer.callbacks": [],
+}
+LEFT_OUT = {"fine_tune": "model.", "token_embeddings": "model.options.char_cnn."}
 Config = Callable[..., Params]
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: Any, repository_root: Path) -> Config:
+def config(tmp_path_factory: Any) -> Config:
     """Reads a configuration with small sizes, and what else is given, overridden."""
     folder = tmp_path_factory.mktemp("corpus")
     for name, seed, n_sentences in (("train", 1, 60), ("validation", 2, 11)):
@@ -35,25 +51,18 @@ def config(tmp_path_factory: Any, repository_root: Path) -> Config:
     make_vocabulary([folder / "train.txt", folder / "new_train.txt"], folder / "new_vocab")
 
     def read(name: str, source: str = "", domain: str = "", **changes: Any) -> Params:
-        path = repository_root / "training_config" / "pretrain" / f"{name}.jsonnet"
         variables = {
             "PRETRAINED_FILE": source,
             "TRAIN_DATA_PATH": str(folder / f"{domain}train.txt"),
             "VALIDATION_DATA_PATH": str(folder / f"{domain}validation.txt"),
             "VOCABULARY_PATH": str(folder / f"{domain}vocab"),
         }
-        overrides = dict(SMALL)
-        if name == "fine_tune":
-            overrides = {key: each for key, each in SMALL.items() if not key.startswith("model.")}
-        elif name != "token_embeddings":
-            overrides.update(SMALL_CHARACTERS)
-        return Params.from_file(str(path), json.dumps({**overrides, **changes}), variables)
+        left_out = LEFT_OUT.get(name, "nothing")
+        small = {key: value for key, value in SMALL.items() if not key.startswith(left_out)}
+        overrides = json.dumps({**small, **changes})
+        return Params.from_file(FOLDER / f"{name}.jsonnet", overrides, variables)
 
     return read
-
-
-def metrics_of(folder: str) -> Dict[str, Any]:
-    return json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -61,21 +70,19 @@ def test_config_makes_all_of_a_training(name: str, config: Config, tmp_path: Pat
     train_model(config(name), str(tmp_path / "model"), dry_run=True)
 
 
-def test_configs_have_the_published_sizes(repository_root: Path, config: Config) -> None:
-    folder = repository_root / "training_config" / "pretrain"
+def test_configs_have_the_published_sizes() -> None:
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
-    assert sorted(path.stem for path in folder.glob("*.jsonnet")) == names
+    assert sorted(path.stem for path in FOLDER.glob("*.jsonnet")) == names
     variables = dict.fromkeys(("TRAIN_DATA_PATH", "VALIDATION_DATA_PATH", "VOCABULARY_PATH"), "x")
-
-    def published(name: str) -> Dict[str, Any]:
-        path = str(folder / f"{name}.jsonnet")
-        return Params.from_file(path, ext_vars=variables).as_dict(quiet=True)
-
-    distributed = {**published("original"), "distributed": {"cuda_devices": [0, 1, 2]}}
-    assert published("original_distributed") == distributed
     sizes = {"original": (4096, 512, 2), "medium": (2048, 256, 1), "small": (1024, 128, 1)}
+    published = {
+        name: Params.from_file(FOLDER / f"{name}.jsonnet", ext_vars=variables).as_dict(quiet=True)
+        for name in (*sizes, "original_distributed")
+    }
+    distributed = {**published["original"], "distributed": {"cuda_devices": [0, 1, 2]}}
+    assert published["original_distributed"] == distributed
     for name, (dim, projection_dim, n_highway) in sizes.items():
-        params = published(name)
+        params = published[name]
         lstm, char_cnn = (params["model"]["options"][key] for key in ("lstm", "char_cnn"))
         assert (lstm["dim"], lstm["projection_dim"]) == (dim, projection_dim)
         assert char_cnn["n_highway"] == n_highway
@@ -88,28 +95,25 @@ def test_configs_have_the_published_sizes(repository_root: Path, config: Config)
 
 def test_training_fine_tuning_and_evaluation_agree(config: Config, tmp_path: Path) -> None:
     """Before its first update, a fine-tuned model is its source; then it needs that no more."""
-    first, second, run = (str(tmp_path / name) for name in ("first", "second", "run"))
+    first, second, run = (tmp_path / name for name in ("first", "second", "run"))
     train_model(config("small", **{"model.num_samples": 0, "trainer.num_epochs": 3}), first)
-    metrics = metrics_of(first)
-    assert 1 < metrics["best_validation_perplexity"] < 0.8 * 43  # words
-    params = config("small")
-    evaluated = evaluate_from_archive(f"{first}/model.tar.gz", params["validation_data_path"])
+    archive, found = f"{first}/model.tar.gz", metrics(first)
+    assert 1 < found["best_validation_perplexity"] < 0.8 * 43  # words
+    evaluated = evaluate_from_archive(archive, config("small")["validation_data_path"])
     callbacks = {"trainer.callbacks": ["initial_validation"]}
-    changes = {"trainer.num_epochs": 1, **callbacks}
-    train_model(config("fine_tune", f"{first}/model.tar.gz", **changes), second)
+    train_model(config("fine_tune", archive, **{"trainer.num_epochs": 1}, **callbacks), second)
     for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
-        expected = metrics[f"best_validation_{name}"]
+        expected = found[f"best_validation_{name}"]
         assert evaluated[name] == pytest.approx(expected, rel=1e-5)
-        assert metrics_of(second)[f"initial_validation_{name}"] == pytest.approx(expected, rel=1e-6)
+        assert metrics(second)[f"initial_validation_{name}"] == pytest.approx(expected, rel=1e-6)
 
-    export(f"{first}/model.tar.gz", tmp_path / "source")
+    export(archive, tmp_path / "source")
     train_model(config("fine_tune", str(tmp_path / "source"), "new_", **callbacks), run)
     shutil.rmtree(tmp_path / "source")
-    metrics = metrics_of(run)
-    before = metrics["initial_validation_perplexity"]
+    before = metrics(run)["initial_validation_perplexity"]
     log = Path(run, "out.log").read_text(encoding="utf-8")
     assert "start fresh" in log and f"initial_validation_perplexity {before:.4f}" in log
-    assert metrics["best_validation_perplexity"] < before
+    assert metrics(run)["best_validation_perplexity"] < before
     export(f"{run}/model.tar.gz", tmp_path / "exported")
     layers = ElmoEmbedder(str(tmp_path / "exported")).embed_sentence(["neu", "ﬁlm"])
     assert layers.shape == (3, 2, 16)

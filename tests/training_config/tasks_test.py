@@ -52,7 +52,7 @@ def load(elmo: Path, repository_root: Path) -> Load:
         for split in ("TRAIN", "VALIDATION"):
             variables[f"{variable}_{split}_DATA_PATH"] = str(FIXTURES / data)
         path = repository_root / "training_config" / folder / f"{name}{suffix}.jsonnet"
-        return Params.from_file(str(path), json.dumps(overrides), variables)
+        return Params.from_file(path, json.dumps(overrides), variables)
 
     return params
 
@@ -69,12 +69,10 @@ def test_config_makes_a_model_that_learns_from_its_data(
     regularizer = params["model"].get("regularizer", {})
     params.pop("evaluation", None)  # as the command does
     made: Any = TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
-    batch = next(iter(made.trainer.data_loader))
     made.model.train()
-    loss = made.model(**batch)["loss"]
-    penalty = made.model.get_regularization_penalty()
-    (loss if penalty is None else loss + penalty).backward()
-    assert math.isfinite(loss.item())
+    outputs = made.model(**next(iter(made.trainer.data_loader)))
+    (outputs["loss"] + (made.model.get_regularization_penalty() or 0)).backward()
+    assert math.isfinite(outputs["loss"].item())
     elmos = [module for module in made.model.modules() if isinstance(module, Elmo)]
     assert len(elmos) == bool(suffix)
     for module in elmos:
