@@ -71,6 +71,7 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
     lines = random_lines(random_)
     vocab = vocabulary_of(lines)
     corpus = write_corpus(tmp_path / "corpus", lines)
+    monkeypatch.setattr(lexicon, "_N_SLOTS_LOG2", random_.choice([1, 6, 19]))
     n_rows, num_steps = shape = random_.randint(1, 5), random_.randint(1, 8)
     order = random_.choice(["", "shuffle_sentences", "contiguous"])
     drop_last, bidirectional = random_.random() < 0.5, random_.random() < 0.8
@@ -129,9 +130,14 @@ def test_batches_are_the_windows_of_the_text(tmp_path, monkeypatch, seed):
             assert torch.equal(torch.cat([each[name] for each in of_ranks]), batch[name])
 
 
-def test_lines_are_read_when_they_are_needed_and_kept_no_longer():
-    stream = WindowStream([b"a b c d\n" * 10] * 1000, 3, 7, Lexicon())
-    assert max(len(stream.text) for _ in stream.fill_rows()) < 100
+def test_lines_are_read_when_they_are_needed_and_kept_no_longer(monkeypatch):
+    """So are the words of a lexicon."""
+    monkeypatch.setattr(lexicon, "MAX_WORDS", 100)
+    words = Lexicon()
+    texts = ("".join(f"a b c {n}.{i}\n" for i in range(10)).encode() for n in range(1000))
+    stream = WindowStream(texts, 3, 7, words)
+    for _ in stream.fill_rows():
+        assert len(stream.text) < 100 and len(words._numbers) < 150
     texts = iter([b"a a a a\n"] * 20)
     next(WindowStream(texts, 2, 25, Lexicon()).windows())
     assert len(list(texts)) >= 10

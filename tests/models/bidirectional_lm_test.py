@@ -6,7 +6,6 @@ Training compared with runs of bilm-tf itself; where there is none, with a plain
 import copy
 import itertools
 import math
-import shutil
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
@@ -15,7 +14,6 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model, archive_model
 from allennlp.training import gradient_descent_trainer
 from allennlp.training.optimizers import Optimizer
 
@@ -27,7 +25,6 @@ from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
 )
-from tests.models.pretrained_test import same, save_run
 from tests.support.bilm_tf import (
     OPTIONS,
     REFERENCE,
@@ -375,27 +372,6 @@ def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
     assert first + run(model, batches[9:]) == whole and model.get_metrics() == metrics
     with pytest.raises(ConfigurationError, match="window 3 follows window 15"):
         model(**batches[3])
-
-
-def test_training_goes_on_from_a_checkpoint_and_its_archive_needs_it_no_more(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    source = shutil.copytree(REFERENCE / "checkpoint", "checkpoint")
-    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
-    vocab = read_vocabulary(Path("run/vocabulary"))
-    settings = {"pretrained_file": source, "dropout": 0.4}
-    model = BidirectionalLanguageModel(vocab, serialization_dir="run", **settings)
-    _, arrays = load_run("train_charcnn")
-    assert all((values == arrays[f"final/{name}"]).all() for name, values in variables(model))
-    save_run(Path("run"), model, settings)
-    archive_model("run", include_in_archive=["options.json"])
-    shutil.rmtree(source)
-    again = Model.from_archive("run/model.tar.gz")
-    assert again.options == model.options and again.options.dropout == 0.4 and same(again, model)
-    # And it can be a source itself.
-    assert same(BidirectionalLanguageModel(vocab, pretrained_file="run/model.tar.gz"), model)
-    archive_model("run")
-    with pytest.raises(ConfigurationError, match=r'"include_in_archive": \["options.json"\]'):
-        Model.from_archive("run/model.tar.gz")
 
 
 @pytest.mark.parametrize("num_samples", [0, 20])

@@ -9,6 +9,8 @@ from allennlp.data import Vocabulary
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
 
+SPACES = (" ", "  ", "\t", "\r", "\x0b", " \x0c")  # that separate words
+
 Rows = List[List[str]]
 
 
@@ -35,17 +37,30 @@ def write_text(path: Path, seed: int, n_sentences: int) -> None:
             file.write(" ".join(words) + "\n")
 
 
+# The lengths around 8 and 15 bytes, where the keys of words change; NUL bytes, which fill keys.
+WORDS = [
+    *("x" * n for n in (1, 7, 8, 9, 14, 15, 16, 17, 70, 255, 256, 257, 263, 271)),
+    *("x" * n + "\0" for n in (1, 6, 7, 8, 13, 14, 15)),
+    *("\0" * n for n in (1, 2, 8, 9, 15, 16)),
+    *("東京", "é" * 7, "é" * 8, "a\x1c\x85\xa0b", "<S>", "</S>", "<UNK>"),
+]
+
+
 def random_lines(random_: random.Random) -> List[str]:
     """Some without words, and some with words that look like marks."""
-    words = ["</S>", "<S>", "<UNK>", "東京", "x" * 70, *(str(i) for i in range(40))]
+    words = [*random_.sample(WORDS, 10), *(str(i) for i in range(40))]
     return [
-        " ".join(random_.choices(words, k=random_.choice([0, 1, 3, 20])))
+        random_.choice(SPACES).join(["", *random_.choices(words, k=random_.choice([0, 1, 3, 20]))])
         for _ in range(random_.randint(1, 60))
     ]
 
 
+def split_line(line: str) -> List[str]:
+    return [word.decode() for word in line.encode().split()]
+
+
 def vocabulary_of(lines: Sequence[str]) -> Vocabulary:
-    words = ["<S>", "</S>", "<UNK>", *(word for line in lines for word in line.split())]
+    words = ["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]
     return Vocabulary(
         non_padded_namespaces=["lm_tokens"],
         tokens_to_add={"lm_tokens": list(dict.fromkeys(words))},
@@ -61,7 +76,7 @@ def plain_windows(
     contiguous: bool = False,
 ) -> List[Tuple[Rows, Rows]]:
     """The words of each row, and for each of them the one to predict, window by window."""
-    marked = [["<S>", *line.split(), "</S>"] for line in lines]
+    marked = [["<S>", *split_line(line), "</S>"] for line in lines]
     if reverse:
         marked = [words[::-1] for words in marked]
     pairs_of_lines = [list(zip(words, words[1:])) for words in marked]

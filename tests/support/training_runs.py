@@ -40,10 +40,10 @@ class WriteLosses(TrainerCallback):
         if not kwargs["is_training"]:
             return
         losses = [output["loss"].item().hex() for output in outputs]
-        name = f"losses_{trainer._rank}.jsonl" if trainer._rank else "losses.jsonl"
         # Until the end of an epoch, AllenNLP's is the mean since the process has started.
         metrics.pop("reg_loss", None)
         entry = [*place, trainer._total_batches_completed, losses, metrics, torch.initial_seed()]
+        name = f"losses{trainer._rank}.jsonl"
         with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
         if trainer._total_batches_completed == WriteLosses.raise_at:
@@ -94,10 +94,10 @@ def finish(process: int, folder: Path, status: int = 0) -> str:
     return printed
 
 
-def losses(folder: Path, name: str = "losses.jsonl") -> Dict[Any, Any]:
-    """The losses of each batch; those of a batch trained twice have to be the same."""
+def losses(folder: Path, rank: int = 0) -> Dict[Any, Any]:
+    """A process's losses of each batch; those of a batch trained twice have to be the same."""
     seen: Dict[Any, Any] = {}
-    for line in (folder / name).read_text(encoding="utf-8").splitlines():
+    for line in (folder / f"losses{rank}.jsonl").read_text().splitlines():
         epoch, *others = json.loads(line)
         assert seen.setdefault((epoch, others[0]), others) == others
     return seen
@@ -129,11 +129,12 @@ def write_data(folder: Path) -> Path:
 
 
 def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
+    """Two epochs of a dozen batches."""
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
     config = {
         "dataset_reader": {**reader, "shuffle_sentences": True},
         "validation_dataset_reader": {**reader, "drop_last": False},
-        "train_data_path": str(data / "shards"),
+        "train_data_path": str(data / "heldout.txt"),
         "validation_data_path": str(data / "heldout.txt"),
         "vocabulary": {"type": "from_files", "directory": str(data / "vocabulary" / "vocabulary")},
         "model": {
@@ -154,12 +155,12 @@ def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
         },
         "data_loader": {"type": "truncated_bptt"},
         "trainer": {
-            "num_epochs": 3,
+            "num_epochs": 2,
             "cuda_device": -1,
             "validation_metric": "-perplexity",
             "optimizer": {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0},
             "grad_norm": 10.0,
-            "checkpointer": {"save_every_num_batches": 7, "keep_most_recent_by_count": 2},
+            "checkpointer": {"save_every_num_batches": 5, "keep_most_recent_by_count": 2},
             "callbacks": ["write_losses"],
         },
     }

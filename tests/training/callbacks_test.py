@@ -120,11 +120,8 @@ def test_files_that_are_no_state_of_the_model(tmp_path):
 
 def test_initial_validation(data, tmp_path, caplog):
     """Once: a recovered run keeps its metrics."""
-    changes = {
-        "train_data_path": str(data / "heldout.txt"),
-        "trainer.callbacks": ["write_losses", "initial_validation"],
-    }
-    config = write_config(tmp_path, data, {**changes, "trainer.num_epochs": 1})
+    changes = {"trainer.callbacks": ["write_losses", "initial_validation"]}
+    config = write_config(tmp_path, data, changes)
     with pytest.raises(Killed):
         train_here(config, tmp_path / "run", kill_at=8)
     first = metrics(tmp_path / "run", "metrics_initial")

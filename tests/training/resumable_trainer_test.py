@@ -2,16 +2,13 @@
 
 import shutil
 from typing import Any, Dict
-from unittest.mock import MagicMock
 
 import pytest
 import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.training import GradientDescentTrainer
 
-from allennlp_elmo_plugin.training import ResumableTrainer
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from tests.support.testing import fork, read_files
 from tests.support.training_runs import (
@@ -67,24 +64,14 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
 def whole(data, tmp_path_factory):
     """A folder with a configuration, `config.json`, and its run, `run`."""
     folder = tmp_path_factory.mktemp("whole")
-    train_here(write_short_config(folder, data, {}), folder / "run")
+    train_here(write_config(folder, data, {}), folder / "run")
     return folder
-
-
-def write_short_config(folder, data, changes):
-    short = {  # two epochs of a dozen batches
-        "trainer.num_epochs": 2,
-        "train_data_path": str(data / "heldout.txt"),
-        "validation_data_path": str(data / "heldout.txt"),
-        "trainer.checkpointer.save_every_num_batches": 5,
-    }
-    return write_config(folder, data, {**short, **changes})
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_killed_at_every_batch(data, tmp_path, variant):
     changes = {"test_data_path": str(data / "heldout.txt"), **VARIANTS[variant]}
-    config = write_short_config(tmp_path, data, changes)
+    config = write_config(tmp_path, data, changes)
     train_here(config, tmp_path / "whole")
     n_batches = len(losses(tmp_path / "whole"))
     assert n_batches > 10
@@ -113,7 +100,7 @@ def test_killed_at_any_write(whole, tmp_path):
 def test_other_files(data, whole, tmp_path):
     """Another text is refused. The weights belong to the words of the run's own vocabulary."""
     shutil.copytree(data, tmp_path / "data")
-    config = write_short_config(tmp_path, tmp_path / "data", {})
+    config = write_config(tmp_path, tmp_path / "data", {})
     with pytest.raises(Killed):
         train_here(config, tmp_path / "run", kill_at=8)
     before = read_files(tmp_path / "run")
@@ -132,27 +119,24 @@ def test_other_files(data, whole, tmp_path):
 
 
 def test_more_epochs(data, whole, tmp_path):
-    config = write_short_config(tmp_path, data, {"trainer.num_epochs": 1})
+    config = write_config(tmp_path, data, {"trainer.num_epochs": 1})
     train_here(config, tmp_path / "run")
     train_here(whole / "config.json", tmp_path / "run")
     assert_equal_runs(tmp_path / "run", whole / "run")
 
 
-@pytest.mark.parametrize(
-    "changes, checkpointer",
-    [
-        ({"validation_data_path": None, "trainer.validation_metric": "+none"}, None),
-        ({"trainer.validation_metric": ["-loss", "-reg_loss"]}, {"save_every_num_seconds": 5}),
-    ],
-)
-def test_checkpoints_by_time(changes, checkpointer, data, tmp_path):
-    params = Params.from_file(write_short_config(tmp_path, data, changes))
-    params["trainer"].pop("checkpointer")
-    if checkpointer is not None:
-        params["trainer"].params["checkpointer"] = checkpointer
+@pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
+def test_checkpoints_by_time(settings, seconds, data, tmp_path):
+    changes = {
+        "trainer.checkpointer": settings,
+        "trainer.validation_metric": ["-loss", "-reg_loss"],
+    }
+    params = Params.from_file(write_config(tmp_path, data, changes))
+    if not settings:
+        del params["trainer"].params["checkpointer"]
     loop: Any = TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
     assert type(loop.trainer._checkpointer) is WholeCheckpointer
-    assert loop.trainer._checkpointer.seconds == (5 if checkpointer else 600)
+    assert loop.trainer._checkpointer.seconds == seconds
 
 
 def test_other_number_of_processes(whole, tmp_path):
@@ -163,16 +147,3 @@ def test_other_number_of_processes(whole, tmp_path):
     torch.save(state, path)
     with pytest.raises(ConfigurationError, match="is of 2 processes, but this run has 1"):
         train_here(whole / "config.json", tmp_path / "run")
-
-
-def test_leaves_other_models_alone(tmp_path):
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    stock, ours = (
-        trainer_class(
-            model, optimizer, MagicMock(), serialization_dir=str(tmp_path), cuda_device=-1
-        )
-        for trainer_class in (GradientDescentTrainer, ResumableTrainer)
-    )
-    states = [trainer.get_checkpoint_state().trainer_state for trainer in (stock, ours)]
-    assert states[0] == states[1]

@@ -110,10 +110,12 @@ def test_training_fine_tuning_and_evaluation_agree(config: Config, tmp_path: Pat
     export(archive, tmp_path / "source")
     train_model(config("fine_tune", str(tmp_path / "source"), "new_", **callbacks), run)
     shutil.rmtree(tmp_path / "source")
-    before = metrics(run)["initial_validation_perplexity"]
+    before, best = (metrics(run)[f"{when}_validation_perplexity"] for when in ("initial", "best"))
     log = Path(run, "out.log").read_text(encoding="utf-8")
     assert "start fresh" in log and f"initial_validation_perplexity {before:.4f}" in log
-    assert metrics(run)["best_validation_perplexity"] < before
-    export(f"{run}/model.tar.gz", tmp_path / "exported")
+    assert best < before
+    archive, text = f"{run}/model.tar.gz", config("small", "", "new_")["validation_data_path"]
+    assert evaluate_from_archive(archive, text)["perplexity"] == pytest.approx(best, rel=1e-5)
+    export(archive, tmp_path / "exported")
     layers = ElmoEmbedder(str(tmp_path / "exported")).embed_sentence(["neu", "ﬁlm"])
     assert layers.shape == (3, 2, 16)
