@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,23 +9,19 @@ import torch
 
 from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm, padded_layers
+from tests.support.bilm_tf import REFERENCE
 from tests.support.elmo_pairs import (
-    CACHED_WORDS,
-    POSITIONS,
     SIZES,
     TEXT,
     Pair,
     assert_close,
     assert_same,
     assert_same_gradients,
-    assert_same_layers,
-    assert_same_state_dict,
-    bilms,
-    cached_ids,
+    make_pair,
     random_ids,
 )
+from tests.support.originals import elmo as original
 
-REFERENCE = Path(__file__).parents[1] / "fixtures" / "reference"
 BATCHES = [
     random_ids(5, 3, seed=1),
     random_ids(2, 6, 4, 1, seed=2),  # grows
@@ -40,13 +35,11 @@ BATCHES = [
 
 @pytest.mark.parametrize("size", SIZES)
 def test_equals_the_original(files_of, size):
-    pair = bilms(*files_of(size))
+    pair = make_pair(ElmoBiLm, original._ElmoBiLm, **files_of(size))
     assert pair.ours.num_layers == pair.original.num_layers
-    assert pair.ours.get_output_dim() == pair.original.get_output_dim()
     for ids in (TEXT, random_ids(3, 9, 1, 5, 0)):
         # Word ids without a cache are of no interest, whatever their shape.
-        assert_same_layers(pair.ours(ids, ids), pair.original(ids, ids))
-    assert_same_state_dict(pair)
+        assert_same(pair, ids, ids)
 
 
 def test_equals_bilm_tf():
@@ -67,127 +60,117 @@ def test_equals_bilm_tf():
         assert_close(layers, lm_embeddings * mask[:, None, :, None])
 
 
-class TestCachedWords:
-    @pytest.mark.parametrize("size", ["plain", "wide filters", "clips"])
-    @pytest.mark.parametrize(
-        "arguments", [{}, {"representations": 2, "do_layer_norm": True}, {"requires_grad": True}]
-    )
-    def test_equal_the_original(self, elmo_pair, size, arguments, caplog):
-        pair = elmo_pair(size, vocab_to_cache=CACHED_WORDS, **arguments)
-        # Trained or not, these vectors stay.
-        assert ("vocab_to_cache keeps" in caplog.text) == ("requires_grad" in arguments)
-        for _ in range(2):
-            assert_same(pair, cached_ids(), POSITIONS)
-        assert_same_state_dict(pair)
-        for elmo in pair:
-            elmo(cached_ids(), POSITIONS)["elmo_representations"][0].pow(2).sum().backward()
-        assert_same_gradients(pair)
-        flags = [[(n, p.requires_grad) for n, p in elmo.named_parameters()] for elmo in pair]
-        assert flags[0] == flags[1]
+CACHED_WORDS = ["@@PADDING@@", "the", "old", "mill", "naïve", "x" * 60, "<S>", "."]
+POSITIONS = torch.tensor([[1, 2, 3, 7], [4, 0, 0, 0], [5, 6, 0, 0]])
+CACHED_IDS = batch_to_ids([[CACHED_WORDS[i] for i in row if i] for row in POSITIONS])
 
-    @pytest.mark.parametrize("position", [len(CACHED_WORDS), -1])
-    def test_words_not_in_the_cache_are_computed_from_characters(self, elmo_pair, position):
-        pair = elmo_pair(vocab_to_cache=CACHED_WORDS)
+
+@pytest.mark.parametrize("arguments", [{"do_layer_norm": True}, {"requires_grad": True}])
+def test_cached_words_equal_the_originals(elmo_pair, arguments, caplog):
+    pair = elmo_pair("wide filters", vocab_to_cache=CACHED_WORDS, **arguments)
+    # Trained or not, these vectors stay.
+    assert ("vocab_to_cache keeps" in caplog.text) == ("requires_grad" in arguments)
+    for _ in range(2):
+        assert_same(pair, CACHED_IDS, POSITIONS)
+    for elmo in pair:
+        elmo(CACHED_IDS, POSITIONS)["elmo_representations"][0].pow(2).sum().backward()
+    assert_same_gradients(pair)
+    # A word that is not in the cache is computed from its characters.
+    ids = random_ids(4, 1, 2)
+    for position in (len(CACHED_WORDS), -1):
         positions = POSITIONS.clone()
         positions[0, 1] = position
-        ids = random_ids(4, 1, 2)
         assert_same(pair, ids, positions)
         assert_same(pair, ids.view(3, 1, 4, 50), positions.view(3, 1, 4))
 
-    def test_without_characters(self, elmo_pair):
-        elmo = elmo_pair(vocab_to_cache=CACHED_WORDS).ours
-        expected = elmo(cached_ids(), POSITIONS)["elmo_representations"][0]
-        elmo._elmo_lstm._elmo_lstm.reset_states()
-        # Where all words are in the cache, what stands in for the characters is not read.
-        assert_close(elmo(POSITIONS, POSITIONS)["elmo_representations"][0], expected)
-        with pytest.raises(ValueError, match="the model reads character ids of shape"):
-            elmo(POSITIONS, POSITIONS + 100 * (POSITIONS == 7))
+
+def test_cached_words_without_characters(elmo_pair):
+    elmo = elmo_pair(vocab_to_cache=CACHED_WORDS).ours
+    expected = elmo(CACHED_IDS, POSITIONS)["elmo_representations"][0]
+    elmo._elmo_lstm._elmo_lstm.reset_states()
+    # Where all words are in the cache, what stands in for the characters is not read.
+    assert_close(elmo(POSITIONS, POSITIONS)["elmo_representations"][0], expected)
+    with pytest.raises(ValueError, match="the model reads character ids of shape"):
+        elmo(POSITIONS, POSITIONS + 100 * (POSITIONS == 7))
 
 
-class TestCarriedState:
-    def test_states_by_allennlps_name(self, elmo_pair):
-        """Some programs take them for vectors of sentences, set them, or reset some rows."""
-        pair, others = elmo_pair("three layers"), elmo_pair("three layers")
-        lstms, other_lstms = (
-            [elmo._elmo_lstm._elmo_lstm for elmo in each] for each in (pair, others)
-        )
-        assert [lstm._states for lstm in lstms] == [None, None]
-        for batch in BATCHES[:4]:
-            assert_same(pair, batch)
-            for mine, its in zip(*(lstm._states for lstm in lstms)):
-                assert_close(mine, its)
-        for lstm, other in zip(lstms, other_lstms):
-            other._states = lstm._states
-        assert_same(others, BATCHES[4])
-        for other in other_lstms:
-            other.reset_states(torch.tensor([True, False, True, False, False]))
-        assert_same(others, BATCHES[4])
-        for other in other_lstms:
-            other._states = None
-        assert_same(others, BATCHES[0])
+def test_carried_states_by_allennlps_name(elmo_pair):
+    """Some programs take them for vectors of sentences, set them, or reset some rows."""
+    pair, others = elmo_pair("three layers"), elmo_pair("three layers")
+    lstms, other_lstms = ([elmo._elmo_lstm._elmo_lstm for elmo in each] for each in (pair, others))
+    assert [lstm._states for lstm in lstms] == [None, None]
+    for batch in BATCHES[:4]:
+        assert_same(pair, batch)
+        assert_close(*(list(lstm._states) for lstm in lstms))
+    for lstm, other in zip(lstms, other_lstms):
+        other._states = lstm._states
+    assert_same(others, BATCHES[4])
+    for other in other_lstms:
+        other.reset_states(torch.tensor([True, False, True, False, False]))
+    assert_same(others, BATCHES[4])
+    for other in other_lstms:
+        other._states = None
+    assert_same(others, BATCHES[0])
 
 
-def elmo_from(files_of, initial_state, **arguments):
-    arguments = {"dropout": 0.0, "initial_state": initial_state, **arguments}
-    return Elmo(*files_of("clips"), 1, **arguments).eval()
+def elmo_from(files, initial_state, **arguments):
+    return Elmo(**files, dropout=0.0, initial_state=initial_state, **arguments).eval()
 
 
 def vectors(elmo, ids=TEXT):
     return elmo(ids)["elmo_representations"][0]
 
 
-class TestInitialState:
-    @pytest.mark.parametrize("initial_state", ["settled", "zero"])
-    def test_is_the_same_whatever_came_before_and_in_any_batch(self, files_of, initial_state):
-        elmo = elmo_from(files_of, initial_state)
-        first = vectors(elmo)
-        for batch in BATCHES:
-            vectors(elmo, batch)
-        assert torch.equal(vectors(elmo), first)
-        for row in range(len(TEXT)):
-            assert (vectors(elmo, TEXT[row : row + 1]) - first[row]).abs().max() <= 1e-6
+@pytest.mark.parametrize("initial_state", ["settled", "zero"])
+def test_initial_state_is_the_same_whatever_came_before_and_in_any_batch(files_of, initial_state):
+    elmo = elmo_from(files_of("clips"), initial_state, requires_grad=True)
+    first = vectors(elmo)
+    for batch in BATCHES:
+        vectors(elmo, batch)
+    assert torch.equal(vectors(elmo), first)
+    for row in range(len(TEXT)):
+        assert (vectors(elmo, TEXT[row : row + 1]) - first[row]).abs().max() <= 1e-6
+    first.sum().backward()
+    assert all(each.grad is not None for each in elmo._elmo_lstm.parameters())
 
-    def test_settled_is_the_original_after_empty_sentences(self, elmo_pair, files_of):
-        original = elmo_pair("clips", keep_sentence_boundaries=True).original
-        settled, zero = (
-            elmo_from(files_of, state, keep_sentence_boundaries=True)
-            for state in ("settled", "zero")
-        )
-        vectors(settled)  # with other parameters
-        for elmo in (settled, zero):
-            elmo.load_state_dict({k: 0.9 * v for k, v in elmo.state_dict().items()})
-        original.load_state_dict(settled.state_dict())
-        for _ in range(100):
-            original(torch.zeros(len(TEXT), 1, 50, dtype=torch.long))
-        assert_same(Pair(settled, original), TEXT)
-        assert (vectors(zero) - vectors(settled)).abs().max() > 1e-2
 
-    def test_a_hook_on_the_encoder_counts_for_words_and_the_settled_state(self, files_of):
-        def half(module, inputs, output):
-            return {**output, "token_embedding": output["token_embedding"] / 2}
+def test_settled_is_the_original_after_empty_sentences(elmo_pair, files_of):
+    its = elmo_pair("clips", keep_sentence_boundaries=True).original
+    settled, zero = (
+        elmo_from(files_of("clips"), state, keep_sentence_boundaries=True)
+        for state in ("settled", "zero")
+    )
+    vectors(settled)  # with other parameters
+    for elmo in (settled, zero):
+        elmo.load_state_dict({k: 0.9 * v for k, v in elmo.state_dict().items()})
+    its.load_state_dict(settled.state_dict())
+    for _ in range(100):
+        its(torch.zeros(len(TEXT), 1, 50, dtype=torch.long))
+    assert_same(Pair(settled, its), TEXT)
+    assert (vectors(zero) - vectors(settled)).abs().max() > 1e-2
 
-        bilm = ElmoBiLm(*files_of(), initial_state="settled")
-        sentences = [["a", "cat"], [], ["the"]]
-        expected = bilm(batch_to_ids(sentences))["activations"]
-        assert bilm.settled_state() is bilm.settled_state()  # computed once
-        handle = bilm.token_layer.register_forward_hook(half)
-        found, output = bilm(batch_to_ids(sentences)), bilm.run_sentences(sentences)
-        assert_close(2 * found["activations"][0], expected[0])
-        assert_same_layers(padded_layers(output), found)
-        handle.remove()
-        assert torch.equal(bilm(batch_to_ids(sentences))["activations"][2], expected[2])
 
-    def test_gradients(self, files_of):
-        elmo = elmo_from(files_of, "settled", requires_grad=True)
-        vectors(elmo).sum().backward()
-        assert all(p.grad is not None for p in elmo._elmo_lstm.parameters())
+def test_a_hook_on_the_encoder_counts_for_words_and_the_settled_state(files_of):
+    def half(module, inputs, output):
+        return {**output, "token_embedding": output["token_embedding"] / 2}
+
+    bilm = ElmoBiLm(**files_of(), initial_state="settled")
+    sentences = [["a", "cat"], [], ["the"]]
+    expected = bilm(batch_to_ids(sentences))["activations"]
+    assert bilm.settled_state() is bilm.settled_state()  # computed once
+    handle = bilm.token_layer.register_forward_hook(half)
+    found, output = bilm(batch_to_ids(sentences)), bilm.run_sentences(sentences)
+    assert_close(2 * found["activations"][0], expected[0])
+    assert_close(padded_layers(output), found)
+    handle.remove()
+    assert torch.equal(bilm(batch_to_ids(sentences))["activations"][2], expected[2])
 
 
 def test_fingerprint_is_that_of_the_layers(files_of):
-    expected = ElmoBiLm(*files_of()).fingerprint()
+    expected = ElmoBiLm(**files_of()).fingerprint()
     for setting in ({"initial_state": "zero"}, {"precision": "int8"}):
-        assert ElmoBiLm(*files_of(), **setting).fingerprint() != expected
-    bilm = ElmoBiLm(*files_of())
+        assert ElmoBiLm(**files_of(), **setting).fingerprint() != expected
+    bilm = ElmoBiLm(**files_of())
     options = bilm.options
     bilm.options = replace(options, training={"n_epochs": 3})
     assert bilm.fingerprint() == expected
