@@ -9,6 +9,6 @@ from allennlp_elmo_plugin.patches import compat, drop_in, jsonnet
 
 
 def apply() -> None:
-    """Apply all patches. Applying twice changes nothing."""
+    """Apply all patches."""
     for each in (compat, jsonnet, drop_in):
         each.apply()

@@ -24,16 +24,13 @@ from allennlp_elmo_plugin.training import run_folder, train_command
 
 def apply() -> None:
     """Replace AllenNLP's classes and functions by ours in its modules."""
-    of_commands = str(Path(__file__).with_name("allennlp_commands"))
-    if of_commands not in commands.__path__:
-        commands.__path__.append(of_commands)
+    commands.__path__.append(str(Path(__file__).with_name("allennlp_commands")))
     why = "this package's ELMo"
     for original, ours in (
         (elmo.Elmo, our_elmo.Elmo),
         (elmo_token_embedder.ElmoTokenEmbedder, our_token_embedder.ElmoTokenEmbedder),
     ):
-        if original is not ours:
-            _redirect_from_params(original, ours)
+        _redirect_from_params(original, ours)
         replace(original, ours, why)
     replace(elmo.batch_to_ids, our_elmo.batch_to_ids, why)
     replace(elmo._ElmoBiLm, ElmoBiLm, why)

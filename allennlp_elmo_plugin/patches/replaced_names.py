@@ -19,8 +19,6 @@ def table() -> str:
 
 def replace(original: Any, replacement: Any, why: str) -> None:
     """Replace a class or function in all modules of AllenNLP imported so far."""
-    if original is replacement:
-        return
     REPLACED[f"{original.__module__}.{original.__qualname__}"] = why
     for module_name, module in sys.modules.copy().items():
         if module_name.split(".")[0] in ("allennlp", "allennlp_models"):

@@ -94,19 +94,13 @@ class Pair:
             for length in lengths
         ]
 
-    def check(self, ours, theirs, what):
+    def compare(self, *outputs):
         torch.testing.assert_close(
-            ours.detach().cpu(),
-            theirs.detach(),
+            *(tree_map(lambda tensor: tensor.detach().cpu(), each) for each in outputs),
             rtol=TOLERANCE,
             atol=TOLERANCE,
-            msg=lambda text: f"{what}: {text}\n{self.log}",
+            msg=lambda text: f"{text}\n{self.log}",
         )
-
-    def compare(self, ours, theirs):
-        self.check(ours["mask"].float(), theirs["mask"].float(), "mask")
-        for mine, its in zip(ours["elmo_representations"], theirs["elmo_representations"]):
-            self.check(mine, its, "representation")
 
     # What may be called; each draws its own arguments.
 
@@ -144,7 +138,7 @@ class Pair:
             if mine.grad is not None:
                 assert mine.requires_grad
                 scale = max(1.0, float(expected.abs().max()))
-                self.check(mine.grad / scale, expected / scale, name)
+                self.compare({name: mine.grad / scale}, {name: expected / scale})
 
     def gradient_of_a_replica(self):
         self.reset_states()

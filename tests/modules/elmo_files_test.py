@@ -29,136 +29,22 @@ from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import write_random_elmo
 
 CHECKPOINT = REFERENCE / "checkpoint"
-VOCABULARY = REFERENCE / "data" / "vocab.txt"
 SENTENCE = ["the", "naïve", "東京"]
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 
-def copied(target, options="options.json", weights="weights.hdf5", vocabulary=None):
-    """A folder with bilm-tf's model under these names."""
+def copied(target, options="options.json", weights="weights.hdf5"):
+    """Return a folder with bilm-tf's model under these names, and its vocabulary."""
     target.mkdir()
     shutil.copy(CHECKPOINT / "options.json", target / options)
     shutil.copy(CHECKPOINT / "weights.hdf5", target / weights)
-    if vocabulary is not None:
-        shutil.copy(VOCABULARY, target / vocabulary)
+    shutil.copy(REFERENCE / "data" / "vocab.txt", target)
     return target
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    return copied(tmp_path_factory.mktemp("published") / "elmo", vocabulary="vocab.txt")
-
-
-@pytest.fixture(scope="module")
-def layers(published):
-    files = published / "options.json", published / "weights.hdf5"
-    return ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
-
-
-@pytest.fixture(scope="module")
-def archive(published, tmp_path_factory):
-    """A `model.tar.gz` of AllenNLP."""
-    folder = tmp_path_factory.mktemp("archive") / "model"
-    import_model(published, folder)
-    return folder / "model.tar.gz"
 
 
 def packed(folder, form):
-    """An archive with this folder in it."""
+    """Return an archive with this folder in it."""
     return Path(shutil.make_archive(str(folder), form, folder.parent, folder.name))
-
-
-def checkpoint(target):
-    """A folder of bilm-tf before its weights are dumped."""
-    shutil.copytree(CHECKPOINT, target)
-    (target / "weights.hdf5").unlink()
-    shutil.copy(VOCABULARY, target)
-    return with_files(target, "corpus.index")
-
-
-def training_run(archive, target):
-    shutil.unpack_archive(archive, target)
-    (target / "weights.th").rename(target / "best.th")
-    return target
-
-
-def with_files(folder, *names):
-    """With files of other programs, whose names those of other kinds of models have, too."""
-    for name in names:
-        (folder / name).write_text("{}", encoding="utf-8")
-    return folder
-
-
-LAYOUTS = {
-    "folder": lambda source, archive, m: source,
-    "NLPL": lambda source, archive, m: copied(m, weights="model.hdf5", vocabulary="vocab-1.txt"),
-    "other names": lambda source, archive, m: with_files(
-        copied(m, "my_options.json", "slovenian-elmo.hdf5", "vocab.txt"),
-        *("config.json", "corpus.index", "corpus.data"),
-    ),
-    "zip": lambda source, archive, m: packed(source, "zip"),
-    "address": lambda source, archive, m: "http://vectors.nlpl.eu/repository/20/209.zip",
-    "tar.gz": lambda source, archive, m: packed(
-        copied(m, weights="slovenian-elmo-weights.hdf5", vocabulary="vocab.txt"), "gztar"
-    ),
-    "checkpoint": lambda source, archive, m: checkpoint(m),
-    "one checkpoint": lambda source, archive, m: checkpoint(m) / "model.ckpt-30",
-    "model.tar.gz": lambda source, archive, m: archive,
-    "training run": lambda source, archive, m: training_run(archive, m),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_same_model_in_each_layout(layout, published, archive, tmp_path, layers, monkeypatch):
-    # The downloaded file has a name of the cache, without an ending.
-    downloaded = packed(published, "zip").rename(tmp_path / "1a2b3c")
-    monkeypatch.setattr(elmo_files, "cached_path", lambda _: str(downloaded))
-    model = str(LAYOUTS[layout](published, archive, tmp_path / "m"))
-    assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), layers)
-    # By each of the names that both arguments may have.
-    paths = resolve(model, model)
-    assert list(elmo_model(model).values()) == [*paths, layers.shape[-1]]
-    expected, found = read_pretrained(str(published)).bilm.state_dict(), read_pretrained(model)
-    assert found.source == model
-    with find_model(model) as files:
-        assert files.vocabulary is not None and files.vocabulary.exists()
-    for name, values in found.bilm.state_dict().items():
-        assert torch.equal(values, expected[name]), name
-
-
-def test_all_files_of_a_language_model(tmp_path):
-    folder = copied(tmp_path / "m")
-    options, weights = folder / "options.json", folder / "weights.hdf5"
-    with find_model(str(options)) as files:
-        assert files == ModelFiles(str(options), options, weights)
-    others = folder / "softmax.hdf5", folder / "vocab.txt"
-    for path in others:
-        path.touch()
-    for given in (folder, weights):
-        with find_model(str(given)) as files:
-            assert files == ModelFiles(str(given), options, weights, *others) and not files.is_run
-    # A checkpoint has more than weights.hdf5, but who names a file means that.
-    shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
-    prefix = folder / "model.ckpt-30"
-    for given in (folder, prefix, Path(f"{prefix}.index")):
-        with find_model(str(given)) as files:
-            assert files == ModelFiles(str(given), options, prefix, None, others[1])
-            with files.open() as (_, found):
-                assert found.n_words == 50
-    with find_model(str(weights)) as files:
-        assert files.weights == weights
-    assert resolve(str(folder)) == (str(options), str(weights))  # for vectors
-
-
-def test_all_files_of_a_training_run(archive, tmp_path):
-    run = training_run(archive, tmp_path / "run")
-    with find_model(str(run)) as files, files.open() as (read, found):
-        paths = run / "config.json", run / "best.th", None, run / "vocabulary"
-        assert files == ModelFiles(str(run), *paths) and files.is_run
-        assert found.n_words == read.n_tokens_vocab == 50
-    (run / "best.th").unlink()
-    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
-        read_pretrained(str(run))
 
 
 @pytest.fixture
@@ -167,8 +53,23 @@ def folder(tmp_path):
 
 
 @pytest.fixture
+def archive(folder, tmp_path):
+    """A `model.tar.gz` of AllenNLP."""
+    import_model(folder, tmp_path / "imported")
+    return tmp_path / "imported" / "model.tar.gz"
+
+
+@pytest.fixture
+def run(archive, tmp_path):
+    """The folder of a training run."""
+    shutil.unpack_archive(archive, tmp_path / "run")
+    (tmp_path / "run" / "weights.th").rename(tmp_path / "run" / "best.th")
+    return tmp_path / "run"
+
+
+@pytest.fixture
 def downloads(monkeypatch, folder):
-    """The addresses asked for; each gives a file of the random model."""
+    """The addresses asked for; each gives a file of the model."""
     asked = []
 
     def cached_path(address):
@@ -177,6 +78,63 @@ def downloads(monkeypatch, folder):
 
     monkeypatch.setattr(elmo_files, "cached_path", cached_path)
     return asked
+
+
+def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypatch):
+    other_names = copied(tmp_path / "other", "my_options.json", "slovenian-elmo.hdf5")
+    checkpoint = copied(tmp_path / "checkpoint")
+    shutil.copytree(CHECKPOINT, checkpoint, dirs_exist_ok=True)
+    (checkpoint / "weights.hdf5").unlink()  # which bilm-tf dumps later
+    # Files of other programs, whose names those of other kinds of models have, too
+    (checkpoint / "corpus.index").write_text("{}", encoding="utf-8")
+    for name in ("config.json", "corpus.index", "corpus.data"):
+        (other_names / name).write_text("{}", encoding="utf-8")
+    # The downloaded file has a name of the cache, without an ending.
+    downloaded = packed(folder, "zip").rename(tmp_path / "1a2b3c")
+    monkeypatch.setattr(elmo_files, "cached_path", lambda _: str(downloaded))
+    files = folder / "options.json", folder / "weights.hdf5"
+    layers = ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
+    expected = read_pretrained(str(folder)).bilm.state_dict()
+    models = [folder, other_names, packed(folder, "zip"), packed(other_names, "gztar"), archive]
+    models += [run, checkpoint, checkpoint / "model.ckpt-30"]
+    for model in [*map(str, models), "http://vectors.nlpl.eu/repository/20/209.zip"]:
+        assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), layers), model
+        # By each of the names that both arguments may have.
+        assert list(elmo_model(model).values()) == [*resolve(model, model), layers.shape[-1]]
+        found = read_pretrained(model)
+        assert found.source == model
+        with find_model(model) as files:
+            assert files.vocabulary.exists()
+        for name, values in found.bilm.state_dict().items():
+            assert torch.equal(values, expected[name]), (model, name)
+
+
+def test_all_files_of_a_language_model(folder, run):
+    names = "options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"
+    options, weights, softmax, vocabulary = (folder / name for name in names)
+    with find_model(str(options)) as files:
+        assert files == ModelFiles(str(options), options, weights, None, vocabulary)
+    softmax.touch()
+    for given in (folder, weights):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, weights, softmax, vocabulary)
+    # A checkpoint has more than weights.hdf5, but who names a file means that.
+    shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
+    prefix = folder / "model.ckpt-30"
+    for given in (folder, prefix, Path(f"{prefix}.index")):
+        with find_model(str(given)) as files, files.open() as (_, found):
+            assert files == ModelFiles(str(given), options, prefix, None, vocabulary)
+            assert found.n_words == 50 and not files.is_run
+    with find_model(str(weights)) as files:
+        assert files.weights == weights
+    assert resolve(str(folder)) == (str(options), str(weights))  # for vectors
+    with find_model(str(run)) as files, files.open() as (read, found):
+        paths = run / "config.json", run / "best.th", None, run / "vocabulary"
+        assert files == ModelFiles(str(run), *paths) and files.is_run
+        assert found.n_words == read.n_tokens_vocab == 50
+    (run / "best.th").unlink()
+    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
+        read_pretrained(str(run))
 
 
 @pytest.mark.parametrize(
@@ -206,18 +164,18 @@ def test_short_names(downloads, name, model):
 def test_one_of_the_two_files_means_its_model(tmp_path, downloads, prefix):
     names = f"{prefix}options.json", f"{prefix}weights.hdf5"
     folder = copied(tmp_path / "m", *names)
-    files = tuple(str(folder / name) for name in names)
+    options, weights = (str(folder / name) for name in names)
     if prefix:
-        with_files(folder, "b_options.json", "b_weights.hdf5")
+        for name in ("b_options.json", "b_weights.hdf5"):
+            (folder / name).touch()
     for given in (
-        *((files[0],), (files[0], DEFAULT_WEIGHT_FILE), (files[1],), (None, files[1])),
-        *((DEFAULT_OPTIONS_FILE, files[1]), files),
+        *((options,), (options, DEFAULT_WEIGHT_FILE), (weights,), (None, weights)),
+        *((DEFAULT_OPTIONS_FILE, weights), (options, weights)),
     ):
-        assert resolve(*given) == files
-    assert ElmoTokenEmbedder(weight_file=files[1]).get_output_dim() == 16
+        assert resolve(*given) == (options, weights)
     assert not downloads
-    other = shutil.copy(files[1], tmp_path / "other.hdf5")
-    assert resolve(files[0], str(other)) == (files[0], str(other))
+    other = shutil.copy(weights, tmp_path / "other.hdf5")
+    assert resolve(options, str(other)) == (options, str(other))
 
 
 def test_default_options_for_weights_without_options(folder, downloads):
@@ -234,35 +192,30 @@ def test_default_options_for_weights_without_options(folder, downloads):
     assert not downloads
 
 
-def test_what_is_missing_is_named(folder):
-    for given, message in (
-        (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
-        ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
-        (("nowhere/options.json",), "^there is no nowhere/options.json"),
-        ((str(folder.parent),), "there is no weights.hdf5; a model is the folder or archive"),
-    ):
-        with pytest.raises(FileNotFoundError, match=message):
-            ElmoEmbedder(*given)
+def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="^small: has no vocabulary"):
+        import_model("small", folder.parent / "imported")
     for name in ("", None):
         with pytest.raises(ConfigurationError, match='no model was named.*"tiny"'):
             Elmo(name)
-    (folder / "weights.hdf5").unlink()
-    with_files(folder, "model.tar.gz")  # as elmo-import writes it
-    for use in (ElmoEmbedder, read_pretrained):
-        with pytest.raises(FileNotFoundError, match="a model is the folder or archive"):
-            use(str(folder))
-
-
-def test_errors_name_the_archive(folder, tmp_path, downloads):
-    with pytest.raises(ValueError, match="^small: has no vocabulary"):
-        import_model("small", tmp_path / "imported")
     (folder / "weights.hdf5").write_bytes(b"text")
     path = packed(folder, "zip")
     with pytest.raises(ValueError, match=f"^{path}/my_elmo/weights.hdf5: not an HDF5 file"):
         ElmoEmbedder(str(path))
     (folder / "weights.hdf5").unlink()
-    with pytest.raises(FileNotFoundError, match=f"^{path}.*: there is no weights.hdf5; a model is"):
-        ElmoEmbedder(str(packed(folder, "zip")))
+    (folder / "model.tar.gz").touch()  # as elmo-import writes it
+    no_weights = "there is no weights.hdf5; a model is the folder or archive"
+    for given, message in (
+        (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
+        ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
+        (("nowhere/options.json",), "^there is no nowhere/options.json"),
+        ((str(folder.parent),), no_weights),
+        ((str(folder),), no_weights),
+        ((str(packed(folder, "zip")),), f"^{path}.*: {no_weights}"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            ElmoEmbedder(*given)
 
 
 def test_the_bundled_model(monkeypatch, tmp_path, caplog):
@@ -273,7 +226,6 @@ def test_the_bundled_model(monkeypatch, tmp_path, caplog):
     for names in (("tiny",), ("tiny", "tiny"), ("tiny", DEFAULT_WEIGHT_FILE)):
         assert resolve(*names) == files
     assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": 256}
-    assert read_pretrained("tiny").bilm.get_output_dim() == 256
     layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
     assert "No model" not in caplog.text
     Path("tiny").mkdir()

@@ -8,6 +8,7 @@ import allennlp.modules
 import allennlp.modules.elmo
 import allennlp.modules.token_embedders.elmo_token_embedder
 import pytest
+from allennlp.commands import train
 from allennlp.models import archival
 from allennlp_models.classification.models import biattentive_classification_network
 
@@ -16,8 +17,8 @@ from allennlp_elmo_plugin.modules import ElmoTokenEmbedder, elmo
 from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.modules.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.patches.replaced_names import REPLACED, table
+from allennlp_elmo_plugin.training import run_folder
 from tests.support import originals
-from tests.support.module_files import load_module
 from tests.support.testing import write_random_elmo
 
 OURS = {
@@ -35,6 +36,7 @@ def test_names():
     assert allennlp.modules.Elmo is elmo.Elmo
     assert biattentive_classification_network.Elmo is elmo.Elmo
     assert allennlp.modules.token_embedders.ElmoTokenEmbedder is ElmoTokenEmbedder
+    assert train.train_model is run_folder.train_model
 
 
 IMPORTS = """
@@ -76,27 +78,24 @@ def test_the_documentation_lists_every_name_that_is_replaced(repository_root):
     assert sum(name.startswith("allennlp") for name in REPLACED) <= 16
 
 
-indexers = [originals.elmo_indexer.ELMoTokenCharactersIndexer, ELMoTokenCharactersIndexer]
-token_embedders = [originals.ElmoTokenEmbedder, ElmoTokenEmbedder]
-classes = [*([getattr(originals.elmo, name), ours] for name, ours in OURS.items()), token_embedders]
-SIGNATURES = [
+CLASSES = [
+    *((getattr(originals.elmo, name), ours) for name, ours in OURS.items()),
+    (originals.ElmoTokenEmbedder, ElmoTokenEmbedder),
+    (originals.elmo_indexer.ELMoTokenCharactersIndexer, ELMoTokenCharactersIndexer),
+]
+FUNCTIONS = [
     *(
-        [getattr(each, method) for each in pair]
-        for pair in classes
-        for method in ("__init__", "forward", "get_output_dim")
+        (function, getattr(ours, name))
+        for original, ours in CLASSES
+        for name, function in inspect.getmembers(original, inspect.isfunction)
+        if name == "__init__" or (name in vars(original) and not name.startswith("_"))
     ),
-    [each.create_cached_cnn_embeddings for each in (originals.elmo._ElmoBiLm, ElmoBiLm)],
-    *(
-        [getattr(each, name) for each in indexers]
-        for name, value in vars(indexers[0]).items()
-        if inspect.isfunction(value)
-    ),
-    [originals.elmo.batch_to_ids, elmo.batch_to_ids],
-    [load_module(archival.__file__, "original_archival").archive_model, archival.archive_model],
+    (originals.elmo.batch_to_ids, elmo.batch_to_ids),
+    (originals.load_again(archival).archive_model, archival.archive_model),
 ]
 
 
-@pytest.mark.parametrize("original, ours", SIGNATURES)
+@pytest.mark.parametrize("original, ours", FUNCTIONS)
 def test_arguments(original, ours):
     """Ours may have more, at the end, and more defaults."""
     found = list(inspect.signature(ours).parameters.values())
