@@ -200,7 +200,7 @@ def train(
 def train_naively(options: Dict[str, Any], initial: Arrays, *streams: List[Any]) -> Arrays:
     """The training that began with the same variables, and read and drew the same."""
     start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
-    naive = NaiveBiLm(options, start, len(streams))
+    naive = NaiveBiLm(options, start)
     steps = [naive.step(replicas) for replicas in zip(*streams)]
     final = {f"final/{name}": values.detach() for name, values in naive.variables.items()}
     sums = {f"accum/{name}": values for name, values in naive.accumulators.items()}

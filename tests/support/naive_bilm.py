@@ -42,21 +42,11 @@ def log_expected_count(ids: torch.Tensor, n_words: int, n_samples: int, num_trie
 
 class NaiveBiLm:
     """
-    A model, its optimizer and the states it carries.
-
-    # Parameters
-
-    options : `Dict[str, Any]`
-        bilm-tf's, complete.
-    variables : `Dict[str, np.ndarray]`
-        By TensorFlow's names.
-    n_replicas : `int`, optional (default = `1`)
-        Each has rows and states of its own.
+    A model, its optimizer and the states it carries. The options are bilm-tf's, complete, and the
+    variables have TensorFlow's names. Each replica has rows and states of its own.
     """
 
-    def __init__(
-        self, options: Dict[str, Any], variables: Dict[str, np.ndarray], n_replicas: int = 1
-    ) -> None:
+    def __init__(self, options: Dict[str, Any], variables: Dict[str, np.ndarray]) -> None:
         self.options = options
         self.lstm = options["lstm"]
         self.directions = DIRECTIONS if options.get("bidirectional") else DIRECTIONS[:1]
@@ -70,7 +60,6 @@ class NaiveBiLm:
         }
         # For replica, direction and layer: c (B, dim) and m (B, projection).
         self.states: Dict[Tuple[int, str, int], Tuple[torch.Tensor, torch.Tensor]] = {}
-        self.n_replicas = n_replicas
 
     def token_vectors(self, tokens: torch.Tensor) -> torch.Tensor:
         """Shape (B, T, projection)."""

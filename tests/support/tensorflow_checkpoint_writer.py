@@ -3,14 +3,14 @@
 import os
 import struct
 from os import PathLike
-from typing import Dict, Iterator, List, Tuple, Union
+from pathlib import Path
+from typing import Dict, List, Sequence, Tuple, Union
 
 import google_crc32c
 import numpy as np
 
 _DTYPES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "float16": 19}
 _RESTART_INTERVAL = 16
-_CHUNK = 2**22
 
 
 def varint(number: int) -> bytes:
@@ -71,17 +71,16 @@ def write_index(
         handles.append((part[-1][0] + b"\0", add(_block(part, compression))))
     footer = add(_block([], 0)) + add(_block(handles, 0))
     table += footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
-    with open(path, "wb") as file:
-        file.write(table)
+    Path(path).write_bytes(table)
 
 
-def _chunks(values: np.ndarray) -> Iterator[bytes]:
-    if values.ndim == 0:
-        yield values.tobytes()
-        return
-    rows = max(1, _CHUNK // max(1, values[:1].size))
-    for start in range(0, len(values), rows):
-        yield np.ascontiguousarray(values[start : start + rows]).tobytes()
+def entry(
+    shape: Sequence[int], size: int, offset: int = 0, dtype: int = 1, shard: int = 0
+) -> bytes:
+    """The value of a variable in the table, but for its checksum."""
+    dimensions = b"".join(_message(2, _number(1, each)) for each in shape)
+    numbers = _number(3, shard) + _number(4, offset) + _number(5, size)
+    return _number(1, dtype) + _message(2, dimensions) + numbers
 
 
 def write_checkpoint(
@@ -90,31 +89,15 @@ def write_checkpoint(
     n_shards: int = 1,
     **table: int,
 ) -> None:
-    """
-    Variables are dealt to the shards in turn. Large ones may be memory maps: they are written in
-    parts.
-    """
-    header = _number(1, n_shards) + _message(3, _number(1, 1))
-    entries = {b"": header}
-    files = [open(f"{prefix}.data-{i:05d}-of-{n_shards:05d}", "wb") for i in range(n_shards)]
-    try:
-        for i, (name, values) in enumerate(sorted(variables.items())):
-            shard = i % n_shards
-            offset, checksum = files[shard].tell(), 0
-            for chunk in _chunks(values):
-                checksum = google_crc32c.extend(checksum, chunk)
-                files[shard].write(chunk)
-            shape = b"".join(_message(2, _number(1, size)) for size in values.shape)
-            entries[name.encode()] = (
-                _number(1, _DTYPES[values.dtype.name])
-                + _message(2, shape)
-                + _number(3, shard)
-                + _number(4, offset)
-                + _number(5, values.nbytes)
-                + b"\x35"
-                + mask(checksum)
-            )
-    finally:
-        for file in files:
-            file.close()
+    """Variables are dealt to the shards in turn."""
+    entries = {b"": _number(1, n_shards) + _message(3, _number(1, 1))}
+    shards = [bytearray() for _ in range(n_shards)]
+    for i, (name, values) in enumerate(sorted(variables.items())):
+        data, number = values.tobytes(), i % n_shards
+        dtype, offset = _DTYPES[values.dtype.name], len(shards[number])
+        checksum = b"\x35" + mask(google_crc32c.value(data))
+        entries[name.encode()] = entry(values.shape, len(data), offset, dtype, number) + checksum
+        shards[number] += data
+    for number, shard in enumerate(shards):
+        Path(f"{prefix}.data-{number:05d}-of-{n_shards:05d}").write_bytes(shard)
     write_index(f"{prefix}.index", entries, **table)

@@ -8,19 +8,11 @@ import pytest
 
 from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import find_checkpoint, read_index
 from tests.support.bilm_tf import REFERENCE, load_run
-from tests.support.tensorflow_checkpoint_writer import varint, write_checkpoint, write_index
+from tests.support.tensorflow_checkpoint_writer import entry, write_checkpoint, write_index
 
 CHECKPOINT = REFERENCE / "checkpoint"
 PREFIX = "model.ckpt-30"
 DATA = f"{PREFIX}.data-00000-of-00001"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of TensorFlow's own checkpoint."""
-    for path in CHECKPOINT.glob(f"{PREFIX}*"):
-        shutil.copy(path, tmp_path)
-    return tmp_path
 
 
 def test_is_what_tensorflow_wrote():
@@ -85,15 +77,6 @@ def test_the_checkpoint_of_a_folder_is_the_one_that_its_file_names(tmp_path):
         assert find_checkpoint(tmp_path / path) == str(tmp_path / "model.ckpt-2")
 
 
-def entry(shape, size, offset=0, dtype=1):
-    dimensions = b""
-    for dimension in shape:
-        number = b"\x08" + varint(dimension)
-        dimensions += b"\x12" + varint(len(number)) + number
-    made = b"\x08" + varint(dtype) + b"\x12" + varint(len(dimensions)) + dimensions
-    return made + b"\x20" + varint(offset) + b"\x28" + varint(size)
-
-
 @pytest.mark.parametrize(
     "entries, message",
     [
@@ -130,21 +113,8 @@ def test_an_index_that_few_bytes_make_large(tmp_path):
         read_index(tmp_path / "x")
 
 
-def test_every_damaged_byte_and_every_cut_is_found(folder):
-    index = folder / f"{PREFIX}.index"
-    sound = index.read_bytes()
-    # The padding between the handles and the magic number has no meaning.
-    meaningful = [*range(len(sound) - 42), *range(len(sound) - 8, len(sound))]
-    damaged = [sound[:size] for size in (0, 10, 100, 2000, -1)]
-    for place in meaningful[::13] + meaningful[-40:]:
-        damaged.append(sound[:place] + bytes([sound[place] ^ 0xFF]) + sound[place + 1 :])
-    for data in damaged:
-        index.write_bytes(data)
-        with pytest.raises(ValueError, match=r"index: .*(damaged|not the index)"):
-            read_index(folder / PREFIX)
-
-
-def test_damaged_data_is_found(folder):
+def test_every_damaged_byte_and_every_cut_is_found(tmp_path):
+    folder = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
     data = bytearray((folder / DATA).read_bytes())
     data[30_000] ^= 1
     (folder / DATA).write_bytes(data)
@@ -154,3 +124,14 @@ def test_damaged_data_is_found(folder):
     (folder / DATA).unlink()
     with pytest.raises(FileNotFoundError, match=f"{DATA}: this file"):
         read_index(folder / PREFIX)["global_step"].open()
+    index = folder / f"{PREFIX}.index"
+    sound = index.read_bytes()
+    # The padding between the handles and the magic number has no meaning.
+    meaningful = [*range(len(sound) - 42), *range(len(sound) - 8, len(sound))]
+    damaged = [sound[:size] for size in (0, 10, 100, 2000, -1)]
+    for place in meaningful[::13] + meaningful[-40:]:
+        damaged.append(sound[:place] + bytes([sound[place] ^ 0xFF]) + sound[place + 1 :])
+    for content in damaged:
+        index.write_bytes(content)
+        with pytest.raises(ValueError, match=r"index: .*(damaged|not the index)"):
+            read_index(folder / PREFIX)
