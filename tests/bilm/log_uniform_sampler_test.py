@@ -44,12 +44,10 @@ def test_expected_counts_are_tensorflows(draw):
     ):
         found = sampler.expected_count(words, int(tensorflow["num_tries"]))
         np.testing.assert_allclose(found, expected, rtol=2e-5)
-
-
-def test_expected_counts_where_no_draw_was_a_repeat():
-    p = np.log(np.arange(2, 52) / np.arange(1, 51)) / np.log(51)
-    found = LogUniformSampler(50, 4).expected_count(torch.arange(50), 4)
-    np.testing.assert_allclose(found, 4 * p, rtol=1e-12)
+    # Where no draw was a repeat
+    p = np.log1p(1 / np.arange(1, n_words + 1)) / np.log(n_words + 1)
+    found = sampler.expected_count(torch.arange(n_words), sampler.n_samples)
+    np.testing.assert_allclose(found, sampler.n_samples * p, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_samples", [0, 50])

@@ -15,7 +15,6 @@ def test_round_trip_of_awkward_words(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize(
     "content, words",
     [
@@ -28,9 +27,10 @@ def test_round_trip_of_awkward_words(tmp_path):
         (SPECIAL + b"the 9\nof -8\n", ["the 9", "of -8"]),
     ],
 )
-def test_published_files(content, words, pack, tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(pack(content))
-    assert read_vocabulary_file(tmp_path / "vocab.txt") == ["<S>", "</S>", "<UNK>", *words]
+def test_published_files(content, words, tmp_path):
+    for each in (content, gzip.compress(content)):
+        (tmp_path / "vocab.txt").write_bytes(each)
+        assert read_vocabulary_file(tmp_path / "vocab.txt") == ["<S>", "</S>", "<UNK>", *words]
 
 
 @pytest.mark.parametrize(
