@@ -103,19 +103,19 @@ def test_a_run_that_started_from_an_archive(run, tmp_path):
 
 
 def test_arguments_change_the_options():
-    values = {"dropout": 0.1, "n_tokens_vocab": 5}
-    set_options(values, {"dropout": 0.0, "bidirectional": None, "options": 3}, 5)
-    assert values == {"dropout": 0.0, "n_tokens_vocab": 5}
-    set_options(values, {"share_embedding_softmax": True, "bidirectional": False}, 5)
-    assert values["share_embedding_softmax"] is True and values["bidirectional"] is False
-    for given, n_words, sampled, number in (
-        (20, 5, True, 20),
-        (0, 5, False, 20),
-        ("auto", 16383, False, 20),
-        ("auto", 16384, True, 8192),
+    full, sampled = {"sample_softmax": False}, {"sample_softmax": True}
+    others = {"share_embedding_softmax": True, "dropout": 0.0}
+    for arguments, n_words, changes in (
+        ({**others, "bidirectional": None, "options": 3}, 5, others),
+        ({"bidirectional": False}, 5, {"bidirectional": False}),
+        ({"num_samples": 20}, 5, {**sampled, "n_negative_samples_batch": 20}),
+        ({"num_samples": 0}, 5, full),
+        ({"num_samples": "auto"}, 16383, full),
+        ({"num_samples": "auto"}, 16384, {**sampled, "n_negative_samples_batch": 8192}),
     ):
-        set_options(values, {"num_samples": given}, n_words)
-        assert values["sample_softmax"] is sampled and values["n_negative_samples_batch"] == number
+        values = {"dropout": 0.1}
+        set_options(values, arguments, n_words)
+        assert values == {"dropout": 0.1, **changes}
     for wrong in (PROGRAM, "some", True, 1.5):
         with pytest.raises(ValueError, match='here: "num_samples" must be a whole number or'):
-            set_options(values, {"num_samples": wrong}, 5, "here")
+            set_options({}, {"num_samples": wrong}, 5, "here")

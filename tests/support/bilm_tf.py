@@ -50,16 +50,10 @@ def read_vocabulary(directory: Path) -> Vocabulary:
 
 def _variable(dataset: str) -> str:
     """TensorFlow's name of a dataset of weights.hdf5."""
-    dataset = dataset.replace("/RNN/MultiRNNCell/", "/rnn/multi_rnn_cell/")
-    dataset = re.sub(r"Cell(\d)/LSTMCell", r"cell_\1/lstm_cell", dataset)
-    for hdf5, tensorflow in (
-        ("/W_0", "/kernel"),
-        ("/B", "/bias"),
-        ("/W_P_0", "/projection/kernel"),
-    ):
-        if "rnn" in dataset and dataset.endswith(hdf5):
-            dataset = dataset[: -len(hdf5)] + tensorflow
-    return f"lm/{dataset}"
+    cell = r"rnn/multi_rnn_cell/cell_\1/lstm_cell"
+    dataset = re.sub(r"RNN/MultiRNNCell/Cell(\d)/LSTMCell", cell, dataset)
+    kinds = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
+    return "lm/" + re.sub(r"(?<=lstm_cell/)\w+", lambda match: kinds[match[0]], dataset)
 
 
 def set_variables(

@@ -22,7 +22,5 @@ def assert_same_files(
 ) -> None:
     """Compare two HDF5 files, dataset by dataset, to the bit."""
     arrays, others = read_arrays(path), read_arrays(other)
-    assert sorted(arrays) == sorted(others)
-    for key in arrays:
-        assert arrays[key].dtype == others[key].dtype
-        np.testing.assert_array_equal(arrays[key], others[key])
+    np.testing.assert_equal(arrays, others)
+    assert all(arrays[key].dtype == others[key].dtype for key in arrays)

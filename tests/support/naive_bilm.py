@@ -79,10 +79,8 @@ class NaiveBiLm:
         for i in range(char_cnn.get("n_highway") or 0):
             p = f"lm/CNN_high_{i}/"
             carry = torch.sigmoid(x @ v[p + "W_carry"] + v[p + "b_carry"])
-            x = (
-                carry * torch.relu(x @ v[p + "W_transform"] + v[p + "b_transform"])
-                + (1 - carry) * x
-            )
+            transformed = torch.relu(x @ v[p + "W_transform"] + v[p + "b_transform"])
+            x = carry * transformed + (1 - carry) * x
         if x.size(1) != self.lstm["projection_dim"]:
             x = x @ v["lm/CNN_proj/W_proj"] + v["lm/CNN_proj/b_proj"]
         return x.view(n_rows, n_steps, -1)
@@ -94,10 +92,7 @@ class NaiveBiLm:
         prefix = f"lm/RNN_{DIRECTIONS.index(direction)}/rnn/multi_rnn_cell/cell_{layer}/lstm_cell/"
         kernel, bias = self.variables[prefix + "kernel"], self.variables[prefix + "bias"]
         dim, projection_dim = self.lstm["dim"], self.lstm["projection_dim"]
-        zero = (
-            inputs.new_zeros(inputs.size(1), dim),
-            inputs.new_zeros(inputs.size(1), projection_dim),
-        )
+        zero = tuple(inputs.new_zeros(inputs.size(1), size) for size in (dim, projection_dim))
         c, m = self.states.get((replica, direction, layer), zero)
         outputs = []
         for x in inputs:

@@ -67,8 +67,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("packing", [{}, {"compression": "lzf", "chunks": True}])
-def test_tables_are_read_where_they_belong(tied, packing, tmp_path, monkeypatch):
+def test_tables_are_read_where_they_belong(tied, tmp_path, monkeypatch):
     """Never is there a second copy of one."""
     monkeypatch.setattr(saved_variables, "_BLOCK", 2**15)
     n_words = 200_000
@@ -79,7 +78,7 @@ def test_tables_are_read_where_they_belong(tied, packing, tmp_path, monkeypatch)
         arrays["lm/softmax/W"] = -table
     with h5py.File(tmp_path / "x", "w") as file:
         for name, values in arrays.items():
-            file.create_dataset(name[3:], data=values, **packing)
+            file[name[3:]] = values
     tracemalloc.start()  # NumPy's arrays are traced.
     try:
         with open_weights(tmp_path / "x") as weights:
@@ -98,15 +97,14 @@ def test_blocks_of_compressed_data_have_whole_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_variables, "_BLOCK", 45)
     values = np.random.RandomState(0).standard_normal((30, 20)).astype("float32")
     with h5py.File(tmp_path / "x", "w") as file:
-        file["plain"], file["wide"], file["empty"] = values, values.reshape(5, 120), values[:0]
+        file["plain"], file["wide"] = values, values.reshape(5, 120)
         file.create_dataset("chunks", data=values, compression="gzip", chunks=(7, 3))
         chunk = file["chunks"].id.get_chunk_info(0)
     with open_weights(tmp_path / "x") as weights:
-        for name, n_rows in (("plain", 2), ("chunks", 7), ("wide", 1), ("empty", 2)):
+        for name, n_rows in (("plain", 2), ("chunks", 7), ("wide", 1)):
             starts = [start for start, _ in weights.read(name)]
             assert starts == list(range(0, weights.variables[name].shape[0], n_rows))
-            if starts:
-                assert np.array_equal(read(weights, name).reshape(30, 20), values)
+            assert np.array_equal(read(weights, name).reshape(30, 20), values)
     data = bytearray((tmp_path / "x").read_bytes())
     data[chunk.byte_offset : chunk.byte_offset + 40] = bytes(40)
     (tmp_path / "x").write_bytes(data)
@@ -147,10 +145,8 @@ HUGE = 2**31 - 1
     [
         ("lstm", {"dim": HUGE}, "W_0' has shape .16, 64., but .* .16, 85"),
         ("lstm", {"n_layers": HUGE}, "Cell2/LSTMCell/W_0' is missing"),
-        ("lstm", {"n_layers": 1}, "has the variable 'RNN_0.*Cell1.*', which"),
         ("char_cnn", {"n_highway": HUGE}, "'CNN_high_1.*' is missing"),
         ("char_cnn", {"n_highway": 0}, "has the variable 'CNN_high_0"),
-        ("char_cnn", {"filters": [[1, HUGE]]}, "W_cnn_0' has shape"),
         ("char_cnn", {"embedding": {"dim": HUGE}}, "'char_embed' has"),
         (None, {"char_cnn": None}, "'embedding' is missing"),
         (None, {"bidirectional": False}, "has the variable 'RNN_1.*', which the options don't"),

@@ -4,12 +4,10 @@ import torch
 from allennlp_elmo_plugin.bilm.kernels import matrix_product as module
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
     MANY_ROWS,
-    Linear,
     PreparedMatrix,
     has_onednn,
     matrix_product,
     padded_rows,
-    product_type,
     weight_gradient,
 )
 
@@ -90,19 +88,3 @@ def test_few_different_numbers_of_rows():
     assert all(max(n, MANY_ROWS) <= m <= max(n + 7, n * 17 / 16) for n, m in padded.items())
     assert len(set(padded.values())) < 110
     assert padded_rows(torch.ones(3, 2))[:, 1].tolist() == [1.0] * 3 + [0.0] * 5
-
-
-@pytest.mark.parametrize("precision, rtol", [("float32", 1e-5), ("bfloat16", 0.02)])
-@pytest.mark.parametrize("n_rows", [3, 40])
-def test_linear_is_torchs(n_rows, precision, rtol):
-    torch.manual_seed(1)
-    linear = torch.nn.Linear(300, 200)
-    rows = torch.randn(n_rows, 300, requires_grad=True)
-    parameters = [rows, *linear.parameters()]
-    results = [
-        [outputs.detach(), *torch.autograd.grad(outputs.tanh().sum(), parameters)]
-        for outputs in (Linear.apply(*parameters, product_type(rows, precision)), linear(rows))
-    ]
-    for actual, expected in zip(*results):
-        assert actual.dtype == torch.float32
-        assert (actual - expected).norm() < rtol * expected.norm()
