@@ -95,17 +95,13 @@ def test_a_model_of_vocabulary_ids():
     sum(layers[-1].sum() for layers in output.layers.values()).backward()
     assert weight.grad.is_sparse
     assert weight.grad.coalesce().indices()[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    options = {"lstm": LSTM, "n_tokens_vocab": 9, "bidirectional": False}
+    forward = BiLm(BiLmOptions.from_dict(options))
+    output = forward(ids, None, reverse)
+    assert list(output.layers) == ["forward"] and output.n_layers == forward.num_layers == 3
+    assert output.unpack(2).shape == (2, 3, 4) and forward.get_output_dim() == 4
     with pytest.raises(ValueError, match='needs "char_cnn", or'):
         BiLm(BiLmOptions.from_dict({"lstm": LSTM}))
-
-
-def test_the_forward_direction_alone():
-    options = {"lstm": LSTM, "n_tokens_vocab": 9, "bidirectional": False}
-    bilm = BiLm(BiLmOptions.from_dict(options))
-    assert bilm.get_output_dim() == 4
-    output = bilm(torch.tensor([[3, 1]]), None, torch.tensor([[5, 6]]))
-    assert list(output.layers) == ["forward"] and output.n_layers == bilm.num_layers == 3
-    assert output.unpack(2).shape == (1, 2, 4)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

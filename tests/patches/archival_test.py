@@ -61,14 +61,12 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
         assert f"fta/{WEIGHT_KEY}" in archive.getnames()
     assert index == {OPTIONS_KEY: files[0], WEIGHT_KEY: files[1]}
     assert options["lstm"] == json.loads((here / "elmo" / "options.json").read_text())["lstm"]
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    shutil.move(here / "model" / "model.tar.gz", elsewhere)
+    shutil.move(here / "model" / "model.tar.gz", tmp_path)
     shutil.rmtree(here)
-    monkeypatch.chdir(elsewhere)
+    monkeypatch.chdir(tmp_path)
     found = Model.from_archive("model.tar.gz").state_dict()
     torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
-    assert list(elsewhere.iterdir()) == [elsewhere / "model.tar.gz"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "model.tar.gz"]
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
 

@@ -48,8 +48,7 @@ def make_pair(*classes: Any, **arguments: Any) -> Pair:
     assert_close(*(module.state_dict() for module in pair))
     flags = [[(n, p.requires_grad) for n, p in module.named_parameters()] for module in pair]
     assert flags[0] == flags[1]
-    if hasattr(pair.ours, "get_output_dim"):
-        assert pair.ours.get_output_dim() == pair.original.get_output_dim()
+    assert pair.ours.get_output_dim() == pair.original.get_output_dim()
     return pair
 
 
@@ -88,8 +87,8 @@ def random_ids(*lengths: int, timesteps: Optional[int] = None, seed: int = 0) ->
     ids = torch.randint(0, 262, (len(lengths), timesteps, 50), generator=generator)
     # Zeros are more frequent than chance makes them.
     ids[torch.rand(ids.shape, generator=generator) < 0.05] = 0
+    ids[..., 0].clamp_(min=1)
     for row, length in zip(ids, lengths):
-        row[:, 0].clamp_(min=1)
         row[length:] = 0
     return ids
 
