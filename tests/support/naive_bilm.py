@@ -19,11 +19,9 @@ NORM = 10.0
 
 class Stream(NamedTuple):
     """
-    What one direction of one replica reads in a step.
-
-    `tokens` are bilm-tf's character ids for training (B, T, 50), or vocabulary ids (B, T), like
-    `targets`. `samples` are ids (n,) and the number of draws. `masks` are those of each layer's
-    input (T, B, projection), and last that of the output (B * T, projection), row by row.
+    What one direction of one replica reads in a step: bilm-tf's character ids (B, T, 50), or
+    vocabulary ids (B, T), like the targets; samples (n,) and the number of draws; masks of each
+    layer's input (T, B, projection), and last of the output (B * T, projection), row by row.
     """
 
     tokens: torch.Tensor
