@@ -28,7 +28,7 @@ SENTENCES = ["the cat", "a-word-that-nobody-knows 大阪 the", "", "the", "no no
 
 def make(options, tmp_path):
     torch.manual_seed(3)
-    vocab = read_vocabulary(tmp_path / "vocabulary")
+    vocab = read_vocabulary(tmp_path / "run" / "vocabulary")
     model = BidirectionalLanguageModel(vocab, options=options)
     with torch.no_grad():
         model.softmax.bias.normal_()
@@ -77,7 +77,6 @@ def test_log_probabilities_are_those_of_brute_force(name, tmp_path):
 def test_command(tmp_path, monkeypatch):
     predictor, model = make(OPTIONS["characters"], tmp_path)
     monkeypatch.chdir(tmp_path)
-    model.vocab.save_to_files("run/vocabulary")
     save_run(Path("run"), model, {"options": OPTIONS["characters"]})
     archive_model("run")
     sentences = ['{"sentence": ""}', "the naïve cat"]
@@ -85,8 +84,7 @@ def test_command(tmp_path, monkeypatch):
     line = (
         "allennlp predict run/model.tar.gz in.txt --output-file out.jsonl --silent --batch-size 8"
     )
-    arguments = [*line.split(), "--predictor-args", '{"plain_text": true}']
-    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setattr(sys, "argv", [*line.split(), "--predictor-args", '{"plain_text": true}'])
     main()
     written = map(json.loads, Path("out.jsonl").read_text("utf-8").splitlines())
     for found, sentence in zip(written, sentences, strict=True):

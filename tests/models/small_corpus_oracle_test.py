@@ -82,13 +82,6 @@ def perplexities(tensors: Tensors, tied: bool, vocab: Any, text: str, n_rows: in
         yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
 
 
-def initialize(model: Any) -> Tensors:
-    """Draw parameters that float32 can hold, and return them by TensorFlow's names."""
-    for parameter in model.parameters():
-        parameter.data.normal_(std=0.7).copy_(parameter.data.float())
-    return {name: torch.tensor(values, dtype=torch.float64) for name, values in variables(model)}
-
-
 def masked_kernels(tensors: Tensors, masks: List[torch.Tensor]) -> Tensors:
     """The recurrent rows of each kernel without the weights that are dropped."""
     found = dict(tensors)
@@ -131,7 +124,10 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
         if not for_training:
             return batch_outputs(self, batch, for_training)
         if not initial:
-            initial.update(initialize(self.model))
+            for parameter in self.model.parameters():
+                # In numbers that float32 can hold, as `variables` returns them.
+                parameter.data.normal_(std=0.7).copy_(parameter.data.float())
+            initial.update((k, torch.tensor(v).double()) for k, v in variables(self.model))
         steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))
         outputs = batch_outputs(self, batch, for_training)
         steps[-1].losses = {key: value.item() for key, value in outputs.items()}

@@ -3,8 +3,9 @@
 import gzip
 import random
 from pathlib import Path
-from typing import Any, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
+import torch
 from allennlp.data import Vocabulary
 
 LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
@@ -103,16 +104,10 @@ def plain_windows(
         windows.append(window)
 
 
-def words_of_batches(batches: Any, vocab: Vocabulary, suffix: str = "") -> List[Tuple[Rows, Rows]]:
-    """The same of batches of vocabulary ids."""
-    words = vocab.get_index_to_token_vocabulary("lm_tokens")
-    windows = []
-    for batch in batches:
-        ids = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
-        is_word = ids[1] != -100
-        sides = [
-            [[words[i] for i in row[mask].tolist()] for row, mask in zip(side, is_word)]
-            for side in ids
-        ]
-        windows.append((sides[0], sides[1]))
-    return windows
+def padded_ids(window: Tuple[Rows, Rows], num_steps: int, vocab: Vocabulary) -> List[torch.Tensor]:
+    """What a window reads and predicts as vocabulary ids."""
+    ids = vocab.get_token_to_index_vocabulary("lm_tokens")
+    return [
+        torch.tensor([[*map(ids.get, row), *[padding] * (num_steps - len(row))] for row in side])
+        for side, padding in zip(window, (0, -100))
+    ]

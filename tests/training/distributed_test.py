@@ -1,7 +1,6 @@
 """`allennlp train` in several processes against runs in one process."""
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from tests.support.process_group import run_processes
 from tests.support.training_runs import (
     assert_equal_runs,
@@ -152,9 +152,7 @@ def _start(rank, configs):
 @pytest.mark.parametrize("key", ["vocabulary.directory", "validation_data_path"])
 def test_other_data(key, data, tmp_path):
     """Each machine has a copy of the vocabulary and of the text."""
-    shutil.copytree(data / "vocabulary" / "vocabulary", tmp_path / "other")
-    with open(tmp_path / "other" / "lm_tokens.txt", "a", encoding="utf-8") as file:
-        file.write("another\n")
+    make_vocabulary(data / "heldout.txt", tmp_path / "other")
     path = tmp_path / "other" if key == "vocabulary.directory" else data / "shards" / "0.txt"
     configs = []
     for name, changes in ("first", {}), ("second", {key: str(path)}):

@@ -97,21 +97,16 @@ def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
 
 
 def test_only_own_workers_end_with_an_error(tmp_path, monkeypatch):
-    running: List[Any] = []
-
-    def start_sleeping():
-        running.append(processes.Process(target=time.sleep, args=(1000,)))
-        running[-1].start()
+    other, worker = (processes.Process(target=time.sleep, args=(1000,)) for _ in range(2))
 
     def train(*args):
-        start_sleeping()
+        worker.start()
         raise ValueError("a mistake")
 
     monkeypatch.setattr(run_folder, "_train_model", train)
-    start_sleeping()
+    other.start()
     with pytest.raises(ValueError, match="a mistake"):
         train_model(Params({}), tmp_path)
-    other, worker = running
     assert worker.exitcode == -signal.SIGTERM and other.is_alive()
     other.kill()
     other.join()

@@ -42,11 +42,11 @@ def whole(config):
     return config.with_name("run")
 
 
-def run(*arguments, status=None):
+def run(*arguments, status=None, program="/bin/allennlp"):
     """Run `allennlp train`, which ends with an exit status if it is given."""
     before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["/bin/allennlp", "train", *map(str, arguments)])
+        patch.setattr(sys, "argv", [program, "train", *map(str, arguments)])
         if status is None:
             main()
         else:
@@ -92,12 +92,9 @@ def test_interrupted_and_recovered(
 
 def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(train, "train_model", MagicMock(side_effect=KeyboardInterrupt))
-    arguments = ["/some/allennlp_elmo_plugin/__main__.py", "train", str(config), "-f", "-s", "run"]
-    monkeypatch.setattr(sys, "argv", arguments)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as raised:
-        main()
-    assert raised.value.code == 130
+    program = "/some/allennlp_elmo_plugin/__main__.py"
+    run(config, "-f", "-s", "run", status=130, program=program)
     assert capsys.readouterr().err.splitlines()[-1] == (
         "interrupted before anything was saved; start again with: "
         f"python -m allennlp_elmo_plugin train {config} -s run"
