@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.data import text
-from allennlp_elmo_plugin.data.text import digests, find_files, read_text
+from allennlp_elmo_plugin.data.text import find_files, read_text
 
 
 @pytest.fixture
@@ -140,9 +140,3 @@ def test_about_as_many_bytes_at_a_time(tmp_path, monkeypatch):
         sizes = [len(each) for each in texts]
         assert sum(sizes) == sum(n_read) == 2 * 55_000
         assert sum(900 < size < 1100 for size in sizes) >= len(sizes) - 2
-
-
-def test_digests(corpus):
-    found = digests(find_files(["a.txt", "b.txt", "zero"]))
-    assert list(found) == ["a.txt", "b.txt", "zero"]
-    assert found["a.txt"] == found["b.txt"] != found["zero"]

@@ -62,12 +62,6 @@ def test_settings_that_are_refused(make, tmp_path):
         list(make().iter_instances())
 
 
-def test_batches_on_a_device(make):
-    loader = make()
-    loader.set_target_device(torch.device("meta"))
-    assert {tensor.device.type for tensor in next(iter(loader)).values()} == {"meta"}
-
-
 class MissingFileReader(TruncatedBpttLmReader):
     def batches(self, *args):
         yield from itertools.islice(super().batches(*args), 3)

@@ -8,6 +8,7 @@ import sys
 import types
 from pathlib import Path
 from typing import Any, Dict
+from unittest.mock import patch
 
 import torch
 from allennlp.commands import main
@@ -31,37 +32,38 @@ class Killed(BaseException):
 class WriteLosses(TrainerCallback):
     """Appends the losses of each batch to a file at once, so that a kill takes none away."""
 
-    raise_at = 0
-    """Raise `Killed` after this batch of all epochs; 0: don't."""
-
     def on_batch(  # type: ignore[override]
         self, trainer: Any, _: Any, outputs: Any, metrics: Any, *place: int, **kwargs: Any
     ) -> None:
-        if not kwargs["is_training"]:
-            return
-        losses = [output["loss"].item().hex() for output in outputs]
-        # Until the end of an epoch, AllenNLP's is the mean since the process has started.
-        metrics.pop("reg_loss", None)
-        entry = [*place, trainer._total_batches_completed, losses, metrics, torch.initial_seed()]
-        name = f"losses{trainer._rank}.jsonl"
-        with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
-            log.write(json.dumps(entry) + "\n")
-        if trainer._total_batches_completed == WriteLosses.raise_at:
-            raise Killed
+        if kwargs["is_training"]:
+            losses = [output["loss"].item().hex() for output in outputs]
+            # Until the end of an epoch, AllenNLP's is the mean since the process has started.
+            metrics.pop("reg_loss", None)
+            n_batches = trainer._total_batches_completed
+            entry = [*place, n_batches, losses, metrics, torch.initial_seed()]
+            name = f"losses{trainer._rank}.jsonl"
+            with open(Path(self.serialization_dir) / name, "a", encoding="utf-8") as log:
+                log.write(json.dumps(entry) + "\n")
+        self.after_batch(trainer._total_batches_completed, kwargs["is_training"])
+
+    def after_batch(self, n_batches: int, is_training: bool) -> None:
+        """For tests to replace."""
 
 
 def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
     """Train or recover in this process, until `Killed` after a batch. Return the metrics."""
+
+    def kill(callback: Any, n_batches: int, is_training: bool) -> None:
+        if is_training and n_batches == kill_at:
+            raise Killed
+
     params = Params.from_file(config)
     prepare_environment(params)
     folder.mkdir(exist_ok=True)
-    WriteLosses.raise_at = kill_at
-    try:
+    with patch.object(WriteLosses, "after_batch", kill):
         loop = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
         found = loop.run()
         loop.finish(found)
-    finally:
-        WriteLosses.raise_at = 0
     return found
 
 

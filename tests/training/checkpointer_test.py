@@ -59,28 +59,6 @@ def test_old_ones_are_removed(tmp_path, keep):
     assert len(list(tmp_path.iterdir())) == 2 * len(points(tmp_path))
 
 
-def test_killed(tmp_path):
-    """At any moment there is the last checkpoint or the one before; AllenNLP sees it, too."""
-    saving = WholeCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
-    saving.save_checkpoint(trainer(0, 5))
-
-    def save():
-        saving.save_checkpoint(trainer(0, 10))
-
-    for moment in range(100):
-        status = fork(save, kill_at=moment)
-        for each in (WholeCheckpointer, Checkpointer):
-            loaded = each(str(tmp_path)).load_checkpoint()
-            assert loaded is not None
-            n_batches = loaded.trainer_state["batches_in_epoch_completed"]
-            assert n_batches in (5, 10)
-            assert loaded.model_state["weight"].tolist() == [float(n_batches)] * 2000
-        if status == 0:
-            break
-    assert n_batches == 10 and moment > 3
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_full_disk(tmp_path):
     saving = WholeCheckpointer(str(tmp_path))
     saving.save_checkpoint(trainer(0, 5))

@@ -43,7 +43,6 @@ def test_arguments_and_folders(tmp_path, calls):
     train_model(Params({}), run, True)
     (tmp_path / "kept.txt").touch()
     (run / "vocabulary").mkdir()
-    (run / "vocabulary" / "tokens.txt").touch()
     (run / "link").symlink_to(tmp_path)
     inode = run.stat().st_ino  # A mount point can't be removed.
     train_model(Params({}), run, force=True)

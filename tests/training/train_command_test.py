@@ -9,30 +9,14 @@ from unittest.mock import MagicMock
 import pytest
 from allennlp.commands import main, train
 from allennlp.common.checks import ConfigurationError
-from allennlp.training.callbacks import TrainerCallback
 
 from tests.support.testing import read_files
-from tests.support.training_runs import assert_equal_runs, metrics, write_config
-
-
-@TrainerCallback.register("send_signal")
-class SendSignal(TrainerCallback):
-    """Sends a signal to this process after the ninth batch, or in the first validation, once."""
-
-    number = 0
-    in_training = True
-
-    def on_batch(self, trainer, *args, is_training, **kwargs):
-        is_late = trainer._total_batches_completed >= 9
-        if SendSignal.number and is_late and is_training == SendSignal.in_training:
-            number, SendSignal.number = SendSignal.number, 0
-            signal.raise_signal(number)
+from tests.support.training_runs import WriteLosses, assert_equal_runs, metrics, write_config
 
 
 @pytest.fixture(scope="module")
 def config(data, tmp_path_factory):
-    changes = {"trainer.callbacks": ["write_losses", "send_signal"]}
-    return write_config(tmp_path_factory.mktemp("config"), data, changes)
+    return write_config(tmp_path_factory.mktemp("config"), data, {})
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +49,15 @@ def test_interrupted_and_recovered(
 ):
     folder = tmp_path / "my run"
     overrides = '{"trainer.grad_norm": 10.0}'
-    monkeypatch.setattr(SendSignal, "number", number)
-    monkeypatch.setattr(SendSignal, "in_training", in_training)
+    sent = []
+
+    def send(callback, n_batches, is_training):
+        """After the ninth batch, or in the first validation."""
+        if not sent and n_batches >= 9 and is_training == in_training:
+            sent.append(number)
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(WriteLosses, "after_batch", send)
     run(config, "-f", "-s", folder, "-o", overrides, status=128 + number)
     error = capsys.readouterr().err
     word = "interrupted" if number == signal.SIGINT else "terminated"
@@ -166,7 +157,7 @@ def test_faults_of_users_code_keep_their_traceback(config, tmp_path, monkeypatch
     def fail(self, serialization_dir):
         int("fault")
 
-    monkeypatch.setattr(SendSignal, "__init__", fail)
+    monkeypatch.setattr(WriteLosses, "__init__", fail)
     with pytest.raises(ValueError, match="fault"):
         run(config, "-s", tmp_path / "run")
 
