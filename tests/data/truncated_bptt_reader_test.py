@@ -187,8 +187,6 @@ def test_what_is_refused(tmp_path):
             list(TruncatedBpttLmReader(3, drop_last=drop_last).batches(tmp_path / "a.gz"))
     with pytest.raises(ConfigurationError, match='data loader "truncated_bptt"'):
         list(TruncatedBpttLmReader(4).read(str(path)))
-    for name in ("batch_size", "num_steps"):
-        for value in (0, None):
-            message = f"{name} is {value}, but must be at least 1"
-            with pytest.raises(ConfigurationError, match=message):
-                TruncatedBpttLmReader(**{"batch_size": 4, name: value})
+    for name, value in itertools.product(("batch_size", "num_steps"), (0, None)):
+        with pytest.raises(ConfigurationError, match=f"{name} is {value}, but must be at least 1"):
+            TruncatedBpttLmReader(**{"batch_size": 4, name: value})

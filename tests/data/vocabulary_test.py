@@ -24,9 +24,8 @@ def test_every_token_keeps_its_id(tmp_path):
     for folder in (str(tmp_path / "made"), inner, str(tmp_path / "saved_in_training")):
         vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": folder}))
         assert type(vocab) is Vocabulary and check_vocabulary(vocab) == len(words)
-        for index, word in enumerate(words):
-            assert vocab.get_token_from_index(index, "lm_tokens") == word
-            assert vocab.get_token_index(word, "lm_tokens") == index
+        assert vocab.get_index_to_token_vocabulary("lm_tokens") == dict(enumerate(words))
+        assert [vocab.get_token_index(word, "lm_tokens") for word in words] == [*range(len(words))]
         assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
     for folder in (inner, str(tmp_path / "saved_in_training")):
         assert read_vocabulary_folder(folder, "folder") == words

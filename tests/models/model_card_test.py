@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import torch
 
 from allennlp_elmo_plugin.bilm.model import BiLm
@@ -39,27 +38,22 @@ number), 1 highway layers |
 | validation | 120.5 | 121.0 |  |""".split("\n\n")
 
 
-@pytest.fixture
-def card(tmp_path):
-    """A function that makes the card of an export from the files of a run."""
+def card(tmp_path, name, options_file="config.json", metrics=METRICS, **changes):
+    """The card of an export from the files of a run."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     weights = tmp_path / "weights.hdf5"
     weights.write_bytes(b"0" * 1_250_000)
+    options = BiLmOptions.from_dict({**OPTIONS[name], "n_tokens_vocab": 4321})
+    softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
     words = list(map(str, range(4321)))
-
-    def card(name, options_file="config.json", metrics=METRICS, **changes):
-        (tmp_path / "metrics.json").write_text(json.dumps(metrics))
-        options = BiLmOptions.from_dict({**OPTIONS[name], "n_tokens_vocab": 4321})
-        softmax = Softmax(4321, 5, weight=torch.nn.Parameter(torch.zeros(4321, 5)))
-        model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
-        training = Training.of(ModelFiles("source", tmp_path / options_file, weights))
-        return model_card("my elmo", model._replace(**changes), training, weights, "float32")
-
-    return card
+    model = PretrainedLanguageModel("source", options, words, BiLm(options), softmax)
+    training = Training.of(ModelFiles("source", tmp_path / options_file, weights))
+    return model_card("my elmo", model._replace(**changes), training, weights, "float32")
 
 
-def test_card_of_a_run(card):
-    text = card("characters")
+def test_card_of_a_run(tmp_path):
+    text = card(tmp_path, "characters")
     assert all(table in text for table in TABLES)
     # What leads to a file is left out.
     assert json.loads(text.split("```")[1].removeprefix("json")) == {
@@ -70,13 +64,15 @@ def test_card_of_a_run(card):
     assert text.startswith("# ELMo: my elmo\n\nA ") and text.endswith("\n") and "home" not in text
 
 
-def test_cards_of_a_model_without_a_run_and_of_one_of_words_that_diverged(card):
-    text = card("forward only", "options.json", words=None, softmax=None)
+def test_cards_of_a_model_without_a_run_and_of_one_of_words_that_diverged(tmp_path):
+    text = card(tmp_path, "forward only", "options.json", words=None, softmax=None)
     assert "| LSTM layers | 2, forward only |" in text
     assert "| Vocabulary | none in the files |" in text
     assert "have no metrics.json)" in text and "have no config.json)" in text
-    assert "| Vocabulary | 4,321 words |" in card("characters", "options.json", softmax=None)
-    text = card("tokens", metrics={"best_validation_perplexity": float("nan")})
+    assert "| Vocabulary | 4,321 words |" in card(
+        tmp_path, "characters", "options.json", softmax=None
+    )
+    text = card(tmp_path, "tokens", metrics={"best_validation_perplexity": float("nan")})
     assert "| Input | words of the vocabulary |" in text
     assert "have no metrics.json)" in text and "have no config.json)" not in text
     assert "`Elmo` does not read models of words. `allennlp elmo-import`" in text

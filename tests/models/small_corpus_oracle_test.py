@@ -54,14 +54,15 @@ CHANGES = {
 }
 READER = {"contiguous": True, "max_characters_per_token": None}
 EMBEDDING, WEIGHT, BIAS = "lm/embedding", "lm/softmax/W", "lm/softmax/b"
+PATHS = {f"{name}_DATA_PATH": f"{name.lower()}.txt" for name in ("TRAIN", "VALIDATION")}
+PATHS["VOCABULARY_PATH"] = "vocab"
 CONFIG = Path(__file__).parents[2] / "training_config" / "pretrain" / "small_corpus.jsonnet"
 
 Tensors = Dict[str, torch.Tensor]
 
 
 def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
-    options = {**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}
-    naive = NaiveBiLm(options, {})
+    naive = NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
     naive.variables = tensors
     return naive
 
@@ -98,7 +99,7 @@ def vocab(tmp_path, monkeypatch):
     """Of files in the current folder, for computations of double precision."""
     monkeypatch.chdir(tmp_path)
     Path("train.txt").write_text(TEXT)
-    Path("held_out.txt").write_text(HELD_OUT)
+    Path("validation.txt").write_text(HELD_OUT)
     make_vocabulary("train.txt", "vocab")
     torch.set_default_dtype(torch.float64)
     yield Vocabulary.from_files("vocab/vocabulary")
@@ -142,9 +143,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
     changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied, **CHANGES}
     changes["trainer.num_gradient_accumulation_steps"] = n_accumulated
-    paths = {"TRAIN_DATA_PATH": "train.txt", "VALIDATION_DATA_PATH": "held_out.txt"}
-    paths["VOCABULARY_PATH"] = "vocab"
-    model: Any = train_model(Params.from_file(CONFIG, json.dumps(changes), paths), "run")
+    model: Any = train_model(Params.from_file(CONFIG, json.dumps(changes), PATHS), "run")
 
     if tied:
         del initial[WEIGHT]
@@ -209,7 +208,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
             optimizer.step()
             optimizer.zero_grad()
         metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
-        for name, expected in perplexities(own, tied, vocab, "held_out.txt", VALIDATION_ROWS):
+        for name, expected in perplexities(own, tied, vocab, "validation.txt", VALIDATION_ROWS):
             assert metrics[f"validation_{name}"] == pytest.approx(expected, rel=1e-9)
         if epoch == metrics["best_epoch"]:
             best = {f"best/{name}": value.detach().clone().numpy() for name, value in own.items()}

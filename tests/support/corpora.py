@@ -63,8 +63,7 @@ def split_line(line: str) -> List[str]:
 def vocabulary_of(lines: Sequence[str]) -> Vocabulary:
     words = ["<S>", "</S>", "<UNK>", *split_line(" ".join(lines))]
     return Vocabulary(
-        non_padded_namespaces=["lm_tokens"],
-        tokens_to_add={"lm_tokens": list(dict.fromkeys(words))},
+        non_padded_namespaces=["lm_tokens"], tokens_to_add={"lm_tokens": list(dict.fromkeys(words))}
     )
 
 

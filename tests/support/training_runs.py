@@ -68,10 +68,7 @@ def train_here(config: Path, folder: Path, kill_at: int = 0) -> Any:
 
 
 def start(config: Path, folder: Path) -> int:
-    """
-    Start `allennlp train` in a process, with `--recover` if there is something to recover, and
-    return its number.
-    """
+    """Start `allennlp train`, with `--recover` for a folder that exists. Return the process."""
     arguments = ["train", str(config), "-s", str(folder), *["--recover"] * folder.exists()]
 
     def run() -> None:

@@ -30,10 +30,7 @@ TWO = {
 }
 # In training too with windows in which some rows have no words left, and at the end with one in
 # which a process has none.
-EVEN: Dict[str, Any] = {
-    "model.num_samples": 0,
-    "dataset_reader.drop_last": False,
-}
+EVEN: Dict[str, Any] = {"model.num_samples": 0, "dataset_reader.drop_last": False}
 TOKENS = {
     **EVEN,
     "model.options": {"dropout": 0.0, "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2}},

@@ -11,13 +11,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.training.checkpointer import WholeCheckpointer
 from tests.support.testing import fork, read_files
-from tests.support.training_runs import (
-    Killed,
-    assert_equal_runs,
-    losses,
-    train_here,
-    write_config,
-)
+from tests.support.training_runs import Killed, assert_equal_runs, losses, train_here, write_config
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
 VARIANTS: Dict[str, Dict[str, Any]] = {

@@ -41,8 +41,7 @@ def run(*arguments, status=None, program="/bin/allennlp"):
 
 
 @pytest.mark.parametrize(
-    "number, in_training",
-    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)],
+    "number, in_training", [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True)]
 )
 def test_interrupted_and_recovered(
     number, in_training, config, whole, tmp_path, monkeypatch, capsys
@@ -95,12 +94,6 @@ def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys)
         train.train_model_from_file(str(config), str(tmp_path / "run"))
 
 
-def test_dry_run(config, tmp_path, capsys):
-    run(config, "-s", tmp_path / "run", "--dry-run")
-    assert not (tmp_path / "run" / "metrics.json").exists()
-    assert "The model" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "config_file, folder, changes, message",
     [
@@ -116,12 +109,7 @@ def test_dry_run(config, tmp_path, capsys):
         ("config.json", "run", {"trainer.num_epoch": 3}, "there is no setting num_epoch"),
         ("config.json", "run", {"trainer.num_epochs": "3"}, "Expected num_epochs to be a int."),
         ("config.json", "run", {"trainer.validation_metric": "loss"}, "must start with + or -"),
-        (
-            "config.json",
-            "run",
-            {"trainer.validation_metric": "-los"},
-            "metric has 'los'",
-        ),
+        ("config.json", "run", {"trainer.validation_metric": "-los"}, "metric has 'los'"),
         ("config.json", "run", {"trainer.use_amp": True}, 'set "precision": "bfloat16" in the mo'),
         ("config.json", "run", {"trainer.optimizer.lr": -1}, "Invalid learning rate: -1"),
         ("config.json", "run", {"trainer.optimizer.type": "adma"}, "adma not in acceptable choic"),
