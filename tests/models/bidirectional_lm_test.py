@@ -4,6 +4,7 @@ Training compared with runs of bilm-tf itself; where there is none, with a plain
 """
 
 import copy
+import functools
 import itertools
 import math
 from pathlib import Path
@@ -21,10 +22,7 @@ from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.data.truncated_bptt_data_loader import TruncatedBpttDataLoader
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.training.sparse_ddp_accelerator import (
-    SparseDdpAccelerator,
-    SparseDdpWrappedModel,
-)
+from allennlp_elmo_plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 from tests.support.bilm_tf import (
     OPTIONS,
     REFERENCE,
@@ -40,8 +38,7 @@ TEXT = str(REFERENCE / "data" / "train.txt")
 SMALL, TOKENS = OPTIONS["characters"], OPTIONS["tokens"]
 SUFFIXES = {"forward": "", "backward": "_reverse"}
 ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
-VALUE = 3e-6
-"""The largest deviation of states, variables and accumulators."""
+VALUE = 3e-6  # the largest deviation of states, variables and accumulators
 TOLERANCES = {
     **dict.fromkeys(("total_loss", "loss_forward", "loss_backward"), (2e-6, 0.0)),
     "grad": (2e-5, 0.0),  # of the largest of a variable in a step
@@ -141,7 +138,8 @@ def train(
     # The text is smaller than 30 batches: bilm-tf begins again in the middle of one.
     text = folder / f"twice_{rank}.txt"
     text.write_text(Path(TEXT).read_text("utf-8") * 2, "utf-8")
-    module, wrapped = model, None
+    module = model
+    wrapped: Any = None
     if n_processes > 1:
         model, wrapped = SparseDdpAccelerator().wrap_model(model)
         module = wrapped.model
@@ -171,16 +169,13 @@ def train(
         if n_processes == 1:
             metrics = {key.replace("loss", "perplexity"): math.exp(v) for key, v in losses.items()}
             assert model.get_metrics(reset=True) == pytest.approx(metrics)
-        if isinstance(wrapped, SparseDdpWrappedModel):
+        clip = functools.partial(gradient_descent_trainer.clip_grad_norm_, model.parameters())
+        if wrapped is not None:
             wrapped.average_sparse_gradients()
+            clip = wrapped.clip_grad_norm_
         # Clipping changes them in place.
         step = by_name("grad", model, [parameter.grad for parameter in model.parameters()])
-        largest = options["all_clip_norm_val"]
-        if wrapped:
-            step["grad_norm"] = wrapped.clip_grad_norm_(largest)
-        else:
-            clip = gradient_descent_trainer.clip_grad_norm_
-            step["grad_norm"] = clip(model.parameters(), largest)
+        step["grad_norm"] = clip(options["all_clip_norm_val"])
         optimizer.step()
         step["total_loss"] = losses.pop("loss")
         streams.append(streams_of(model, batch, dropout.masks, samples))

@@ -46,13 +46,9 @@ def write_source(options: Any, kind: str = "export") -> Tuple[str, Model]:
     model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)
     torch.nn.init.normal_(model.softmax.bias)
     save_run(Path("run"), model, {"options": options})
-    if kind == "archive":
-        archive_model("run")
-        return "run/model.tar.gz", model
-    if kind == "export":
-        export("run", "exported")
-        return "exported", model
-    return "run", model
+    archive_model("run")
+    export("run", "exported")
+    return {"archive": "run/model.tar.gz", "export": "exported", "run": "run"}[kind], model
 
 
 def start(words: Any, source: Any, **settings: Any) -> BidirectionalLanguageModel:

@@ -67,19 +67,18 @@ def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
     return naive
 
 
-def perplexities(tensors: Tensors, tied: bool, vocab: Any, text: str, n_rows: int) -> Any:
-    """Of each direction: all words of a row at once, from zero."""
-    settings = {**READER, "batch_size": n_rows, "num_steps": 1000, "drop_last": False}
-    [batch] = read(vocab, text, **settings)
+def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
+    """Of each direction in validation: all words of a row at once, from zero."""
+    settings = {**READER, "batch_size": VALIDATION_ROWS, "num_steps": 1000, "drop_last": False}
+    [batch] = read(vocab, "validation.txt", **settings)
     naive = make_naive(tied, tensors)
     for direction, suffix in SUFFIXES.items():
         losses: List[float] = []
         for tokens, targets in zip(batch[f"tokens{suffix}"], batch[f"targets{suffix}"]):
+            naive.states.clear()
             n_words = int((targets >= 0).sum())
-            if n_words:
-                naive.states.clear()
-                stream = Stream(tokens[None, :n_words], targets[None, :n_words])
-                losses += [naive.loss(0, direction, stream).item()] * n_words
+            stream = Stream(tokens[None, :n_words], targets[None, :n_words])
+            losses += [naive.loss(0, direction, stream).item()] * n_words
         yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
 
 
@@ -208,7 +207,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
             optimizer.step()
             optimizer.zero_grad()
         metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
-        for name, expected in perplexities(own, tied, vocab, "validation.txt", VALIDATION_ROWS):
+        for name, expected in perplexities(own, tied, vocab):
             assert metrics[f"validation_{name}"] == pytest.approx(expected, rel=1e-9)
         if epoch == metrics["best_epoch"]:
             best = {f"best/{name}": value.detach().clone().numpy() for name, value in own.items()}

@@ -28,7 +28,6 @@ def whole(config):
 
 def run(*arguments, status=None, program="/bin/allennlp"):
     """Run `allennlp train`, which ends with an exit status if it is given."""
-    before = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [program, "train", *map(str, arguments)])
         if status is None:
@@ -37,7 +36,6 @@ def run(*arguments, status=None, program="/bin/allennlp"):
             with pytest.raises(SystemExit) as raised:
                 main()
             assert raised.value.code == status
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(
