@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 from tests.support.training_runs import write_data
@@ -7,3 +9,13 @@ from tests.support.training_runs import write_data
 def data(tmp_path_factory):
     """A corpus and its vocabulary."""
     return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def _log_handlers():
+    """AllenNLP adds handlers to the root logger, which write to the streams of this test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
