@@ -10,7 +10,7 @@ import functools
 import logging
 import signal
 from pathlib import Path
-from typing import Any, Dict, Iterator, NoReturn
+from typing import Dict, NoReturn
 
 import pytest
 from allennlp import commands
@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, settings
 
 import allennlp_elmo_plugin  # noqa: F401
 from allennlp_elmo_plugin import errors
-from tests.support.pretend_gpu import gpu_for_tests
 
 # A shell starts background jobs with SIGINT ignored. Tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,10 +76,3 @@ def subprocess_environment() -> Dict[str, str]:
     """An environment in which subprocesses find this package from any folder, installed or not."""
     python_path = [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)}
-
-
-@pytest.fixture
-def pretend_gpu() -> Iterator[Any]:
-    """A GPU: the machine's own, or where there is none, one that is only pretended."""
-    with gpu_for_tests() as gpu:
-        yield gpu

@@ -1,443 +1,249 @@
 """
-A GPU for tests on machines without one: it computes on the CPU, refuses tensors of several devices
-in one operator and `.numpy()`, and counts waits and copies.
+A GPU for tests on machines without one: it computes on the CPU, and refuses tensors of several
+devices in one operator and `.numpy()`.
 
-Tensors are plain ones. Which device each is on is kept by its memory (its storage), so that all
-parts of torch work: autograd, modules, optimizers, copies.
-
-```
-with PretendGpu() as gpu:
-    model.to("cuda:0")
-    inputs = inputs.to("cuda:0")
-    with gpu.count() as events:
-        model(inputs)
-    assert sum(kind == "sync" for kind, _ in events) <= 8, events
-```
-
-Numbers are the CPU's, random ones too, and autocast for "cuda" has no effect.
+Tensors are plain ones. Their memory (their storage) notes the device, so that all parts of torch
+work: autograd, modules, optimizers, copies. Numbers are the CPU's, random ones too, and autocast
+for "cuda" has no effect. Only the thread that begins has the GPU.
 """
 
 import contextlib
-import functools
-import re
-import threading
 import types
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List
 
 import pytest
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.testing import assert_close
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-_CPU = torch.device("cpu")
-_TO: Any = torch.Tensor.to
-_DEVICE: Any = torch.Tensor.device
-
-# Operators that wait for the GPU, as the host needs a number or a size from it. Copies and indexing
-# wait only with some arguments.
-_SYNCING = {
-    "_local_scalar_dense",
-    "_unique2",
-    "_coalesce",
-    "allclose",
-    "equal",
-    "masked_select",
-    "multinomial",
-    "nonzero",
-    "repeat_interleave",
-    "unique_consecutive",
-    "unique_dim",
-}
-_INDEXING = {"index", "index_put", "_index_put_impl"}
-
-Event = Tuple[str, str]
-"""`"sync"` or `"host_to_device"`, and the operator."""
+_CPU, _GPU = torch.device("cpu"), torch.device("cuda", 0)
+_MARK = "is_on_pretend_gpu"
+"""An attribute of storages."""
+_INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
-class PretendGpu:
-    """A context in which torch has a GPU; see the module's docstring."""
+@contextlib.contextmanager
+def gpu_for_tests() -> Iterator[torch.device]:
+    """The machine's GPU, or a pretended one where there is none."""
+    if torch.cuda.is_available():
+        yield _GPU
+        return
+    gpu = _Gpu()
+    with pytest.MonkeyPatch.context() as patch, _Functions(gpu), _Operators(gpu):
+        _patch_tensor(patch)
+        _patch_cuda(patch)
+        _patch_storages(patch)
+        yield _GPU
 
-    is_real = False
-    device = torch.device("cuda", 0)
 
-    def __init__(self) -> None:
-        self._counting: List[List[Event]] = []
-        # For the address of a storage: that it still lives, and its device; None where it is still
-        # to be found out: made inside an operator without a tensor to go by. All others: the CPU.
-        self._places: Dict[int, Tuple[StorageWeakRef, Optional[torch.device]]] = {}
-        self._max_places = 1000
-        self._local = threading.local()
-        self._exits = contextlib.ExitStack()
+def check_on_gpu(compute: Callable[[torch.device], Any], atol: float = 1e-5) -> None:
+    """Compare what a function of the device returns on the CPU and on a GPU."""
+    expected = compute(_CPU)
+    with gpu_for_tests() as gpu:
+        actual = compute(gpu)
+        assert_close(actual, expected, atol=atol, rtol=10 * atol, check_device=False)
 
-    def __enter__(self) -> "PretendGpu":
-        with contextlib.ExitStack() as exits:
-            self._patch_tensor(exits)
-            self._patch_cuda(exits)
-            self._patch_storages(exits)
-            # `torch.tensor` makes a tensor on the CPU, and copies it where the mode sees that.
-            torch._C._set_only_lift_cpu_tensors(True)
-            exits.callback(torch._C._set_only_lift_cpu_tensors, False)
-            exits.enter_context(_Factories(self))
-            exits.enter_context(_Operators(self))
-            self._exits = exits.pop_all()
-        return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._exits.close()
+class _Gpu:
+    default = _CPU
+    """Where operators without tensors make some."""
 
     @contextlib.contextmanager
-    def count(self) -> Iterator[List[Event]]:
-        """List what costs time on a GPU: waits of the host for it, and copies to it."""
-        events: List[Event] = []
-        self._counting.append(events)
-        try:
-            yield events
-        finally:
-            self._counting.pop()
-
-    # Places
-
-    @contextlib.contextmanager
-    def making_on(self, device: Optional[torch.device]) -> Iterator[None]:
-        """Put new tensors of this thread there."""
-        before = getattr(self._local, "making_on", None)
-        self._local.making_on = device
+    def making_on(self, device: torch.device) -> Iterator[None]:
+        before, self.default = self.default, device
         try:
             yield
         finally:
-            self._local.making_on = before
-
-    def place(self, tensor: torch.Tensor) -> Optional[torch.device]:
-        for storage in _storages(tensor):
-            return self._places.get(storage._cdata, (None, _CPU))[1]
-        return _CPU
-
-    def is_here(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor is on the GPU."""
-        return (self.place(tensor) or _CPU).type == "cuda"
-
-    def _put(self, storage: Any, place: Optional[torch.device]) -> None:
-        if len(self._places) > self._max_places:
-            for old, (reference, _) in self._places.copy().items():
-                if reference.expired():
-                    self._places.pop(old, None)
-            self._max_places = 2 * len(self._places) + 1000
-        if place == _CPU:
-            self._places.pop(storage._cdata, None)
-        else:
-            self._places[storage._cdata] = StorageWeakRef(storage), place
-
-    def resolve(self, device: Any) -> torch.device:
-        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-        if device.type != "cuda":
-            return device
-        if device.index:
-            raise RuntimeError("CUDA error: invalid device ordinal")
-        return self.device
-
-    # Operators
-
-    def happened(self, kind: str, operator: str) -> None:
-        for events in self._counting:
-            events.append((kind, operator))
-
-    def dispatch(self, operator: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
-        """Run an operator as the GPU would, or refuse it."""
-        making_on: Optional[torch.device] = getattr(self._local, "making_on", None)
-        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
-            making_on = self.resolve(kwargs["device"])
-            kwargs = {**kwargs, "device": _CPU}
-        name, arguments = _information(operator)
-        given = [*zip(arguments, args), *((each, kwargs.get(each)) for each in arguments)]
-        inputs = [
-            _Input(key, arguments[key], tensor, self.place(tensor))
-            for key, value in given
-            for tensor in _tensors(value)
-        ]
-        if name == "_to_copy" and making_on is not None:
-            self._count_copy(name, inputs[0].place, making_on)
-            here = making_on
-        else:
-            here = self._check(name, inputs)
-            if here.type == "cuda":
-                self._count_syncs(name, args, kwargs, inputs)
-        for each in inputs:
-            if each.place is None and here.type == "cuda":
-                for storage in _storages(each.tensor):
-                    self._put(storage, here)
-        outputs = operator(*args, **kwargs)
-        # Afterwards, since `set_` changes which memory a tensor has.
-        known = {storage._cdata for each in inputs for storage in _storages(each.tensor)}
-        if making_on is None and (here != _CPU or any(each.place == _CPU for each in inputs)):
-            making_on = here
-        for i, output in enumerate(_tensors(outputs)):
-            is_for_host = name == "_pack_padded_sequence" and i == 1  # the sizes of the steps
-            for storage in _storages(output):
-                if storage._cdata not in known:
-                    self._put(storage, _CPU if is_for_host else making_on)
-        return outputs
-
-    def _check(self, name: str, inputs: "List[_Input]") -> torch.device:
-        """
-        Refuse inputs that are on several devices; return that of all, the GPU's if one is there.
-        """
-        gpus = [each.place for each in inputs if each.place is not None and each.place != _CPU]
-        if not gpus:
-            return _CPU
-        here = gpus[0]
-        for each in inputs:
-            is_taken = each.place in (None, here) or (
-                each.place == _CPU
-                and not each.written
-                and (
-                    each.tensor.dim() == 0
-                    or (name in _INDEXING and each.name == "indices")
-                    or each.name in ("lengths", "batch_sizes")
-                )
-            )
-            if name != "copy" and not is_taken:
-                raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but found two devices, {here} "
-                    f"and {each.place}! (argument {each.name} of {name})"
-                )
-        return here
-
-    def _count_copy(
-        self, name: str, source: Optional[torch.device], target: Optional[torch.device]
-    ) -> None:
-        from_cpu, to_cpu = (source or _CPU).type == "cpu", (target or _CPU).type == "cpu"
-        if from_cpu != to_cpu:
-            self.happened("host_to_device" if from_cpu else "sync", name)
-
-    def _count_syncs(
-        self, name: str, args: Any, kwargs: Dict[str, Any], inputs: "List[_Input]"
-    ) -> None:
-        if name == "copy":
-            self._count_copy(name, inputs[1].place, inputs[0].place)
-        elif name in _INDEXING:
-            values = [each.tensor.numel() for each in inputs if each.name == "values"]
-            for each in inputs:
-                if each.name == "indices" and each.place == _CPU:
-                    self.happened("host_to_device", name)
-                # CUDA calls `masked_fill_` for one value.
-                elif each.name == "indices" and each.tensor.dtype == torch.bool and values != [1]:
-                    self.happened("sync", name)
-        elif name in _SYNCING and kwargs.get("output_size") is None:
-            self.happened("sync", name)
-
-    # The rest of torch
-
-    def _patch_tensor(self, exits: contextlib.ExitStack) -> None:
-        gpu = self
-
-        def device(self: torch.Tensor) -> torch.device:
-            place = gpu.place(self)
-            return place if place is not None and place.type == "cuda" else _DEVICE.__get__(self)
-
-        def to(self: torch.Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> torch.Tensor:
-            if args and isinstance(args[0], torch.Tensor):
-                wanted, dtype = args[0].device, args[0].dtype
-            else:
-                wanted, dtype, _, _ = torch._C._nn._parse_to(*args[:3], **kwargs)
-            target = self.device if wanted is None else gpu.resolve(wanted)
-            dtype = dtype or self.dtype
-            if target == self.device:
-                return _TO(self, dtype=dtype, copy=copy)
-            if {target.type, self.device.type} <= {"cpu", "cuda"}:
-                with gpu.making_on(target):
-                    return torch.ops.aten._to_copy(self, dtype=dtype)
-            return _TO(self, target, dtype)
-
-        def to_host(old: Any, is_refused: bool) -> Any:
-            @functools.wraps(old)
-            def wrapper(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-                if not gpu.is_here(self):
-                    return old(self, *args, **kwargs)
-                if is_refused:
-                    raise TypeError("can't convert cuda:0 device type tensor to numpy")
-                gpu.happened("sync", old.__name__)
-                return old(gpu.uncounted_copy(self, _CPU))
-
-            return wrapper
-
-        for name, value in {
-            "device": property(device),
-            "is_cuda": property(gpu.is_here),
-            "to": to,
-            "cpu": lambda self: to(self, _CPU),
-            "cuda": lambda self, device="cuda", *_, **__: to(self, device or "cuda"),
-            "numpy": to_host(torch.Tensor.numpy, is_refused=True),
-            "__array__": to_host(torch.Tensor.__array__, is_refused=True),
-            "tolist": to_host(torch.Tensor.tolist, is_refused=False),
-        }.items():
-            _patch(exits, torch.Tensor, name, value)
-
-    def uncounted_copy(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        counting, self._counting = self._counting, []
-        try:
-            return tensor.detach().to(device)
-        finally:
-            self._counting = counting
-
-    def _patch_cuda(self, exits: contextlib.ExitStack) -> None:
-        replacements: Dict[str, Any] = {
-            "is_available": lambda: True,
-            "device_count": lambda: 1,
-            "current_device": lambda: 0,
-            "device": lambda _: contextlib.nullcontext(),
-            "synchronize": lambda *_: self.happened("sync", "synchronize"),
-            "get_device_name": lambda *_: "Pretend GPU",
-            "is_bf16_supported": lambda *_: True,
-            "get_rng_state": lambda *_: torch.get_rng_state(),
-            "get_rng_state_all": lambda: [torch.get_rng_state()],
-            "max_memory_allocated": lambda *_: 0,
-        }
-        for name in (
-            "_lazy_init set_device empty_cache manual_seed manual_seed_all set_rng_state "
-            "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
-        ).split():
-            replacements[name] = lambda *_: None
-        for name, value in replacements.items():
-            _patch(exits, torch.cuda, name, value)
-        stream = types.SimpleNamespace(is_capturing=lambda: False)
-        _patch(exits, torch.accelerator, "current_stream", lambda *_: stream)
-
-    def _patch_storages(self, exits: contextlib.ExitStack) -> None:
-        """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
-        registry: Any = torch.serialization._package_registry
-
-        def tag(storage: Any) -> Optional[str]:
-            place = self._places.get(_untyped(storage)._cdata, (None, _CPU))[1]
-            return None if place is None or place.type == "cpu" else str(place)
-
-        def restore(storage: Any, location: str) -> Any:
-            if not location.startswith("cuda"):
-                return None
-            self._put(_untyped(storage), self.resolve(location))
-            return storage
-
-        def cuda(storage: Any, device: Any = None) -> Any:
-            return restore(storage.clone(), str(self.resolve("cuda" if device is None else device)))
-
-        _patch(exits, torch.UntypedStorage, "cuda", cuda)
-        entry = (-1, tag, restore)
-        registry.insert(0, entry)
-        exits.callback(registry.remove, entry)
-
-
-class RealGpu:
-    """A GPU that is there, for the same tests. Counts skip the test that asks for them."""
-
-    is_real = True
-    device = torch.device("cuda", 0)
-
-    def __enter__(self) -> "RealGpu":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
-
-    @contextlib.contextmanager
-    def count(self) -> Iterator[List[Event]]:
-        pytest.skip("a real GPU does not count")
-        yield []
-
-
-def gpu_for_tests() -> Any:
-    """Return the machine's GPU, or a pretend one where there is none."""
-    return RealGpu() if torch.cuda.is_available() else PretendGpu()
-
-
-class _Input(NamedTuple):
-    name: str
-    written: bool
-    tensor: torch.Tensor
-    place: Optional[torch.device]
-
-
-@functools.cache
-def _information(operator: Any) -> Tuple[str, Dict[str, bool]]:
-    """
-    Return an operator's name, without the `_` of one that works in place, and for each argument
-    whether it is written.
-    """
-    name = operator._schema.name.split("::")[1]
-    if name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
-    # Such as `(Tensor(a!) self, Tensor other) -> Tensor(a!)`
-    signature = str(operator._schema).rsplit("->", 1)[0]
-    arguments = {
-        each.name: bool(re.search(rf"!\)\S* {each.name}\b", signature))
-        for each in operator._schema.arguments
-    }
-    return name, arguments
+            self.default = before
 
 
 class _Operators(TorchDispatchMode):
-    def __init__(self, gpu: PretendGpu) -> None:
+    """Runs each operator as the GPU would, or refuses it."""
+
+    def __init__(self, gpu: _Gpu) -> None:
         super().__init__()
         self.gpu = gpu
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.gpu.dispatch(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[1]
+        here = _check(name, func._schema.arguments, args, kwargs)
+        if kwargs.get("device") is not None and kwargs["device"].type == "cuda":
+            here = _resolve(kwargs["device"])
+            kwargs = {**kwargs, "device": _CPU}
+        elif not _tensors((args, kwargs)):
+            here = self.gpu.default
+        outputs = func(*args, **kwargs)
+        if here == _GPU and name != "copy_":
+            for output in _tensors(outputs):
+                _put(output, _GPU)
+                if name == "_pack_padded_sequence":
+                    break  # The sizes of the steps stay on the host.
+        return outputs
 
 
-class _Factories(TorchFunctionMode):
+def _check(name: str, arguments: Any, args: Any, kwargs: Any) -> torch.device:
+    """Refuse inputs that are on several devices; return the device of all."""
+    named = zip([each.name for each in arguments], args)
+    given = {**dict(named), **kwargs}
+    if name == "copy_" or not any(_place(each) == _GPU for each in _tensors(list(given.values()))):
+        return _CPU
+    for each in arguments:
+        is_written = each.alias_info is not None and each.alias_info.is_write
+        may_be_on_host = each.name in ("lengths", "batch_sizes") or (
+            each.name == "indices" and name in _INDEXING
+        )
+        for tensor in _tensors(given.get(each.name)):
+            is_number = tensor.dim() == 0 and not is_written
+            if _place(tensor) == _CPU and not may_be_on_host and not is_number:
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found two devices "
+                    f"(argument {each.name} of {name} is on the CPU)"
+                )
+    return _GPU
+
+
+class _Functions(TorchFunctionMode):
     """
-    Sees the functions that make tensors where they are called, rather than inside other operators.
+    Notes where functions make tensors: those that only make some on the device that they are given,
+    others with a tensor on the GPU there.
     """
 
-    def __init__(self, gpu: PretendGpu) -> None:
+    def __init__(self, gpu: _Gpu) -> None:
         super().__init__()
         self.gpu = gpu
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in _device_constructors():
-            return func(*args, **kwargs)
-        device = self.gpu.resolve(kwargs.get("device") or _CPU)
-        if "out" in kwargs or func is torch.sparse_coo_tensor:  # torch would find them on the CPU
-            kwargs = {**kwargs, "device": None}
-        if any(True for _ in _tensors(args)):
-            return func(*args, **kwargs)
+        tensors = _tensors((args, kwargs))
+        if func in _device_constructors() and not tensors:
+            device = _resolve(kwargs.get("device") or _CPU)
+            if device == _GPU:
+                kwargs = {**kwargs, "device": _CPU}
+            with self.gpu.making_on(_CPU):
+                return _put(func(*args, **kwargs), device)
+        device = _GPU if any(_place(each) == _GPU for each in tensors) else _CPU
         with self.gpu.making_on(device):
+            if func is torch.Tensor.backward:
+                gradient = kwargs.pop("gradient")
+                with self:  # sees what is called in it
+                    return torch.autograd.backward(args, gradient, **kwargs)
             return func(*args, **kwargs)
 
 
-def _patch(exits: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    """Replace an attribute until `exits` is closed."""
-    if name in vars(owner):
-        exits.callback(setattr, owner, name, vars(owner)[name])
-    else:
-        exits.callback(delattr, owner, name)
-    setattr(owner, name, value)
+def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
+    old_device: Any = torch.Tensor.device
+    old_numpy = torch.Tensor.numpy
+
+    def device(self: torch.Tensor) -> torch.device:
+        return _GPU if _place(self) == _GPU else old_device.__get__(self)
+
+    def to(self: torch.Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], torch.Tensor):
+            args = (args[0].device, args[0].dtype)
+        wanted, dtype, _, _ = torch._C._nn._parse_to(*args[:3], **kwargs)
+        wanted, dtype = _resolve(wanted or self.device), dtype or self.dtype
+        if (wanted, dtype) == (self.device, self.dtype) and not copy:
+            return self
+        device = _CPU if wanted == _GPU else wanted
+        return _put(torch.ops.aten._to_copy(self, dtype=dtype, device=device), wanted)
+
+    def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
+        if _place(self) == _GPU:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        return old_numpy(self, **kwargs)
+
+    for name, value in {
+        "device": property(device),
+        "is_cuda": property(lambda self: _place(self) == _GPU),
+        "to": to,
+        "cpu": lambda self: to(self, _CPU),
+        "cuda": lambda self, device="cuda", *_, **__: to(self, device or "cuda"),
+        "numpy": numpy,
+    }.items():
+        patch.setattr(torch.Tensor, name, value)
+
+
+def _patch_cuda(patch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "device": contextlib.nullcontext(),
+        "get_device_name": "Pretend GPU",
+        "is_bf16_supported": True,
+        "max_memory_allocated": 0,
+    }.items():
+        patch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    for name in (
+        "_lazy_init set_device synchronize empty_cache manual_seed manual_seed_all set_rng_state "
+        "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
+    ).split():
+        patch.setattr(torch.cuda, name, lambda *_: None)
+    patch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())
+    patch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.get_rng_state()])
+    stream = types.SimpleNamespace(is_capturing=lambda: False)
+    patch.setattr(torch.accelerator, "current_stream", lambda *_: stream)
+
+
+def _patch_storages(patch: pytest.MonkeyPatch) -> None:
+    """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
+
+    def tag(storage: Any) -> Any:
+        return str(_GPU) if getattr(_untyped(storage), _MARK, False) else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not location.startswith("cuda"):
+            return None
+        _resolve(location)
+        setattr(_untyped(storage), _MARK, True)
+        return storage
+
+    def cuda(storage: Any, device: Any = "cuda") -> Any:
+        return restore(storage.clone(), str(_resolve(device)))
+
+    patch.setattr(torch.UntypedStorage, "cuda", cuda)
+    registry: Any = torch.serialization._package_registry
+    patch.setattr(torch.serialization, "_package_registry", [(-1, tag, restore), *registry])
+
+
+def _resolve(device: Any) -> torch.device:
+    device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if device.type != "cuda":
+        return device
+    if device.index:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return _GPU
+
+
+def _tensors(value: Any) -> List[torch.Tensor]:
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
+def _place(tensor: torch.Tensor) -> torch.device:
+    on_gpu = any(getattr(storage, _MARK, False) for storage in _storages(tensor))
+    return _GPU if on_gpu else _CPU
+
+
+def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    for storage in _storages(tensor):
+        setattr(storage, _MARK, device == _GPU)
+    return tensor
 
 
 def _storages(tensor: torch.Tensor) -> List[Any]:
     """Return the storages of a tensor: one, those of a sparse tensor's parts, or none."""
     if tensor.layout == torch.sparse_coo:
         with torch.no_grad():
-            return [
-                part.untyped_storage()
-                for part in (
-                    torch.Tensor._values(tensor),
-                    torch.Tensor._indices(tensor),
-                )
-            ]
+            parts = torch.Tensor._values(tensor), torch.Tensor._indices(tensor)
+            return [part.untyped_storage() for part in parts]
     try:
         return [tensor.untyped_storage()]
     except NotImplementedError:
         return []  # a packed one of oneDNN or of a quantized product: for the CPU alone
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)
 
 
 def _untyped(storage: Any) -> Any:
