@@ -60,26 +60,19 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     check_on_gpu(embed)
 
 
-@pytest.mark.parametrize("has_characters", [True, False])
-def test_bilm(has_characters: bool, files: Files) -> None:
-    options = BiLmOptions.from_file(files[0])
-    if not has_characters:
-        lstm = {"dim": 16, "projection_dim": 8, "n_layers": 2, "use_skip_connections": True}
-        options = BiLmOptions.from_dict({"lstm": lstm, "n_tokens_vocab": 20})
-
+def test_bilm(files: Files) -> None:
     def run(device: torch.device) -> Any:
         torch.manual_seed(4)
-        bilm = BiLm(options)
-        shape = (3, 5, 50) if has_characters else (3, 5)
-        tokens, tokens_reverse = torch.randint(1, 20, (2, *shape)).to(device)
-        bilm.to(device)
+        bilm = BiLm(BiLmOptions.from_file(files[0])).to(device)
+        tokens, tokens_reverse = torch.randint(1, 20, (2, 3, 5, 50)).to(device)
         results = []
-        for lengths in ([5, 0, 2], torch.tensor([1, 3, 4]).to(device)):
-            for arguments in ((), (tokens_reverse, [2, 5, 0])):
-                output = bilm(tokens, lengths, *arguments)
-                bilm.zero_grad()
-                sum(layers[-1].sum() for layers in output.layers.values()).backward()
-                results.append([output.layers, _gradients(bilm, device)])
+        for arguments in (
+            (tokens, torch.tensor([5, 0, 2]).to(device)),
+            (tokens, [1, 3, 4], tokens_reverse, [2, 5, 0]),
+        ):
+            output = bilm(*arguments)
+            sum(layers[-1].sum() for layers in output.layers.values()).backward()
+            results.append([output.layers, _gradients(bilm, device)])
         return results
 
     check_on_gpu(run)
@@ -104,8 +97,7 @@ def _elmo(files: Files, **kwargs: Any) -> Elmo:
 
 def _train(elmo: Elmo, device: torch.device) -> Iterator[Any]:
     parameters = [p for p in elmo.parameters() if p.requires_grad]
-    # With the default `eps`, a gradient that is all rounding moves its parameter as far as others.
-    optimizer = torch.optim.Adam(parameters, lr=0.01, eps=1e-3)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
     for _ in range(2):
         optimizer.zero_grad()
         output = elmo(batch_to_ids(SENTENCES).to(device))
@@ -153,34 +145,6 @@ def test_elmo(kind: str, files: Files) -> None:
 
     # On a GPU, int8 is float32.
     check_on_gpu(run, atol={"bfloat16": 1e-2, "int8": 5e-2}.get(kind, 1e-5))
-
-
-def test_a_model_that_moves(files: Files) -> None:
-    elmo = _elmo(files, initial_state="settled")
-
-    def move_and_run(device: torch.device) -> Any:
-        output = elmo.to(device)(batch_to_ids(SENTENCES).to(device))
-        assert output["mask"].device == device
-        return output, elmo.embed_sentences(SENTENCES)
-
-    check_on_gpu(move_and_run)
-    check_on_gpu(move_and_run)
-
-
-def test_autocast(files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        elmo = _elmo(files, initial_state="zero", requires_grad=True).to(device)
-        results = []
-        for in_forward, in_backward in ((True, False), (False, True), (True, True)):
-            elmo.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16, enabled=in_forward):
-                output = elmo(batch_to_ids(SENTENCES).to(device))
-            with torch.autocast("cuda", torch.bfloat16, enabled=in_backward):
-                sum(each.square().sum() for each in output["elmo_representations"]).backward()
-            results.append([output, _gradients(elmo, device)])
-        return results
-
-    check_on_gpu(run)
 
 
 def test_default_device(files: Files) -> None:

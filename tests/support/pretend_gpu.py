@@ -13,15 +13,13 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 import torch
-from torch.testing import assert_close
 from torch.overrides import TorchFunctionMode
+from torch.testing import assert_close
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _CPU, _GPU = torch.device("cpu"), torch.device("cuda", 0)
-_MARK = "is_on_pretend_gpu"
-"""An attribute of storages."""
 _INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
@@ -31,8 +29,14 @@ def gpu_for_tests() -> Iterator[torch.device]:
     if torch.cuda.is_available():
         yield _GPU
         return
-    gpu = _Gpu()
-    with pytest.MonkeyPatch.context() as patch, _Functions(gpu), _Operators(gpu):
+    with pytest.MonkeyPatch.context() as patch, _Functions() as functions, _Operators(functions):
+        run_backward = torch.autograd._engine_run_backward
+
+        def run_with_modes(*args: Any, **kwargs: Any) -> Any:
+            with functions:  # which torch leaves for the call of `backward`
+                return run_backward(*args, **kwargs)
+
+        patch.setattr(torch.autograd, "_engine_run_backward", run_with_modes)
         _patch_tensor(patch)
         _patch_cuda(patch)
         _patch_storages(patch)
@@ -47,91 +51,70 @@ def check_on_gpu(compute: Callable[[torch.device], Any], atol: float = 1e-5) -> 
         assert_close(actual, expected, atol=atol, rtol=10 * atol, check_device=False)
 
 
-class _Gpu:
-    default = _CPU
-    """Where operators without tensors make some."""
-
-    @contextlib.contextmanager
-    def making_on(self, device: torch.device) -> Iterator[None]:
-        before, self.default = self.default, device
-        try:
-            yield
-        finally:
-            self.default = before
-
-
-class _Operators(TorchDispatchMode):
-    """Runs each operator as the GPU would, or refuses it."""
-
-    def __init__(self, gpu: _Gpu) -> None:
-        super().__init__()
-        self.gpu = gpu
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = func._schema.name.split("::")[1]
-        here = _check(name, func._schema.arguments, args, kwargs)
-        if kwargs.get("device") is not None and kwargs["device"].type == "cuda":
-            here = _resolve(kwargs["device"])
-            kwargs = {**kwargs, "device": _CPU}
-        elif not _tensors((args, kwargs)):
-            here = self.gpu.default
-        outputs = func(*args, **kwargs)
-        if here == _GPU and name != "copy_":
-            for output in _tensors(outputs):
-                _put(output, _GPU)
-                if name == "_pack_padded_sequence":
-                    break  # The sizes of the steps stay on the host.
-        return outputs
-
-
-def _check(name: str, arguments: Any, args: Any, kwargs: Any) -> torch.device:
-    """Refuse inputs that are on several devices; return the device of all."""
-    named = zip([each.name for each in arguments], args)
-    given = {**dict(named), **kwargs}
-    if name == "copy_" or not any(_place(each) == _GPU for each in _tensors(list(given.values()))):
-        return _CPU
-    for each in arguments:
-        is_written = each.alias_info is not None and each.alias_info.is_write
-        may_be_on_host = each.name in ("lengths", "batch_sizes") or (
-            each.name == "indices" and name in _INDEXING
-        )
-        for tensor in _tensors(given.get(each.name)):
-            is_number = tensor.dim() == 0 and not is_written
-            if _place(tensor) == _CPU and not may_be_on_host and not is_number:
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found two devices "
-                    f"(argument {each.name} of {name} is on the CPU)"
-                )
-    return _GPU
-
-
 class _Functions(TorchFunctionMode):
     """
     Notes where functions make tensors: those that only make some on the device that they are given,
     others with a tensor on the GPU there.
     """
 
-    def __init__(self, gpu: _Gpu) -> None:
-        super().__init__()
-        self.gpu = gpu
+    makes_on_gpu = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = _tensors((args, kwargs))
-        if func in _device_constructors() and not tensors:
+        before, self.makes_on_gpu = self.makes_on_gpu, any(map(_is_on_gpu, tensors))
+        try:
             device = _resolve(kwargs.get("device") or _CPU)
-            if device == _GPU:
-                kwargs = {**kwargs, "device": _CPU}
-            with self.gpu.making_on(_CPU):
-                return _put(func(*args, **kwargs), device)
-        device = _GPU if any(_place(each) == _GPU for each in tensors) else _CPU
-        with self.gpu.making_on(device):
-            if func is torch.Tensor.backward:
-                gradient = kwargs.pop("gradient")
-                with self:  # sees what is called in it
-                    return torch.autograd.backward(args, gradient, **kwargs)
-            return func(*args, **kwargs)
+            if tensors or device != _GPU or func not in _device_constructors():
+                return func(*args, **kwargs)
+            return _put(func(*args, **{**kwargs, "device": _CPU}), device)
+        finally:
+            self.makes_on_gpu = before
+
+
+class _Operators(TorchDispatchMode):
+    """Runs each operator as the GPU would, or refuses it."""
+
+    def __init__(self, functions: _Functions) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[1]
+        if _tensors((args, kwargs)):
+            is_on_gpu = name != "copy_" and _check(name, func._schema.arguments, args, kwargs)
+        else:
+            is_on_gpu = self.functions.makes_on_gpu
+        if kwargs.get("device") is not None and kwargs["device"].type == "cuda":
+            is_on_gpu = True
+            kwargs = {**kwargs, "device": _CPU}
+        outputs = func(*args, **kwargs)
+        # The sizes of packed steps stay on the host.
+        for output in _tensors(outputs)[: 1 if name == "_pack_padded_sequence" else None]:
+            if is_on_gpu:
+                _put(output, _GPU)
+        return outputs
+
+
+def _check(name: str, arguments: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether inputs are on the GPU; refuse those on several devices."""
+    given = {**dict(zip([each.name for each in arguments], args)), **kwargs}
+    if not any(map(_is_on_gpu, _tensors(given))):
+        return False
+    for each in arguments:
+        is_written = each.alias_info is not None and each.alias_info.is_write
+        may_be_on_cpu = each.name in ("lengths", "batch_sizes") or (
+            each.name == "indices" and name in _INDEXING
+        )
+        for tensor in _tensors(given.get(each.name)):
+            is_number = tensor.dim() == 0 and not is_written
+            if not (_is_on_gpu(tensor) or may_be_on_cpu or is_number):
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found two devices "
+                    f"(argument {each.name} of {name} is on the CPU)"
+                )
+    return True
 
 
 def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
@@ -139,7 +122,7 @@ def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
     old_numpy = torch.Tensor.numpy
 
     def device(self: torch.Tensor) -> torch.device:
-        return _GPU if _place(self) == _GPU else old_device.__get__(self)
+        return _GPU if _is_on_gpu(self) else old_device.__get__(self)
 
     def to(self: torch.Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> torch.Tensor:
         if args and isinstance(args[0], torch.Tensor):
@@ -152,13 +135,13 @@ def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
         return _put(torch.ops.aten._to_copy(self, dtype=dtype, device=device), wanted)
 
     def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
-        if _place(self) == _GPU:
+        if _is_on_gpu(self):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         return old_numpy(self, **kwargs)
 
     for name, value in {
         "device": property(device),
-        "is_cuda": property(lambda self: _place(self) == _GPU),
+        "is_cuda": property(_is_on_gpu),
         "to": to,
         "cpu": lambda self: to(self, _CPU),
         "cuda": lambda self, device="cuda", *_, **__: to(self, device or "cuda"),
@@ -168,23 +151,23 @@ def _patch_tensor(patch: pytest.MonkeyPatch) -> None:
 
 
 def _patch_cuda(patch: pytest.MonkeyPatch) -> None:
+    without_effect = (
+        "_lazy_init set_device synchronize empty_cache manual_seed manual_seed_all set_rng_state "
+        "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
+    )
     for name, value in {
+        **dict.fromkeys(without_effect.split()),
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "device": contextlib.nullcontext(),
         "get_device_name": "Pretend GPU",
+        "get_rng_state": torch.get_rng_state(),
+        "get_rng_state_all": [torch.get_rng_state()],
         "is_bf16_supported": True,
         "max_memory_allocated": 0,
     }.items():
         patch.setattr(torch.cuda, name, lambda *_, value=value: value)
-    for name in (
-        "_lazy_init set_device synchronize empty_cache manual_seed manual_seed_all set_rng_state "
-        "set_rng_state_all reset_peak_memory_stats reset_max_memory_allocated"
-    ).split():
-        patch.setattr(torch.cuda, name, lambda *_: None)
-    patch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())
-    patch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.get_rng_state()])
     stream = types.SimpleNamespace(is_capturing=lambda: False)
     patch.setattr(torch.accelerator, "current_stream", lambda *_: stream)
 
@@ -193,13 +176,12 @@ def _patch_storages(patch: pytest.MonkeyPatch) -> None:
     """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
 
     def tag(storage: Any) -> Any:
-        return str(_GPU) if getattr(_untyped(storage), _MARK, False) else None
+        return str(_GPU) if hasattr(_untyped(storage), "is_on_pretend_gpu") else None
 
     def restore(storage: Any, location: str) -> Any:
-        if not location.startswith("cuda"):
+        if _resolve(location) != _GPU:
             return None
-        _resolve(location)
-        setattr(_untyped(storage), _MARK, True)
+        _untyped(storage).is_on_pretend_gpu = True
         return storage
 
     def cuda(storage: Any, device: Any = "cuda") -> Any:
@@ -223,14 +205,16 @@ def _tensors(value: Any) -> List[torch.Tensor]:
     return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
-def _place(tensor: torch.Tensor) -> torch.device:
-    on_gpu = any(getattr(storage, _MARK, False) for storage in _storages(tensor))
-    return _GPU if on_gpu else _CPU
+def _is_on_gpu(tensor: torch.Tensor) -> bool:
+    return any(hasattr(storage, "is_on_pretend_gpu") for storage in _storages(tensor))
 
 
 def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Note the device of new memory."""
     for storage in _storages(tensor):
-        setattr(storage, _MARK, device == _GPU)
+        vars(storage).pop("is_on_pretend_gpu", None)
+        if device == _GPU:
+            storage.is_on_pretend_gpu = True
     return tensor
 
 
