@@ -2,19 +2,18 @@
 
 import io
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Tuple
 
-import h5py
 import pytest
 import torch
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
-from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
 from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
 from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
 from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.pretend_gpu import check_on_gpu
-from tests.support.testing import write_random_elmo
+from tests.support.testing import read_arrays, write_random_elmo
 
 SENTENCES = [
     "Alice saw the old mill .".split(),
@@ -32,21 +31,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=3)
 
 
-def _embedder(files: Files, device: torch.device, **kwargs: Any) -> ElmoEmbedder:
-    return ElmoEmbedder(*files, -1 if device.type == "cpu" else device.index, **kwargs)
-
-
 @pytest.mark.parametrize("initial_state", ["settled", "zero", "carried"])
 def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     def embed(device: torch.device) -> Any:
-        embedder = _embedder(files, device, initial_state=initial_state)
+        number = -1 if device.type == "cpu" else 0
+        embedder = ElmoEmbedder(*files, number, initial_state=initial_state)
         embeddings, mask = embedder.batch_to_embeddings(SENTENCES)
         assert {embeddings.device, mask.device} == {device}
         output = tmp_path / f"{device.type}.hdf5"
         text = "\n".join(map(" ".join, SENTENCES)) + "\n\n"
         embedder.embed_file(io.BytesIO(text.encode()), str(output), batch_size=2)
-        with h5py.File(output, "r") as file:
-            from_file = {key: file[key][...] for key in file if key != "sentence_to_index"}
+        from_file = read_arrays(output)
+        del from_file["sentence_to_index"]
         whole = [
             embeddings,
             mask,
@@ -60,51 +56,11 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     check_on_gpu(embed)
 
 
-def test_bilm(files: Files) -> None:
-    def run(device: torch.device) -> Any:
-        torch.manual_seed(4)
-        bilm = BiLm(BiLmOptions.from_file(files[0])).to(device)
-        tokens, tokens_reverse = torch.randint(1, 20, (2, 3, 5, 50)).to(device)
-        results = []
-        for arguments in (
-            (tokens, torch.tensor([5, 0, 2]).to(device)),
-            (tokens, [1, 3, 4], tokens_reverse, [2, 5, 0]),
-        ):
-            output = bilm(*arguments)
-            sum(layers[-1].sum() for layers in output.layers.values()).backward()
-            results.append([output.layers, _gradients(bilm, device)])
-        return results
-
-    check_on_gpu(run)
-
-
 def _gradients(module: torch.nn.Module, device: torch.device) -> Dict[str, torch.Tensor]:
     gradients = ((name, p.grad) for name, p in module.named_parameters())
     found = {name: each.to_dense() for name, each in gradients if each is not None}
     assert {each.device for each in found.values()} == {device}
     return found
-
-
-def _elmo(files: Files, **kwargs: Any) -> Elmo:
-    torch.manual_seed(1)
-    elmo = Elmo(*files, 2, **{"dropout": 0.0, **kwargs})
-    with torch.no_grad():
-        for mix in elmo._scalar_mixes:
-            for parameter in mix.parameters():
-                parameter.normal_()
-    return elmo
-
-
-def _train(elmo: Elmo, device: torch.device) -> Iterator[Any]:
-    parameters = [p for p in elmo.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    for _ in range(2):
-        optimizer.zero_grad()
-        output = elmo(batch_to_ids(SENTENCES).to(device))
-        loss = sum(each.pow(2).mean() for each in output["elmo_representations"])
-        loss.backward()
-        yield loss, [gradient.norm() for gradient in _gradients(elmo, device).values()]
-        optimizer.step()
 
 
 _KINDS: Dict[str, Dict[str, Any]] = {
@@ -122,7 +78,7 @@ _KINDS: Dict[str, Dict[str, Any]] = {
 @pytest.mark.parametrize("kind", _KINDS)
 def test_elmo(kind: str, files: Files) -> None:
     def run(device: torch.device) -> Any:
-        elmo = _elmo(files, **_KINDS[kind]).to(device)
+        elmo = Elmo(*files, 2, dropout=0.0, **_KINDS[kind]).to(device)
         outputs = [elmo(batch_to_ids(batch).to(device)) for batch in (SENTENCES, SENTENCES[1:])]
         outputs.append(elmo(batch_to_ids(SENTENCES).view(2, 2, -1, 50).to(device)))
         for batch in (SENTENCES, [[]], [[], SENTENCES[0]]):
@@ -137,11 +93,16 @@ def test_elmo(kind: str, files: Files) -> None:
             assert {each.device for each in output["elmo_representations"]} == {device}
         if not elmo._elmo_lstm._requires_grad:
             return outputs
-        results = [*outputs, *_train(elmo, device)]
-        elmo.eval()
-        with torch.inference_mode():
-            results.append(elmo(batch_to_ids(SENTENCES).to(device)))
-        return [*results, *_train(elmo, device)]
+        optimizer = torch.optim.SGD(elmo.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.inference_mode():
+                outputs.append(elmo.eval()(batch_to_ids(SENTENCES).to(device)))
+            output = elmo.train()(batch_to_ids(SENTENCES).to(device))
+            optimizer.zero_grad()
+            sum(each.pow(2).mean() for each in output["elmo_representations"]).backward()
+            outputs.append(_gradients(elmo, device))
+            optimizer.step()
+        return outputs
 
     # On a GPU, int8 is float32.
     check_on_gpu(run, atol={"bfloat16": 1e-2, "int8": 5e-2}.get(kind, 1e-5))
@@ -151,13 +112,12 @@ def test_default_device(files: Files) -> None:
     def run(device: torch.device) -> Any:
         with device:
             # AllenNLP's scalar mixes are on the CPU whatever the default.
-            elmo = _elmo(files, initial_state="settled", vocab_to_cache=WORDS).to(device)
+            elmo = Elmo(*files, 1, initial_state="settled", vocab_to_cache=WORDS).to(device).eval()
             return [
                 elmo(batch_to_ids(SENTENCES)),
                 elmo(batch_to_ids([WORDS[1:]]), torch.tensor([[1, 2, 3, 4, 5]])),
                 elmo.embed_sentences(SENTENCES),
-                ElmoEmbedder(*files).embed_batch(SENTENCES),
-                _embedder(files, device).embed_batch(SENTENCES),
+                ElmoEmbedder(*files).embed_batch(SENTENCES),  # on the CPU
             ]
 
     check_on_gpu(run)

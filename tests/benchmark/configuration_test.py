@@ -5,24 +5,18 @@ from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.benchmark.task import find_tasks
 from allennlp_elmo_plugin.modules.configs import CONFIGS
-from tests.support.task_data import FIXTURES, write_task_data
+from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
 VECTORS = Path("vectors.txt")
 
 
 @pytest.fixture(autouse=True)
-def elmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import_plugins()
-    monkeypatch.chdir(tmp_path)
-    Path("elmo").mkdir()
-    write_random_elmo("elmo")
-    write_task_data(Path("data"))
+def vectors(folder: Path) -> None:
     VECTORS.write_text("the 1 2 3\nfilm 4 5 6\n", encoding="utf-8")
 
 
@@ -76,10 +70,10 @@ def test_digests_depend_on_contents_not_on_places() -> None:
     Path("moved/data/sst5/test.txt").write_text("(4 fine)", encoding="utf-8")
     assert changed() == {"vectors", "elmo", "data"}
     # A folder of files
-    configuration = make("srl", "moved/data", elmo="tiny")
-    srl = configuration.digests("srl", "baseline")
+    srl = make("srl", "moved/data", elmo="tiny")
+    before = srl.digests("srl", "baseline")
     Path("moved/data/srl/test/made.gold_conll").write_text("")
-    assert configuration.digests("srl", "baseline")["data"] != srl["data"]
+    assert srl.digests("srl", "baseline")["data"] != before["data"]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +95,6 @@ def test_bad_data_are_found_before_training(task: str, split: str, text: str, me
 def test_validation_and_test_data_may_have_a_reader_of_their_own() -> None:
     for name in ("dev", "test"):
         shutil.copy(FIXTURES / "snli.jsonl", f"data/sst5/{name}.txt")
-    with pytest.raises(ConfigurationError, match="dev.txt: AllenNLP's reader 'sst_tokens'"):
-        make().check(["sst5"])
     reader = '{"validation_dataset_reader": {"type": "snli", "tokenizer": "whitespace"}}'
     make(overrides=reader).check(["sst5"])
 

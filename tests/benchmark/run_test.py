@@ -7,7 +7,6 @@ from typing import Any, Dict
 
 import pytest
 import torch
-from allennlp.common.plugins import import_plugins
 
 from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
@@ -15,19 +14,12 @@ from allennlp_elmo_plugin.benchmark.run import run
 from allennlp_elmo_plugin.benchmark.task import TASKS, find_tasks, kind_of
 from allennlp_elmo_plugin.modules.configs import CONFIGS
 from allennlp_elmo_plugin.version import __version__
-from tests.support.task_data import TASK_DATA, write_task_data
-from tests.support.testing import write_random_elmo
+from tests.support.task_data import TASK_DATA
 
 ONE_EPOCH = {"trainer.num_epochs": 1}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import_plugins()
-    monkeypatch.chdir(tmp_path)
-    write_task_data(Path("data"))
-    Path("elmo").mkdir()
-    write_random_elmo("elmo")
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def train(task: str, changes: Dict[str, Any] = ONE_EPOCH, seed: int = 1) -> Dict[str, Any]:

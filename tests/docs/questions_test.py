@@ -1,6 +1,5 @@
 """Messages that docs/questions.md quotes are those of the program."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Callable, List
@@ -13,15 +12,13 @@ from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
 from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from tests.conftest import REPOSITORY_ROOT
 from tests.support.testing import write_random_elmo
 
-PAGE = (Path(__file__).parents[2] / "docs" / "questions.md").read_text(encoding="utf-8")
 
-
-def with_option(section: str, key: str, value: int) -> None:
-    options = json.loads(Path("my_elmo/options.json").read_text())
-    options[section][key] = value
-    Path("o300.json").write_text(json.dumps(options))
+def change_option(before: str, after: str) -> None:
+    options = Path("my_elmo/options.json").read_text().replace(before, after)
+    Path("o300.json").write_text(options)
     Elmo("o300.json", "my_elmo/weights.hdf5")
 
 
@@ -33,8 +30,8 @@ def read(text: str, encoding: str = "utf-8") -> None:
 
 
 CAUSES: List[Callable[[], Any]] = [
-    lambda: with_option("char_cnn", "n_characters", 300),
-    lambda: with_option("lstm", "dim", 32),
+    lambda: change_option('"n_characters": 262', '"n_characters": 300'),
+    lambda: change_option('"dim": 16', '"dim": 32'),
     lambda: Elmo("my_elmo")(torch.full((1, 3, 50), 5000)),
     lambda: read("Oh, yes, this is not tokenised, is it?\n"),
     lambda: read("а" * 30 + " b c d\n"),
@@ -50,8 +47,9 @@ def test_messages_are_printed_as_the_page_quotes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_elmo").mkdir()
-    write_random_elmo(tmp_path / "my_elmo")
+    Path("my_elmo").mkdir()
+    write_random_elmo("my_elmo")
+    page = (REPOSITORY_ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     printed = []
     for cause in CAUSES:
         try:
@@ -59,5 +57,5 @@ def test_messages_are_printed_as_the_page_quotes_them(
         except Exception as error:
             printed += str(error).splitlines()
     printed += [record.getMessage() for record in caplog.records]
-    quoted = re.findall(r"^> (`+) ?(.*?) ?\1$", PAGE, re.MULTILINE)
+    quoted = re.findall(r"^> (`+) ?(.*?) ?\1$", page, re.MULTILINE)
     assert {text for _, text in quoted if text.startswith(STARTS)} <= {*printed}

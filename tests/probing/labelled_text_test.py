@@ -1,6 +1,6 @@
 import gzip
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Sequence
 
 import pytest
 
@@ -12,29 +12,15 @@ from allennlp_elmo_plugin.probing.labelled_text import (
 )
 
 POS = (1, 1, 2)
+# A byte order mark, -DOCSTART-, a `#` that is a word, a no-break space in one, \r\n, no last \n
+POS_TEXT = (
+    "\ufeffThe DT B-NP\ncat NN\r\n \n\n-DOCSTART- -X- O\n\n# # B-NP\n10\xa0000\tCD\nx -\ny NN"
+)
+POS_SENTENCES = [
+    (["The", "cat"], [(0, "The", "DT"), (1, "cat", "NN")]),
+    (["#", "10\xa0000", "x", "y"], [(0, "#", "#"), (1, "10\xa0000", "CD"), (3, "y", "NN")]),
+]
 CONLL_2012 = (4, 7, 8)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "text"
-
-
-@pytest.mark.parametrize("is_compressed", [False, True])
-def test_two_columns_and_more(is_compressed: bool, path: Path) -> None:
-    # A byte order mark, -DOCSTART-, a `#` that is a word, a no-break space in one, \r\n, no last \n
-    text = (
-        "\ufeffThe DT B-NP\ncat NN\r\n \n\n-DOCSTART- -X- O\n\n# # B-NP\n10\xa0000\tCD\nx -\ny NN"
-    ).encode()
-    path.write_bytes(gzip.compress(text) if is_compressed else text)
-    first, second, *others = read_sentences([path, path], POS)
-    assert first == (["The", "cat"], [Example(0, "The", "DT"), Example(1, "cat", "NN")])
-    assert second.words == ["#", "10\xa0000", "x", "y"]
-    labels = [(position, label) for position, _, label in second.examples]
-    assert labels == [(0, "#"), (1, "CD"), (3, "NN")]
-    assert others == [first, second]  # A file ends a sentence.
-
-
 CONLL_2012_TEXT = """\
 #begin document (a); part 000
 a 0 0 It PRP (TOP* - - - - * (ARG1*) -
@@ -43,6 +29,7 @@ a 0 1 's VBZ * be 01 - - * (V*) -
 #end document
 b 0 0 running VBG * run 02 - - * (V*) -
 """
+CONLL_2012_SENTENCES = [(["It", "'s"], [(1, "be", "01")]), (["running"], [(0, "run", "02")])]
 CONLL_U_TEXT = """\
 # 1
 1-2|Don't|_|_|_|_|_|_|_|_
@@ -50,17 +37,23 @@ CONLL_U_TEXT = """\
 2.1|go|go|VERB|_|_|_|_|_|_
 3|10 000|10 000|NUM|_|_|_|_|_|_
 4|?|?|_|_|_|_|_|_|_
-"""
-CONLL_U = (["Do", "10 000", "?"], [(0, "Do", "AUX"), (1, "10 000", "NUM")])
+""".replace("|", "\t")
+CONLL_U_SENTENCES = [(["Do", "10 000", "?"], [(0, "Do", "AUX"), (1, "10 000", "NUM")])]
 
 
-def test_conll_2012_and_conll_u(path: Path) -> None:
-    path.write_text(CONLL_2012_TEXT)
-    first, second = read_sentences([path], CONLL_2012)
-    assert first == (["It", "'s"], [(1, "be", "01")])
-    assert second == (["running"], [(0, "run", "02")])
-    path.write_text(CONLL_U_TEXT.replace("|", "\t"))
-    assert read_sentences([path], (2, 2, 4)) == [CONLL_U]
+@pytest.mark.parametrize(
+    "columns, text, expected",
+    [
+        (POS, POS_TEXT, POS_SENTENCES),
+        (CONLL_2012, CONLL_2012_TEXT, CONLL_2012_SENTENCES),
+        ((2, 2, 4), CONLL_U_TEXT, CONLL_U_SENTENCES),
+    ],
+)
+def test_formats(columns: Sequence[int], text: str, expected: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / "text", tmp_path / "compressed"]
+    paths[0].write_bytes(text.encode())
+    paths[1].write_bytes(gzip.compress(text.encode()))
+    assert read_sentences(paths, columns) == 2 * expected  # A file ends a sentence.
 
 
 @pytest.mark.parametrize(
@@ -72,10 +65,10 @@ def test_conll_2012_and_conll_u(path: Path) -> None:
         ("a A\n", CONLL_2012, "line 1: lacks column 8"),
     ],
 )
-def test_mistakes(text: str, columns: Sequence[int], message: str, path: Path) -> None:
-    path.write_text(text)
+def test_mistakes(text: str, columns: Sequence[int], message: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_sentences([path], columns)
+        read_sentences([tmp_path / "text"], columns)
 
 
 def test_examples_are_drawn_sentence_by_sentence() -> None:

@@ -28,16 +28,15 @@ TRAIN = _sentences(
 TEST = _sentences("they run/V", "the run/N of/P ends/N", "a/D new/J")
 
 
-def test_a_model_of_one_direction_is_probed_by_layers() -> None:
-    names = [each["name"] for each in representations(3, ["forward"])]
-    assert names == ["token layer", "LSTM 1", "LSTM 2"]
-
-
 @pytest.mark.parametrize("task, at_once", [("wsd", 1), ("wsd", 1024), ("pos", 1024)])
 def test_each_layer_and_direction_is_probed_by_its_vectors(
     task: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "_SENTENCES_AT_ONCE", at_once)
+    names = [
+        each["name"] for each in representations(3, ["forward"])
+    ]  # of a model of one direction
+    assert names == ["token layer", "LSTM 1", "LSTM 2"]
     embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
     results = run(TASKS[task], embedder, TRAIN, TEST)
     assert (results["n_train"], results["n_labels"]) == (13, 4)
@@ -54,16 +53,16 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(
     accuracies = set()
     for row in results["layers"]:
         vectors, test_vectors = (
-            np.stack(
-                [
-                    embedder.embed_sentence(words)[row["layer"], each.position]
-                    for words, labelled in some
-                    for each in labelled
-                ]
-            )[:, parts[row["direction"]]]
+            [
+                embedder.embed_sentence(words)[row["layer"], each.position, parts[row["direction"]]]
+                for words, labelled in some
+                for each in labelled
+            ]
             for some in (TRAIN, TEST)
         )
-        predicted = TASKS[task].probe(vectors, examples).predict(test_vectors, tested)
+        predicted = (
+            TASKS[task].probe(np.stack(vectors), examples).predict(np.stack(test_vectors), tested)
+        )
         right = [each.label == label for each, label in zip(tested, predicted)]
         ambiguous = [each for each, example in zip(right, tested) if example.key == "run"]
         expected = {"all": 100 * np.mean(right), "ambiguous": 100 * np.mean(ambiguous)}

@@ -17,17 +17,14 @@ def test_demo(
     tmp_path: Path, repository_root: Path, subprocess_environment: Dict[str, str]
 ) -> None:
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    script = str(repository_root / "scripts" / "demo.sh")
-    overrides = '{"trainer.num_epochs": 1, "dataset_reader.max_instances": 32}'
-    command = ["bash", script, str(tmp_path), "-o", overrides]
     environment = {**subprocess_environment, "PATH": path}
-    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    overrides = '{"trainer.num_epochs": 1, "dataset_reader.max_instances": 32}'
+    command = ["bash", f"{repository_root}/scripts/demo.sh", str(tmp_path), "-o", overrides]
+    (tmp_path / "notes.txt").touch()
     refused = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert refused.returncode == 1 and "not from an earlier demo" in refused.stderr
-
     (tmp_path / ".made-by-elmo-demo").touch()
     printed = subprocess.check_output(command, env=environment, encoding="utf-8")
-
     found = re.search(r"unigram model +([\d.]+).*\n +bidirectional LSTM +([\d.]+) ", printed)
     assert found is not None and 100 < float(found[1]) < 600
     metrics = json.loads((tmp_path / "heldout.json").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -74,15 +74,12 @@ def test_trees_are_written_without_empty_elements(tmp_path: Path) -> None:
 
 def test_word_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for gensim."""
-
-    def word2vec(sentences: Any, vector_size: int, **kwargs: Any) -> Any:
-        words = sorted({word for _ in range(2) for words in sentences for word in words})
-        vectors = [[0.5] * vector_size for _ in words]
-        return SimpleNamespace(wv=SimpleNamespace(index_to_key=words, vectors=vectors))
-
-    for name in ("gensim", "gensim.models"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(Word2Vec=word2vec))
-    (tmp_path / "text.txt").write_text("The film is\nthe end\n")
-    run("word_vectors.py", tmp_path / "text.txt", tmp_path / "vectors.txt", "--dim", "2")
-    text = (tmp_path / "vectors.txt").read_text(encoding="utf-8")
-    assert text == "end 0.5 0.5\nfilm 0.5 0.5\nis 0.5 0.5\nthe 0.5 0.5\n"
+    gensim = MagicMock()
+    gensim.Word2Vec.return_value.wv = SimpleNamespace(index_to_key=["is"], vectors=[[0.5, 1]])
+    monkeypatch.setitem(sys.modules, "gensim", gensim)
+    monkeypatch.setitem(sys.modules, "gensim.models", gensim)
+    text, vectors = tmp_path / "text.txt", tmp_path / "vectors.txt"
+    text.write_text("The film is\nthe end\n")
+    run("word_vectors.py", text, vectors, "--dim", "2")
+    assert list(gensim.Word2Vec.call_args[0][0]) == [["the", "film", "is"], ["the", "end"]]
+    assert vectors.read_text(encoding="utf-8") == "is 0.5 1\n"

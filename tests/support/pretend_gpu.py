@@ -2,9 +2,8 @@
 A GPU for tests on machines without one: it computes on the CPU, and refuses tensors of several
 devices in one operator and `.numpy()`.
 
-Tensors are plain ones. Their memory (their storage) notes the device, so that all parts of torch
-work: autograd, modules, optimizers, copies. Numbers are the CPU's, random ones too, and autocast
-for "cuda" has no effect. Only the thread that begins has the GPU.
+Tensors are plain ones, whose memory (storage) notes the device, so that all parts of torch work:
+autograd, modules, optimizers, copies. Only the thread that begins has the GPU.
 """
 
 import contextlib
@@ -176,7 +175,7 @@ def _patch_storages(patch: pytest.MonkeyPatch) -> None:
     """`torch.save` notes the device of each storage, and `torch.load` puts them there."""
 
     def tag(storage: Any) -> Any:
-        return str(_GPU) if hasattr(_untyped(storage), "is_on_pretend_gpu") else None
+        return "cuda:0" if hasattr(_untyped(storage), "is_on_pretend_gpu") else None
 
     def restore(storage: Any, location: str) -> Any:
         if _resolve(location) != _GPU:
@@ -184,21 +183,14 @@ def _patch_storages(patch: pytest.MonkeyPatch) -> None:
         _untyped(storage).is_on_pretend_gpu = True
         return storage
 
-    def cuda(storage: Any, device: Any = "cuda") -> Any:
-        return restore(storage.clone(), str(_resolve(device)))
-
-    patch.setattr(torch.UntypedStorage, "cuda", cuda)
+    patch.setattr(torch.UntypedStorage, "cuda", lambda self, _: restore(self.clone(), "cuda"))
     registry: Any = torch.serialization._package_registry
     patch.setattr(torch.serialization, "_package_registry", [(-1, tag, restore), *registry])
 
 
 def _resolve(device: Any) -> torch.device:
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if device.type != "cuda":
-        return device
-    if device.index:
-        raise RuntimeError("CUDA error: invalid device ordinal")
-    return _GPU
+    return _GPU if device.type == "cuda" else device
 
 
 def _tensors(value: Any) -> List[torch.Tensor]:

@@ -6,19 +6,19 @@ import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 import traceback
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 from unittest.mock import patch
 
 import h5py
 import numpy as np
 import pytest
 from allennlp.commands import main
+
+_CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree")
 
 
 def write_random_elmo(
@@ -31,10 +31,6 @@ def write_random_elmo(
     filters: Sequence[Tuple[int, int]] = ((1, 4), (2, 6), (3, 8)),
     n_highway: int = 1,
     activation: str = "relu",
-    char_dim: int = 4,
-    cell_clip: float = 3.0,
-    proj_clip: float = 3.0,
-    recurrent_scale: float = 0.4,
 ) -> Tuple[str, str]:
     """
     Write `options.json` and `weights.hdf5` of a random language model.
@@ -43,36 +39,34 @@ def write_random_elmo(
     implementations can be compared to 1e-5 after any number of steps. The inputs' weights are large
     enough for the gates to work over their whole range.
     """
-    directory = Path(directory)
-    rng = np.random.RandomState(seed)
-
-    def normal(*shape: int, scale: float) -> "np.ndarray[Any, Any]":
-        return (rng.standard_normal(shape) * scale).astype("float32")
-
-    options: Dict[str, Any] = {
+    char_dim = 4
+    options = {
         "bidirectional": True,
         "char_cnn": {
             "activation": activation,
             "embedding": {"dim": char_dim},
-            "filters": [list(item) for item in filters],
+            "filters": filters,
             "max_characters_per_token": 50,
             "n_characters": 262,
             "n_highway": n_highway,
         },
         "lstm": {
-            "cell_clip": cell_clip,
+            "cell_clip": 3.0,
             "dim": lstm_dim,
             "n_layers": n_layers,
-            "proj_clip": proj_clip,
+            "proj_clip": 3.0,
             "projection_dim": projection_dim,
             "use_skip_connections": True,
         },
     }
-    options_file = directory / "options.json"
+    options_file, weight_file = Path(directory, "options.json"), Path(directory, "weights.hdf5")
     options_file.write_text(json.dumps(options), encoding="utf-8")
+    rng = np.random.RandomState(seed)
+
+    def normal(*shape: int, scale: float) -> "np.ndarray[Any, Any]":
+        return (rng.standard_normal(shape) * scale).astype("float32")
 
     n_filters = sum(n for _, n in filters)
-    weight_file = directory / "weights.hdf5"
     with h5py.File(weight_file, "w") as file:
         file["char_embed"] = normal(261, char_dim, scale=1.0)
         for i, (width, n) in enumerate(filters):
@@ -89,19 +83,11 @@ def write_random_elmo(
         for direction in range(2):
             for layer in range(n_layers):
                 group = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-                # The input's rows lie over the recurrent rows.
-                kernel = np.concatenate(
-                    [
-                        normal(projection_dim, 4 * lstm_dim, scale=2 * projection_dim**-0.5),
-                        # A normal matrix (p, 4d) has a norm of about sqrt(p) + sqrt(4d).
-                        normal(
-                            projection_dim,
-                            4 * lstm_dim,
-                            scale=recurrent_scale / (projection_dim**0.5 + (4 * lstm_dim) ** 0.5),
-                        ),
-                    ]
-                )
-                file[f"{group}/W_0"] = kernel
+                shape = projection_dim, 4 * lstm_dim
+                of_input = normal(*shape, scale=2 * projection_dim**-0.5)
+                # A normal matrix of this shape has a norm of about the sum of both roots.
+                norm = projection_dim**0.5 + (4 * lstm_dim) ** 0.5
+                file[f"{group}/W_0"] = np.concatenate([of_input, normal(*shape, scale=0.4 / norm)])
                 file[f"{group}/B"] = normal(4 * lstm_dim, scale=0.1)
                 file[f"{group}/W_P_0"] = normal(lstm_dim, projection_dim, scale=lstm_dim**-0.5)
     return str(options_file), str(weight_file)
@@ -109,32 +95,21 @@ def write_random_elmo(
 
 def read_arrays(path: Union[str, "PathLike[str]"]) -> Dict[str, "np.ndarray[Any, Any]"]:
     """All datasets of an HDF5 file by their full names."""
-    arrays: Dict[str, Any] = {}
-
-    def add(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            arrays[name] = item[...]
-
+    names: List[str] = []
     with h5py.File(path, "r") as file:
-        file.visititems(add)
-    return arrays
+        file.visit(names.append)
+        return {name: file[name][...] for name in names if isinstance(file[name], h5py.Dataset)}
 
 
 def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> Dict[str, bytes]:
     """The bytes of all files in a folder, by their paths there, but for some."""
-    files = {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
-    }
-    return {name: content for name, content in files.items() if name not in leave_out}
+    paths = sorted(filter(Path.is_file, Path(folder).rglob("*")))
+    files = {str(path.relative_to(folder)): path for path in paths}
+    return {name: path.read_bytes() for name, path in files.items() if name not in leave_out}
 
 
 def refused(capsys: Any, *arguments: Any) -> str:
-    """
-    Run `allennlp` with what its user got wrong, and return the line that it writes to standard
-    error: `error: ` and what is wrong.
-    """
+    """Run `allennlp` with a mistake, and return the line that it prints: `error: ` and why."""
     argv = ["allennlp", *map(str, arguments)]
     with patch.object(sys, "argv", argv), pytest.raises(SystemExit) as raised:
         main()
@@ -148,8 +123,7 @@ def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool 
     """
     Call a function in a child process, and return how it ended: 0 if well, 256 after an exception,
     or the number of a signal; without `wait` the number of the process. The child is killed
-    (SIGKILL) before it changes a name in the file system, or opens a file, for the time after
-    `kill_at`.
+    (SIGKILL) when it changes a name in the file system, or opens a file, after `kill_at` times.
     """
     child = os.fork()
     if child == 0:
@@ -157,7 +131,13 @@ def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool 
         atexit._clear()  # what pytest does at its end
         try:
             if kill_at is not None:
-                sys.addaudithook(_killer(kill_at))
+                left = iter(range(kill_at))
+
+                def kill(event: str, arguments: Any) -> None:
+                    if event in _CHANGES and next(left, None) is None:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+                sys.addaudithook(kill)
             function()
             status = 0
         except BaseException:
@@ -167,32 +147,7 @@ def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool 
     return os.waitpid(child, 0)[1] if wait else child
 
 
-def _killer(n_events: int) -> Callable[[str, Any], None]:
-    left = n_events
-
-    def count(event: str, arguments: Any) -> None:
-        nonlocal left
-        if event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "open", "shutil.rmtree"):
-            left -= 1
-            if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return count
-
-
 def limit_file_size(n_bytes: int) -> None:
     """Let this process write no file longer than this: a disk that is full."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
-
-
-@contextmanager
-def tmpfs(folder: Path, size: str = "1m") -> Iterator[None]:
-    """A file system of its own at a folder; skips the test where that is not allowed."""
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("this process may not mount a file system")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
