@@ -25,16 +25,13 @@ TOKENS = {
     "validation_dataset_reader.max_characters_per_token": None,
 }
 TIED = {**TOKENS, "model.share_embedding_softmax": True}
+NUMBERS = {"cpu": -1, "cuda": 0}  # what AllenNLP calls devices
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: Any) -> Path:
     """Texts and their vocabulary."""
     return write_data(tmp_path_factory.mktemp("data"))
-
-
-NUMBERS = {"cpu": -1, "cuda": 0}
-"""What AllenNLP calls devices."""
 
 
 def train(folder: Path, data: Path, device: torch.device, changes: Dict[str, Any]) -> Any:
