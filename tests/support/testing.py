@@ -31,6 +31,9 @@ def write_random_elmo(
     filters: Sequence[Tuple[int, int]] = ((1, 4), (2, 6), (3, 8)),
     n_highway: int = 1,
     activation: str = "relu",
+    cell_clip: float = 3.0,
+    proj_clip: float = 3.0,
+    recurrent_scale: float = 0.4,
 ) -> Tuple[str, str]:
     """
     Write `options.json` and `weights.hdf5` of a random language model.
@@ -51,10 +54,10 @@ def write_random_elmo(
             "n_highway": n_highway,
         },
         "lstm": {
-            "cell_clip": 3.0,
+            "cell_clip": cell_clip,
             "dim": lstm_dim,
             "n_layers": n_layers,
-            "proj_clip": 3.0,
+            "proj_clip": proj_clip,
             "projection_dim": projection_dim,
             "use_skip_connections": True,
         },
@@ -87,7 +90,8 @@ def write_random_elmo(
                 of_input = normal(*shape, scale=2 * projection_dim**-0.5)
                 # A normal matrix of this shape has a norm of about the sum of both roots.
                 norm = projection_dim**0.5 + (4 * lstm_dim) ** 0.5
-                file[f"{group}/W_0"] = np.concatenate([of_input, normal(*shape, scale=0.4 / norm)])
+                of_state = normal(*shape, scale=recurrent_scale / norm)
+                file[f"{group}/W_0"] = np.concatenate([of_input, of_state])
                 file[f"{group}/B"] = normal(4 * lstm_dim, scale=0.1)
                 file[f"{group}/W_P_0"] = normal(lstm_dim, projection_dim, scale=lstm_dim**-0.5)
     return str(options_file), str(weight_file)
