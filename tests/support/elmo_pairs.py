@@ -1,7 +1,7 @@
 """Our ELMo and AllenNLP's with the same weights, and what compares the two."""
 
-from functools import partial
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from functools import cache, partial
+from typing import Any, Dict, NamedTuple, Optional
 
 import pytest
 import torch
@@ -55,13 +55,12 @@ def make_pair(*classes: Any, **arguments: Any) -> Pair:
 @pytest.fixture(scope="module")
 def files_of(tmp_path_factory):
     """Options and weights of one of the `SIZES`, written once."""
-    written: Dict[str, Tuple[str, str]] = {}
 
+    @cache
     def files(size: str = "plain") -> Dict[str, str]:
-        if size not in written:
-            directory = tmp_path_factory.mktemp("elmo")
-            written[size] = write_random_elmo(directory, seed=len(size), **SIZES[size])
-        return dict(zip(("options_file", "weight_file"), written[size]))
+        folder = tmp_path_factory.mktemp("elmo")
+        paths = write_random_elmo(folder, seed=len(size), **SIZES[size])
+        return dict(zip(("options_file", "weight_file"), paths))
 
     return files
 
