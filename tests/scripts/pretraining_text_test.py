@@ -2,7 +2,6 @@ import gzip
 import runpy
 import sys
 from pathlib import Path
-from typing import Dict
 
 import pytest
 
@@ -12,9 +11,8 @@ def sentence(name: str, n: int = 9) -> str:
     return " ".join(f"{name}x{i}" for i in range(n))
 
 
-def write_pretraining_data(folder: Path) -> Path:
+def write_data(folder: Path) -> None:
     """Write a folder as the script reads it, with a few lines in each file."""
-    texts: Dict[str, str] = {}
     novels = [sentence(f"n{i}") for i in range(100)]
     novels[60] = ""
     novels[70] = novels[80] = "CHAPTER I"
@@ -23,32 +21,28 @@ def write_pretraining_data(folder: Path) -> Path:
         "Mr Verloc , going out in the morning , left his shop nominally in charge of his "
         "brother-in-law ."
     )
-    texts["novels/train-00.txt.gz"] = "\n".join(novels[:50]) + "\n"
-    texts["novels/train-01.txt.gz"] = "\n".join(novels[50:]) + "\n"
-    for split in ("train", "valid", "test"):
-        texts[f"wikitext2/{split}.txt"] = (
-            f' \n = {split} = \n \n One {split} . Two <unk> , 1 @,@ 000 . three ? " Four . \n'
-        )
     # The passage begins in the middle of a line.
     passage = [novels[10][-50:].upper(), "It did n't .", novels[12], novels[30], novels[55]]
     rows = "\n".join(f"- - - {word} -" for line in passage for word in line.split())
     document = f"#begin document (a); part 000\n{rows}\n#end document\n"
-    texts["coref_litbank/dev.gold_conll"] = document
-    texts["coref_litbank/test.gold_conll"] = document.replace("N10X", "other").replace("n12x", "z")
     reviews = [sentence(f"r{i}") for i in range(30)]
     reviews[5:8] = ["I did n't like it , it was bad .", "Short .", sentence("again") + " !"]
-    texts["imdb/lm_train.tok.txt.gz"] = "\n".join(reviews) + "\n"
-    test = [
-        "I didn't like it,<br />it was bad. Short. " + sentence("again"),
-        f"{sentence('new', 50)} {reviews[20]}",
-    ]
-    texts["imdb/test.tsv.gz"] = "".join(f"neg\t{i}.txt\t{text}\n" for i, text in enumerate(test))
+    test = f"neg\t0.txt\tI didn't like it,<br />it was bad. Short. {sentence('again')}\n"
+    texts = {
+        "novels/train-00.txt.gz": "\n".join(novels[:50]) + "\n",
+        "novels/train-01.txt.gz": "\n".join(novels[50:]) + "\n",
+        "coref_litbank/dev.gold_conll": document,
+        "coref_litbank/test.gold_conll": document.replace("N10X", "other").replace("n12x", "z"),
+        "imdb/lm_train.tok.txt.gz": "\n".join(reviews) + "\n",
+        "imdb/test.tsv.gz": f"{test}neg\t1.txt\t{sentence('new', 50)} {reviews[20]}\n",
+    }
+    for split in ("train", "valid", "test"):
+        text = f' \n = {split} = \n \n One {split} . Two <unk> , 1 @,@ 000 . three ? " Four . \n'
+        texts[f"wikitext2/{split}.txt"] = text
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = text.encode()
-        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    return folder
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
 def test_texts_have_no_sentences_of_test_sets(
@@ -56,13 +50,11 @@ def test_texts_have_no_sentences_of_test_sets(
 ) -> None:
     script = runpy.run_path(str(repository_root / "scripts" / "pretraining_text.py"))
     monkeypatch.setitem(script["main"].__globals__, "N_HELD_OUT_REVIEW_LINES", 3)
-    data = write_pretraining_data(tmp_path / "data")
-    command = ["", "make", str(data), str(tmp_path / "out"), "--reviews"]
-    monkeypatch.setattr(sys, "argv", command)
+    data, out = tmp_path / "data", tmp_path / "out"
+    write_data(data)
+    monkeypatch.setattr(sys, "argv", ["", "make", str(data), str(out), "--reviews"])
     script["main"]()
-    made = {
-        path.name: path.read_text("utf-8").splitlines() for path in (tmp_path / "out").iterdir()
-    }
+    made = {path.name: path.read_text("utf-8").splitlines() for path in out.iterdir()}
     # Lines of the passage, lines between them, and a line that is further on; line 60 is empty.
     left_out = {*range(10, 31), 55, 60}
     novels = [sentence(f"n{i}") for i in range(70) if i not in left_out]
