@@ -41,7 +41,7 @@ def main() -> None:
         print(line(row), flush=True)
         if args.output:
             content = {"machine": about, "rows": list(map(asdict, rows))}
-            Path(args.output).write_text(json.dumps(content, indent=2))
+            Path(args.output).write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
 def measure(sizes: List[str], rounds: int, select: Callable[[str], Any]) -> Iterator[Row]:

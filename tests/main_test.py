@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 from allennlp import commands
@@ -13,24 +13,21 @@ from allennlp import commands
 from allennlp_elmo_plugin import __main__, __version__
 
 
-def start(folder: Path, environment: Dict[str, str], *arguments: str) -> Any:
-    return subprocess.run(
-        [sys.executable, "-m", "allennlp_elmo_plugin", *arguments],
-        cwd=folder,
-        env={name: value for name, value in environment.items() if name != "PYTHONWARNINGS"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
+@pytest.fixture
+def start(tmp_path: Path, subprocess_environment: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delitem(subprocess_environment, "PYTHONWARNINGS", raising=False)
+    settings: Any = {"cwd": tmp_path, "env": subprocess_environment, "timeout": 300}
+    program = [sys.executable, "-m", "allennlp_elmo_plugin"]
+    return lambda *given: subprocess.run(
+        [*program, *given], **settings, capture_output=True, encoding="utf-8"
     )
 
 
-def test_our_command_starts_without_task_models(
-    tmp_path: Path, subprocess_environment: Dict[str, str]
-) -> None:
+def test_our_command_starts_without_task_models(tmp_path: Path, start: Any) -> None:
     report = "import sys\nprint('allennlp_models' in sys.modules)\n"
     (tmp_path / "report.py").write_text(report, encoding="utf-8")
     given = ["elmo-vocab", "missing", "-o", "out", "--include-package", "report"]
-    process = start(tmp_path, subprocess_environment, *given)
+    process = start(*given)
     assert (process.returncode, process.stdout) == (2, "False\n")
     assert process.stderr.startswith("error: missing does not exist")
     assert process.stderr.count("\n") == 1
@@ -53,13 +50,13 @@ def test_names_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         assert (output.out + output.err).endswith(printed)
 
 
-def test_command_of_allennlp(tmp_path: Path, subprocess_environment: Dict[str, str]) -> None:
+def test_command_of_allennlp(tmp_path: Path, start: Any) -> None:
     (tmp_path / "text").write_text("a X X O\nb X X O\n\nc X X O\n", encoding="utf-8")
     indexers = {"elmo": {"type": "elmo_characters"}}
     reader = {"type": "conll2003", "token_indexers": indexers}  # of allennlp-models
     config = {"dataset_reader": reader, "train_data_path": "text", "data_loader": {"batch_size": 1}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    process = start(tmp_path, subprocess_environment, "count-instances", "config.json")
+    process = start("count-instances", "config.json")
     assert process.returncode == 0, process.stderr
     assert "contains 2 instances" in process.stdout
     assert "INFO - allennlp.common.params" in process.stderr

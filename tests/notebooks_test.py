@@ -18,12 +18,11 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 def texts(notebook: Any) -> Any:
     """Return the text that each cell of code has printed, and its value."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    outputs = [
-        [each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell.outputs]
-        for cell in cells
+    outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        "".join(each.get("text") or each.get("data", {}).get("text/plain", "") for each in shown)
+        for shown in outputs
     ]
-    return ["".join(parts) for parts in outputs]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -41,24 +40,17 @@ def test_stored_outputs_are_clean(path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_cells_print_as_many_lines_as_stored(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cells_print_as_many_lines_as_stored(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """With a training of five batches."""
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     shutil.copytree(ROOT / "training_config", tmp_path / "training_config")
     with open(tmp_path / "training_config" / "pretrain" / "demo.jsonnet", "a") as config:
         config.write("+ { data_loader+: { batches_per_epoch: 5 } }\n")
     (tmp_path / "notebooks").mkdir()
-    paths = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
-    for name, value in {
-        "NOTEBOOK_EPOCHS": "1",
-        "PATH": os.pathsep.join(paths),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore:IProgress not found",
-        "TQDM_DISABLE": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
+    for name, value in {"NOTEBOOK_EPOCHS": 1, "PYTHONPATH": ROOT, "TQDM_DISABLE": 1}.items():
+        monkeypatch.setenv(name, str(value))
     notebook = nbformat.read(path, as_version=4)
     expected = [text.count("\n") for text in texts(notebook)]
     resources = {"metadata": {"path": str(tmp_path / "notebooks")}}

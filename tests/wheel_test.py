@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,11 +9,12 @@ import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 
 from allennlp_elmo_plugin.version import ALLENNLP_VERSION, __version__
+from tests.support.testing import read_files
 
 pytestmark = pytest.mark.nightly
 PACKAGE = "allennlp_elmo_plugin"
@@ -22,24 +22,18 @@ NAME = f"{PACKAGE}-{__version__}"
 
 
 @pytest.fixture(scope="module")
-def tracked(repository_root: Path) -> List[str]:
-    """The names of all files in the repository."""
-    listed = subprocess.check_output(["git", "ls-files"], cwd=repository_root, text=True)
-    return [name for name in listed.splitlines() if (repository_root / name).exists()]
-
-
-@pytest.fixture(scope="module")
-def wheel(repository_root: Path, tracked: List[str], tmp_path_factory: Any) -> Any:
+def built(repository_root: Path, tmp_path_factory: Any) -> Any:
+    """The wheel, and the names of all files in the repository."""
     folder = tmp_path_factory.mktemp("distributions")
-    for name in tracked:
-        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(repository_root / name, folder / "source" / name)
+    copy = ["git", "checkout-index", "--all", f"--prefix={folder}/source/"]
+    subprocess.run(copy, cwd=repository_root, check=True)
+    tracked = set(read_files(folder / "source"))
     _build(folder / "source", "sdist", folder)
     with tarfile.open(folder / f"{NAME}.tar.gz") as archive:
         archive.extractall(folder)
     _build(folder / NAME, "wheel", folder)
     with zipfile.ZipFile(folder / f"{NAME}-py3-none-any.whl") as wheel:
-        yield wheel
+        yield wheel, tracked
 
 
 def _build(source: Path, kind: str, output: Path) -> None:
@@ -54,7 +48,8 @@ def _build(source: Path, kind: str, output: Path) -> None:
     )
 
 
-def test_the_wheel_has_all_modules_and_configs(wheel: Any, tracked: List[str]) -> None:
+def test_the_wheel_has_all_modules_and_configs(built: Any) -> None:
+    wheel, tracked = built
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     metadata = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
     programs = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode().splitlines()

@@ -63,7 +63,7 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, 
 def _machine(device: torch.device) -> str:
     """Describe what the times and last digits depend on."""
     cpus = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text()) if cpus.exists() else None
+    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text("utf-8")) if cpus.exists() else None
     name = found[1] if found else platform.processor() or platform.machine()
     if device.type == "cuda":
         name += f" with {torch.cuda.get_device_name(device)}"

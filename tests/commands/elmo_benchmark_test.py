@@ -35,7 +35,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     def train(kind: str, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
         assert kind in folder.parent.name and not list(folder.iterdir())
         calls.append(folder.name)
-        score = 50.0 + len(str(params.as_dict(quiet=True))) % 40 + params["random_seed"]
+        score = 50.0 + len(calls)
         metrics = {"accuracy": score / 100, "f1-measure-overall": score / 100}
         scores = {"score": score, "curve": [score], "allennlp_metrics": metrics}
         return {**scores, **numbers, "layer_weights": [], "machine": "none"}
@@ -66,9 +66,7 @@ def test_real_trainings(run: Any) -> None:
     assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
 
 
-def test_continues_after_a_kill_and_shows_how_far_it_is(
-    runs: List[str], run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
     quick = run_module.run
 
     def killed(*arguments: Any) -> Dict[str, Any]:

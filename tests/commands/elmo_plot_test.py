@@ -51,7 +51,7 @@ def test_curves(run: Any) -> None:
     assert "b/run validation 40" in Path("a.svg").read_text(encoding="utf-8")
 
 
-def test_surprise(run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_surprise(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     save_run(Path("run"), OPTIONS["characters"])
     monkeypatch.setattr(elmo_plot, "MAX_SENTENCES", 4)
     source = "run on 4 sentences of labels, text"
@@ -62,8 +62,6 @@ def test_surprise(run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Non
         f"4 sentences, perplexity: {values}. Written to a.html\n"
     )
     assert Path("a.html").read_text("utf-8") == Path("b.html").read_text("utf-8")
-    device = "elmo-plot surprise run text -o a.html --cuda-device 99"
-    assert "(--debug shows where)" in refused(capsys, *device.split(), "-q")
 
 
 @pytest.mark.parametrize("package, plot", [("plotly", "map bank"), ("matplotlib", "curves")])

@@ -24,16 +24,15 @@ def folder(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "task, files, first, counts, columns",
+    "task, first, counts, columns",
     [
-        ("pos", "--train train --test test", "tag of the word", (45, 5), [1, 2]),
-        ("wsd", "--train senses --test senses", "sense of the lemma", (2, 2), [4, 7, 8]),
+        ("pos", "tag of the word", (45, 5), [1, 2]),
+        ("wsd", "sense of the lemma", (2, 2), [4, 7, 8]),
     ],
 )
-def test_command(
-    task: str, files: str, first: str, counts: Any, columns: Any, run: Any, capsys: Any
-) -> None:
+def test_command(task: str, first: str, counts: Any, columns: Any, run: Any, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
+    files = "--train train --test test" if task == "pos" else "--train senses --test senses"
     line = f"{LINE} --task {task} {files}"
     printed = run(line)
     assert f"all ({counts[1]}) | ambiguous (2) | unseen (0)" in printed

@@ -7,11 +7,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any
+from unittest.mock import DEFAULT, Mock, patch
 
 import h5py
 import numpy as np
 import pytest
+import torch
 from allennlp.common import logging as common_logging
 
 from allennlp_elmo_plugin.commands import elmo as command
@@ -37,22 +39,24 @@ def elmo(run: Any) -> Any:
     return elmo
 
 
-@pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
-def test_layers(elmo: Any, initial_state: str) -> None:
-    embedder = ElmoEmbedder("elmo", initial_state=initial_state)
-    vectors = list(embedder.embed_sentences([each.split() for each in SENTENCES], 3))
-    for options, select in (
-        ("--all --batch-size 3", lambda layers: layers),
-        ("--top --batch-size 3 --vocab-path text", lambda layers: layers[-1]),
-        ("--average --batch-size 3", lambda layers: layers.mean(axis=0)),
-    ):
-        arrays = elmo(f"{options} --initial-state {initial_state} --force")
-        assert set(arrays) == {"0", "1", "2", "3", "sentence_to_index"}
-        for i, layers in enumerate(vectors):
-            assert arrays[str(i)].dtype == np.float32
-            np.testing.assert_allclose(arrays[str(i)], select(layers), atol=1e-6)
-        mapping = {sentence: str(i) for i, sentence in enumerate(SENTENCES)}
-        assert json.loads(arrays["sentence_to_index"][0]) == mapping
+@pytest.mark.parametrize(
+    "state, options, select",
+    [
+        ("settled", "--all", lambda layers: layers),
+        ("zero", "--top --vocab-path text", lambda layers: layers[-1]),
+        ("carried", "--average --batch-size 3", lambda layers: layers.mean(axis=0)),
+    ],
+)
+def test_layers(elmo: Any, state: str, options: str, select: Any) -> None:
+    embedder = ElmoEmbedder("elmo", initial_state=state)
+    arrays = elmo(f"{options} --initial-state {state}")
+    assert set(arrays) == {"0", "1", "2", "3", "sentence_to_index"}
+    vectors = embedder.embed_sentences([each.split() for each in SENTENCES], 3)
+    for i, layers in enumerate(vectors):
+        assert arrays[str(i)].dtype == np.float32
+        np.testing.assert_allclose(arrays[str(i)], select(layers), atol=1e-6)
+    mapping = {sentence: str(i) for i, sentence in enumerate(SENTENCES)}
+    assert json.loads(arrays["sentence_to_index"][0]) == mapping
 
 
 def test_what_is_printed_and_written(elmo: Any, run: Any) -> None:
@@ -75,46 +79,32 @@ def test_shards_share_an_output(elmo: Any, run: Any, monkeypatch: pytest.MonkeyP
     line = f"{LINE} --all --num-shards 2 --shard-index"
     lacks = "This shard is complete; other shards lack 2 parts"
     assert run(line, 1) == f"4 sentences, 14 words. {lacks}\n"
-    assert "Written to out" in run(line, 0)
-    shared = read_arrays("out")
-    assert "Written to out" in run(line, 0)  # It is complete already.
-    for name, array in elmo("--all --force").items():
-        assert np.array_equal(shared[name], array)
+    for _ in range(2):  # The second time, it is complete already.
+        assert "Written to out" in run(line, 0)
+    np.testing.assert_equal(read_arrays("out"), elmo("--all --force"))
 
 
-def test_ctrl_c_and_resume(
-    elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_ctrl_c_and_resume(elmo: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
-    write = corpus_embedder.PartsFolder.write
-
-    def stop_at(last: int, line: str) -> str:
-        def killed(self: Any, number: int, part: Any) -> None:
-            if number == last:
-                raise KeyboardInterrupt
-            write(self, number, part)
-
-        with monkeypatch.context() as patch, pytest.raises(SystemExit, match="130"):
-            patch.setattr(corpus_embedder.PartsFolder, "write", killed)
-            run(line)
-        return capsys.readouterr().err.splitlines()[-1]
-
     line = f"{LINE} --all"
     shown = f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
     resume = shown.split("allennlp ")[1]
-    assert stop_at(0, line) == "interrupted"
-    assert stop_at(1, line) == shown
+    for n_parts, given, expected in (
+        (0, line, "interrupted"),
+        (1, line, shown),
+        (1, resume, shown),
+    ):
+        effects = [*[DEFAULT] * n_parts, KeyboardInterrupt]
+        with patch.object(torch, "save", wraps=torch.save, side_effect=effects):
+            with pytest.raises(SystemExit, match="130"):
+                run(given)
+        assert capsys.readouterr().err.splitlines()[-1] == expected
     assert "--resume" in refused(capsys, *line.split())
-    assert stop_at(2, resume) == shown
     run(resume)
-    resumed = read_arrays("out")
-    for name, array in elmo("--all --force").items():
-        assert np.array_equal(resumed[name], array)
+    np.testing.assert_equal(read_arrays("out"), elmo("--all --force"))
 
 
-def test_a_pipe_a_package_and_a_log_file(
-    elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_a_package_and_a_log_file(elmo: Any, run: Any, monkeypatch: Any) -> None:
     compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
     Path("user_package.py").write_text("", encoding="utf-8")
@@ -126,20 +116,16 @@ def test_a_pipe_a_package_and_a_log_file(
 
 def test_ray_gets_the_work(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """tests/embedding/ray_workers_test.py has what it does."""
-    calls: List[Any] = []
-
-    def embed_parts(*paths: Any, **given: Any) -> None:
-        assert not Path("out.parts").exists()
-        calls.append((paths, given))
-
+    # No parts are there, since it starts again.
+    embed_parts = Mock(side_effect=lambda *_, **__: Path("out.parts").mkdir())
     monkeypatch.setattr(command, "embed_parts", embed_parts)
     elmo("--all")
     ray = "--all --ray-workers 1 --gpus-per-worker 0.5"
     elmo(ray)
-    assert not calls  # It is complete.
+    assert not embed_parts.called  # It is complete.
     Path("out.parts").mkdir()
     elmo(f"{ray} --force --precision bfloat16")
-    ((paths, given),) = calls
+    ((paths, given),) = embed_parts.call_args_list
     assert paths == ("text", "out")
     model, options = given.pop("model"), given.pop("options")
     assert (model["options_file"], model["precision"]) == ("elmo", "bfloat16")

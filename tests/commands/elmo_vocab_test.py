@@ -2,16 +2,13 @@
 
 import gzip
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 from allennlp.data import Vocabulary
-from hypothesis import given
-from hypothesis import strategies as st
 
 from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data.word_counts import select_words
 from tests.support.testing import refused
 
 SPECIAL = ["<S>", "</S>", "<UNK>"]
@@ -57,21 +54,3 @@ def test_the_files_agree(corpus: Path) -> None:
     assert vocab.get_index_to_token_vocabulary("lm_tokens") == dict(enumerate(words))
     counts = Path("out/counts.tsv").read_bytes().decode().split("\n")
     assert counts == [f"{word}\t{count}" for word, count in made] + [""]
-
-
-@given(
-    st.dictionaries(st.sampled_from([*"abcdefg", *SPECIAL]), st.integers(1, 5), min_size=1),
-    st.integers(0, 9),
-    st.integers(1, 6),
-    st.none() | st.integers(4, 9),
-)
-def test_counts_are_those_of_the_targets(
-    counts: Dict[str, int], n_sentences: int, min_count: int, max_size: Any
-) -> None:
-    """Frequent words come first; every target is counted once, as its word or as `<UNK>`."""
-    chosen = select_words(counts, n_sentences, min_count, max_size)
-    assert [word for word, _ in chosen[:3]] == SPECIAL
-    assert sum(count for _, count in chosen) == sum(counts.values()) + 2 * n_sentences
-    ranked = sorted((-n, word) for word, n in counts.items() if word not in SPECIAL)
-    expected = [(word, -n) for n, word in ranked if -n >= min_count]
-    assert chosen[3:] == expected[: None if max_size is None else max_size - 3]

@@ -109,14 +109,10 @@ def test_vectors_of_a_file(embedder, tmp_path):
 
 def test_one_occurrence_is_enough_for_a_query(embedder):
     (neighbours,) = embedder.nearest("money", TEXT, [["the", "money"]])
-    (found,) = neighbours.nearest
-    assert -1 <= found.similarity <= 1 and found.number == 3
+    assert [each.number for each in neighbours.nearest] == [3]
     # The same word in the same sentence is not its own neighbour.
     (neighbours,) = embedder.nearest("money", TEXT, [TEXT[3]])
     assert neighbours.nearest == []
-    word = "10\u00a0000"  # Other spaces are parts of words.
-    (neighbours,) = embedder.nearest(word, [["about", word], ["over", word]], [[word]])
-    assert len(neighbours.nearest) == 2
 
 
 def test_as_text():

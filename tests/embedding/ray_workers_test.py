@@ -1,16 +1,13 @@
 """`allennlp elmo --ray-workers` with a real Ray, whose processes are killed."""
 
 import os
-import subprocess
 import sys
-import time
 
 import pytest
 from allennlp.commands import main
 
 from allennlp_elmo_plugin.embedding import corpus_embedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from allennlp_elmo_plugin.embedding.ray_workers import embed_parts
 from tests.conftest import REPOSITORY_ROOT
 from tests.support.layers_files import assert_same_files, make_text
@@ -31,8 +28,8 @@ def cluster():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         # Ray's default, 15, starves the workers of a busy machine.
         patch.setenv("RAY_worker_niceness", "0")
-        context = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield context.address_info["gcs_address"]
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield
         ray.shutdown()
 
 
@@ -54,60 +51,16 @@ def run(*options):
         main()
 
 
-def log():
-    """The parts that were written, and by which processes."""
-    lines = open("log").read().split("\n")[:-1] if os.path.exists("log") else []
-    return [int(line.split()[0]) for line in lines], {line.split()[1] for line in lines}
-
-
-def wait_until(condition):
-    until = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def no_worker_is_writing():
-    try:
-        for shard in range(3):
-            PartsFolder("layers").lock(f"shard-{shard}").close()
-    except BlockingIOError:
-        return False
-    return True
-
-
 def test_a_killed_worker_costs_the_part_that_it_wrote(cluster, folder, capfd):
-    (folder / "kill").write_text("40")
+    (folder / "kill").touch()
     run("2")
     printed = capfd.readouterr()
     assert printed.out.startswith("5,503 sentences, ") and "raylet" not in printed.err
     assert not (folder / "kill").exists()
-    numbers, processes = log()
-    assert sorted(numbers) == list(range(len(numbers))) and len(processes) in (2, 3)
+    numbers, processes = zip(*map(str.split, (folder / "log").read_text("utf-8").splitlines()))
+    assert sorted(map(int, numbers)) == list(range(len(numbers))) and len({*processes}) in (2, 3)
     assert_same_files("layers", "expected")
     assert not os.path.exists("layers.parts")
-
-
-def test_a_killed_command_is_resumed(cluster, folder, capsys, subprocess_environment):
-    (folder / "slow").touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "allennlp_elmo_plugin", *COMMAND, "1"],
-        # The second one lets it read the token of this user's Ray.
-        env={**subprocess_environment, "RAY_ADDRESS": cluster, "RAY_AUTH_MODE": "token"},
-    )
-    wait_until(lambda: len(log()[0]) > 5 or process.poll() is not None)
-    process.kill()
-    assert process.wait() < 0
-    (folder / "slow").unlink()
-    message = refused(capsys, *COMMAND, "1", "--dtype", "float16")
-    assert "dtype was 'float32' and is 'float16'" in message
-    wait_until(no_worker_is_writing)
-    run("1")
-    numbers, _ = log()
-    assert sorted(numbers) == list(range(len(numbers)))
-    assert_same_files("layers", "expected")
-    run("1", "--resume")  # Nothing is left to do.
-    assert "5,503 sentences" in capsys.readouterr().out
 
 
 def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):

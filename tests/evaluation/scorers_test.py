@@ -95,12 +95,9 @@ def test_coreference_is_that_of_scorch(smallest: int) -> None:
     assert scores["f1"] == pytest.approx(100 * conll2012(gold, predicted))
 
 
-def test_bioul_is_the_same_as_bio() -> None:
+def test_bioul_and_nothing_at_all() -> None:
     bioul, bio = [["B-PER", "L-PER", "O", "U-LOC"]], [["B-PER", "I-PER", "O", "B-LOC"]]
     assert set(scorers.conlleval(bioul, bio).values()) == {100}
-
-
-def test_nothing_predicted() -> None:
     assert scorers.coreference([[[(0, 0), (1, 1)]]], [[]])["f1"] == 0
     assert scorers.conlleval([["B-LOC"]], [["O"]])["f1"] == 0
     assert set(scorers.conlleval([[]], [[]]).values()) == {0}
@@ -168,6 +165,5 @@ def test_evalb_example() -> None:
     # The full stop is not counted, nor where it is attached; PRT is ADVP.
     predicted = "(S (DT The) (NN end) (VP (NP (VBZ drags)) (ADVP (RP on)) (. .)))"
     scores = scorers.evalb([gold, gold], [Tree.fromstring(predicted), gold])
-    assert scores["precision"] == pytest.approx(100 * 7 / 8)
-    assert scores["recall"] == pytest.approx(100 * 7 / 8)
+    assert scores["precision"] == scores["recall"] == pytest.approx(100 * 7 / 8)
     assert scores["complete"] == 50
