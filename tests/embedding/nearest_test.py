@@ -69,15 +69,13 @@ def test_similarities(embedder):
 
 def test_a_sample(embedder):
     """Memory and time don't grow with the number of occurrences, nor with that of long lines."""
-    taken = []
 
     def sentences():
         for i in range(300):
-            taken.append(i)
             yield [*map(str, range(i, i + 500)), "a", *map(str, range(i, i + 500)), "a"]
 
     (neighbours,) = embedder.nearest("a", sentences(), [["a"]], 50, max_occurrences=20)
-    assert len(taken) == 300 and len(neighbours.nearest) == 20
+    assert len(neighbours.nearest) == 20
     numbers = [each.number for each in neighbours.nearest]
     assert max(numbers) > 100 and len({*numbers}) > 10
     for each in neighbours.nearest:
@@ -124,21 +122,14 @@ def test_as_text():
     assert lines[1] == "  -0.26  " + three.rjust(34) + f" [x] {three}"
 
 
-@pytest.mark.parametrize(
-    "word, sentences, queries, message",
-    [
-        ("Bank", TEXT, None, "'Bank' is not in the text of 70 words; words are compared as they"),
-        ("money", TEXT, None, "'money' occurs once in the text .* give more text, or a query"),
-        ("bank", TEXT, [["the", "shore"]], "'bank' is not in the query 'the shore'"),
-        ("bank", "the bank", None, "is the string 't', but a sentence is a list of words"),
-    ],
-)
-def test_mistakes(embedder, word, sentences, queries, message):
-    with pytest.raises(ValueError, match=message):
-        embedder.nearest(word, sentences, queries)
-
-
-def test_vectors_that_depend_on_the_order_are_not_compared(tmp_path):
-    embedder = ElmoEmbedder(*write_random_elmo(tmp_path), initial_state="carried")
-    with pytest.raises(ValueError, match='"carried".*use "settled"'):
-        embedder.nearest("bank", TEXT)
+def test_mistakes(embedder, tmp_path):
+    carried = ElmoEmbedder(*write_random_elmo(tmp_path), initial_state="carried")
+    for model, word, sentences, queries, message in [
+        (embedder, "Bank", TEXT, None, "'Bank' is not in the text of 70 words; words are compared"),
+        (embedder, "money", TEXT, None, "'money' occurs once in the text .* give more text, or a"),
+        (embedder, "bank", TEXT, [["the", "shore"]], "'bank' is not in the query 'the shore'"),
+        (embedder, "bank", "the bank", None, "is the string 't', but a sentence is a list of"),
+        (carried, "bank", TEXT, None, '"carried".*use "settled"'),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.nearest(word, sentences, queries)

@@ -17,7 +17,7 @@ ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.nightly
 
 COMMAND = ["elmo", "text", "layers", "--top", "--options-file", "options.json", "--num-shards", "3"]
-COMMAND += ["--include-package", "tests.support.ray_accidents", "--ray-workers"]
+COMMAND += ["--include-package", "tests.support.ray_accidents", "--ray-workers", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def cluster():
 def folder(tmp_path, monkeypatch):
     """The current folder, with a model, a text of many parts and the layers to expect."""
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 500)
+    monkeypatch.setattr(sys, "argv", ["allennlp", *COMMAND])
     monkeypatch.chdir(tmp_path)
     write_random_elmo(tmp_path)
     (tmp_path / "text").write_text(make_text(5500) + "\n", encoding="utf-8")
@@ -45,15 +46,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*options):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["allennlp", *COMMAND, *options])
-        main()
-
-
 def test_a_killed_worker_costs_the_part_that_it_wrote(cluster, folder, capfd):
     (folder / "kill").touch()
-    run("2")
+    main()
     printed = capfd.readouterr()
     assert printed.out.startswith("5,503 sentences, ") and "raylet" not in printed.err
     assert not (folder / "kill").exists()
@@ -68,7 +63,7 @@ def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
     lines[4000] = b"a \xff b"
     (folder / "text").write_bytes(b"\n".join(lines))
     with pytest.raises(SystemExit):
-        run("1")
+        main()
     *bar, last = capsys.readouterr().err.splitlines()
     assert last.startswith("error: text, line 4001: byte 0xff is not UTF-8 (invalid start byte); ")
     assert not any("Traceback" in line for line in bar)
@@ -78,4 +73,4 @@ def test_an_error_in_a_worker_is_one_line(cluster, folder, capsys):
 
 def test_without_ray(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "pip install 'allennlp_elmo_plugin[ray]'" in refused(capsys, *COMMAND, "1")
+    assert "pip install 'allennlp_elmo_plugin[ray]'" in refused(capsys, *COMMAND)
