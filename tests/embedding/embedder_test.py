@@ -148,11 +148,13 @@ def test_mistakes(embedder):
     for call in (embedder.embed_sentence, embedder.embed_batch, embedder.batch_to_embeddings):
         with pytest.raises(ValueError, match="list of words"):
             call("A cat")
+    with pytest.raises(ValueError, match='"carried".*use "settled"'):
+        embedder.nearest("A", [["A", "cat"]])
 
 
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
 @pytest.mark.parametrize("max_tokens", [60, 13, 0])
-def test_a_gpu_with_too_little_memory(files, monkeypatch, initial_state, max_tokens):
+def test_a_gpu_with_too_little_memory(files, monkeypatch, caplog, initial_state, max_tokens):
     """Batches are halved, or cut in time, with the same numbers, until even a word is too much."""
     rng = random.Random(0)
     batch = [[rng.choice("abcdef") for _ in range(n)] for n in (3, 40, 0, 25, 8, 9)]
@@ -177,3 +179,4 @@ def test_a_gpu_with_too_little_memory(files, monkeypatch, initial_state, max_tok
         for array, other in zip(small.embed_batch(batch, output_format), expected):
             assert array.shape == other.shape and array.dtype == other.dtype
             np.testing.assert_allclose(array, other, atol=1e-5)
+    assert "Tried to allocate 2.00 GiB: embedding half as much at once" in caplog.text

@@ -122,14 +122,12 @@ def test_as_text():
     assert lines[1] == "  -0.26  " + three.rjust(34) + f" [x] {three}"
 
 
-def test_mistakes(embedder, tmp_path):
-    carried = ElmoEmbedder(*write_random_elmo(tmp_path), initial_state="carried")
-    for model, word, sentences, queries, message in [
-        (embedder, "Bank", TEXT, None, "'Bank' is not in the text of 70 words; words are compared"),
-        (embedder, "money", TEXT, None, "'money' occurs once in the text .* give more text, or a"),
-        (embedder, "bank", TEXT, [["the", "shore"]], "'bank' is not in the query 'the shore'"),
-        (embedder, "bank", "the bank", None, "is the string 't', but a sentence is a list of"),
-        (carried, "bank", TEXT, None, '"carried".*use "settled"'),
+def test_mistakes(embedder):
+    for word, sentences, queries, message in [
+        ("Bank", TEXT, None, "'Bank' is not in the text of 70 words; words are compared"),
+        ("money", TEXT, None, "'money' occurs once in the text .* give more text, or a"),
+        ("bank", TEXT, [["the", "shore"]], "'bank' is not in the query 'the shore'"),
+        ("bank", "the bank", None, "is the string 't', but a sentence is a list of"),
     ]:
         with pytest.raises(ValueError, match=message):
-            model.nearest(word, sentences, queries)
+            embedder.nearest(word, sentences, queries)
