@@ -25,7 +25,7 @@ def path(tmp_path):
 
 
 def test_is_what_was_saved(path):
-    table = torch.randn(6, 4)
+    table = torch.randn(60, 40)
     state = {"transposed": table.t(), "tied": table, "slice": table[2:4], "column": table[::2, 1]}
     state["parameter"] = torch.nn.Parameter(torch.randn(3))
     state["scalar"], state["empty é"] = torch.tensor(2.0), torch.empty(0, 3)
