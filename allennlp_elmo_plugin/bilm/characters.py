@@ -116,8 +116,8 @@ def check_sentences(batch: Any) -> List[List[str]]:
         if isinstance(sentence, (str, bytes)):
             raise ValueError(
                 f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
-                f"words: {sentence[:40].split()}, or of letters: list(...); for a single sentence, "
-                "pass a list with it alone"
+                f"words: {sentence[:40].split()}, or of letters: list(...). A single sentence is "
+                "passed as a list of one: [sentence]"
             )
         words = list(sentence)
         for word in words:

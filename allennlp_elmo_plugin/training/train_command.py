@@ -31,9 +31,9 @@ def train_model_from_file(
     parameter_filename: Any, serialization_dir: Any, overrides: Any = "", *args: Any, **kwargs: Any
 ) -> Any:
     """
-    AllenNLP's function of this name. Called by `allennlp train` for a language model, it prints the
-    metrics in the end. Ctrl-C and SIGTERM end it with a line that names the command to continue
-    with, a user's mistake with a line that says what to do.
+    AllenNLP's function of this name. In `allennlp train`, Ctrl-C and SIGTERM end it with a line
+    that names the command to continue with. For a language model, it prints the metrics in the end,
+    and a user's mistake ends it with a line that says what to do.
     """
     given = (parameter_filename, serialization_dir, overrides, *args)
     program = Path(sys.argv[0]).name
@@ -50,10 +50,8 @@ def train_model_from_file(
             _print_results(folder)
         return model
     except KeyboardInterrupt as error:
-        if not is_ours:
-            raise
         number, word = signal_of(error)
-        message = f"{word}{_how_to_continue(folder)}"
+        message = f"{word}{_how_to_continue(folder)}" if is_ours or is_trained(folder) else word
     except Exception as error:
         if not is_ours or not _is_mistake(error):
             raise
