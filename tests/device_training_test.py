@@ -56,8 +56,8 @@ def trained(data: Path, tmp_path_factory: Any) -> Path:
 
 @pytest.mark.parametrize(
     "changes",
-    [CHARACTERS, {**CHARACTERS, **FULL}, TOKENS, TIED, {**TIED, **FULL}],
-    ids=["characters", "full softmax", "tokens", "tied", "tied, full softmax"],
+    [CHARACTERS, {**CHARACTERS, **FULL, "model.state_reset": 0.4}, TOKENS, TIED, {**TIED, **FULL}],
+    ids=["characters", "states reset", "tokens", "tied", "tied, full softmax"],
 )
 def test_training(changes: Dict[str, Any], data: Path, tmp_path: Path) -> None:
     check_on_gpu(lambda device: train(tmp_path / device.type, data, device, changes))
