@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from types import SimpleNamespace
 from typing import Any, List
 
 import allennlp.commands.train
@@ -13,7 +14,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.training import run_folder
-from allennlp_elmo_plugin.training.run_folder import train_model
+from allennlp_elmo_plugin.training.run_folder import TrainingLoop, train_model
 from tests.support.testing import read_files
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
@@ -93,6 +94,18 @@ def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="failed"):
         train_model(Params(dict(config)), folder)
     assert folder.exists() != (is_new and config is not TAGGER and written == "out.log")
+
+
+@pytest.mark.parametrize("n_processes, loader", [(1, "batches"), (2, "batches"), (2, None)])
+def test_all_processes_evaluate(n_processes, loader, monkeypatch):
+    monkeypatch.setattr(run_folder, "is_distributed", lambda: n_processes > 1)
+    monkeypatch.setattr(run_folder, "evaluate", lambda *given: {"batches": given[1]})
+    model: Any = SimpleNamespace(training_state=None)
+    loop = TrainingLoop("", model, SimpleNamespace(train=dict, cuda_device=-1), loader, True)
+    evaluates = n_processes == 2 and loader is not None
+    assert loop.run() == ({"test_batches": "batches"} if evaluates else {})
+    # AllenNLP doesn't evaluate again.
+    assert loop.evaluation_data_loader == (None if evaluates else loader)
 
 
 def test_only_own_workers_end_with_an_error(tmp_path, monkeypatch):
