@@ -20,6 +20,7 @@ from tests.support.elmo_pairs import (
     random_ids,
 )
 from tests.support.originals import elmo as original
+from tests.support.testing import fork
 
 INPUTS = (
     TEXT,
@@ -130,16 +131,20 @@ def test_settings_of_a_config(files_of):
 
 def test_traces_and_exports_are_refused_and_compile_works(elmo_pair):
     elmo = elmo_pair(requires_grad=True).ours
-    with pytest.raises(RuntimeError, match="can't be traced or exported"):
-        torch.jit.trace(elmo, (TEXT,), strict=False)
-    if hasattr(torch.compiler, "is_exporting"):  # not in torch 2.6
+
+    def check():
         with pytest.raises(RuntimeError, match="can't be traced or exported"):
-            torch.export.export(elmo, (TEXT,), strict=False)
-    expected = elmo(TEXT)["elmo_representations"][0]
-    elmo.bilm._elmo_lstm.reset_states()
-    output = torch.compile(elmo, backend="eager")(TEXT)["elmo_representations"][0]
-    assert_close(output, expected)
-    output.sum().backward()
+            torch.jit.trace(elmo, (TEXT,), strict=False)
+        if hasattr(torch.compiler, "is_exporting"):  # not in torch 2.6
+            with pytest.raises(RuntimeError, match="can't be traced or exported"):
+                torch.export.export(elmo, (TEXT,), strict=False)
+        expected = elmo(TEXT)["elmo_representations"][0]
+        elmo.bilm._elmo_lstm.reset_states()
+        output = torch.compile(elmo, backend="eager")(TEXT)["elmo_representations"][0]
+        assert_close(output, expected)
+        output.sum().backward()
+
+    assert fork(check) == 0  # A process that has compiled can't train in forks afterwards.
 
 
 def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
