@@ -39,10 +39,7 @@ def embed_parts(
     settings = json.dumps({**model, "cuda_device": 0 if gpus else -1})
     shards = range(options["num_shards"])
     # Ray prints the deaths of workers to standard output.
-    with (
-        open(os.devnull, "w", encoding="utf-8") as null,
-        redirect_stdout(sys.stderr if debug else null),
-    ):
+    with open(os.devnull, "w") as null, redirect_stdout(sys.stderr if debug else null):
         level = logging.INFO if debug else logging.ERROR
         quiet: Any = {"log_to_driver": debug, "logging_level": level, "include_dashboard": False}
         ray.init(ignore_reinit_error=True, **quiet)
