@@ -57,7 +57,7 @@ class CarriedState:
             self.states = outputs.masked_fill(is_reset, 0), cells.masked_fill(is_reset, 0)
 
     def state_dict(self) -> Optional[States]:
-        """Return the states, on the CPU, to be assigned later on whatever device."""
+        """Return `states`, on the CPU. To restore them, assign them again."""
         return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
 
     def row(self, index: int) -> torch.Tensor:

@@ -116,8 +116,8 @@ def check_sentences(batch: Any) -> List[List[str]]:
         if isinstance(sentence, (str, bytes)):
             raise ValueError(
                 f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
-                f"words: {sentence[:40].split()}, or of letters: list(...). A single sentence is "
-                "passed as a list of one: [sentence]"
+                f"words: {sentence[:40].split()}, or of letters: list(...). Pass a single "
+                "sentence as [sentence]"
             )
         words = list(sentence)
         for word in words:

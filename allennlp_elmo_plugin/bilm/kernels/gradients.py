@@ -30,7 +30,7 @@ def may_overwrite_saved() -> bool:
     return not torch._C._autograd._get_current_graph_task_keep_graph()
 
 
-# As tensors: an operator takes twice as long to convert a number of Python.
+# Tensors, since with a number of Python an operator takes twice as long.
 ONE, TWO = torch.tensor([1.0, 2.0], device="cpu")
 
 

@@ -130,7 +130,7 @@ class PreparedMatrix:
         self._is_large = matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
         self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
         self.is_exact = precision != "int8" and self.dtype != torch.bfloat16
-        self.stacks: Dict[Tuple[PreparedMatrix, ...], torch.Tensor] = {}
+        self._stacks: Dict[Tuple[PreparedMatrix, ...], torch.Tensor] = {}
 
     def product(self, rows: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
@@ -146,21 +146,21 @@ class PreparedMatrix:
             return add.addmm_(rows, self._plain)  # without a copy of `add`
         return _torch_product(rows, self._plain, add)
 
-    def scaled(self) -> torch.Tensor:
+    def _scaled(self) -> torch.Tensor:
         matrix = self._matrix if self._scales is None else self._matrix * self._scales
         return matrix.to(self.dtype)
 
     @functools.cached_property
     def _plain(self) -> torch.Tensor:
-        return self.scaled()
+        return self._scaled()
 
     @functools.cached_property
     def _packed(self) -> torch.Tensor:
-        return torch.ops.mkldnn._reorder_linear_weight(self.scaled().t(), None)
+        return torch.ops.mkldnn._reorder_linear_weight(self._scaled().t(), None)
 
     @functools.cached_property
     def _quantized(self) -> Any:
-        weight = self.scaled().t().contiguous()  # (m, k)
+        weight = self._scaled().t().contiguous()  # (m, k)
         scales = weight.abs().amax(1).clamp_(min=1e-12) / 127  # (m,)
         zeros = torch.zeros_like(scales, dtype=torch.long)
         with warnings.catch_warnings():
@@ -172,9 +172,9 @@ class PreparedMatrix:
 def stacked(*matrices: PreparedMatrix) -> torch.Tensor:
     """Return matrices in one tensor, shape `(n_matrices, k, m)`, made once."""
     first, key = matrices[0], matrices[1:]
-    if key not in first.stacks:
-        stack = torch.stack([each.scaled() for each in matrices])  # (n_matrices, k, m)
+    if key not in first._stacks:
+        stack = torch.stack([each._scaled() for each in matrices])  # (n_matrices, k, m)
         if stack.size(1) > stack.size(2):
             stack = stack.mT.contiguous().mT  # The longer side is read in order.
-        first.stacks[key] = stack
-    return first.stacks[key]
+        first._stacks[key] = stack
+    return first._stacks[key]
