@@ -12,14 +12,13 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional
 
 PLUGIN = "allennlp_elmo_plugin"
 LOCAL_FILE = Path(".allennlp_plugins")
 _VERSIONS = runpy.run_path(str(Path(__file__).with_name(PLUGIN) / "version.py"))
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the program. Return its exit status: 0 if our ELMo is used here, 1 if not, 2 by error."""
     files = {"--activate-here": LOCAL_FILE, "--activate": global_file()}
     parser = argparse.ArgumentParser(
@@ -51,13 +50,13 @@ def global_file() -> Path:
     return Path.home() / ".allennlp" / "plugins"
 
 
-def _plugins_in(file: Path) -> List[str]:
+def _plugins_in(file: Path) -> list[str]:
     """Return the plugins that a file names, read as AllenNLP reads it. It need not exist."""
     lines = file.read_text("utf-8").splitlines() if file.is_file() else []
     return [line.strip() for line in lines if line.strip()]
 
 
-def _report(named: Dict[Path, List[str]]) -> int:
+def _report(named: dict[Path, list[str]]) -> int:
     """Print which ELMo is active, the files that decide it, versions and device."""
     advice, rows = "", {}
     if _installed_version("allennlp") is None:
@@ -85,7 +84,7 @@ def _report(named: Dict[Path, List[str]]) -> int:
     return 1 if advice else 0
 
 
-def _installed_version(distribution: str) -> Optional[str]:
+def _installed_version(distribution: str) -> str | None:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, List, NoReturn, Tuple
+from typing import Any, NoReturn
 
 _NOTICE = b"\nSaving and ending after this batch. The same signal again ends at once.\n"
 
@@ -27,7 +28,7 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def noted_signals(noted: List[int], is_worker: bool = False) -> Iterator[None]:
+def noted_signals(noted: list[int], is_worker: bool = False) -> Iterator[None]:
     """
     In the `with` block, let the first SIGINT and the first SIGTERM only add their numbers to a
     list. The next one ends this process at once, unless it is a worker, which gets a signal from
@@ -46,7 +47,7 @@ def noted_signals(noted: List[int], is_worker: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _handled(handlers: Dict[int, Any]) -> Iterator[None]:
+def _handled(handlers: dict[int, Any]) -> Iterator[None]:
     """Handle signals in the `with` block, if this is the main thread: no other may."""
     if threading.current_thread() is not threading.main_thread():
         handlers = {}
@@ -58,7 +59,7 @@ def _handled(handlers: Dict[int, Any]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def signal_of(error: KeyboardInterrupt) -> Tuple[int, str]:
+def signal_of(error: KeyboardInterrupt) -> tuple[int, str]:
     """Return the number of the signal that raised an error, and the word for what it did."""
     is_sigterm = isinstance(error, Terminated)
     return (signal.SIGTERM, "terminated") if is_sigterm else (signal.SIGINT, "interrupted")

@@ -13,7 +13,6 @@ pretrain an ELMo on.
 import json
 import sys
 from pathlib import Path
-from typing import Dict, List
 
 import regex  # AllenNLP needs it, too
 
@@ -33,7 +32,7 @@ _QUOTES = {'"', "'"}
 _CLOSING = {*_QUOTES, ")", "]", *_END}
 
 
-def sentences(text: str) -> List[List[str]]:
+def sentences(text: str) -> list[list[str]]:
     """
     Return the words of a review's sentences. A line break ends a sentence, too. A quote after the
     end of a sentence belongs to it, unless there is a space before the quote.
@@ -55,7 +54,7 @@ def sentences(text: str) -> List[List[str]]:
     return [sentence for sentence in found if sentence]
 
 
-def reviews(folder: Path) -> List[str]:
+def reviews(folder: Path) -> list[str]:
     """Return the reviews of a folder, in the order of their numbers."""
     paths = {int(path.stem.split("_")[0]): path for path in folder.glob("[0-9]*_*.txt")}
     if not paths:
@@ -69,7 +68,7 @@ def reviews(folder: Path) -> List[str]:
 
 def write(source: Path, folder: Path) -> None:
     """Write the files of the published folder."""
-    lines: Dict[str, List[str]] = {name: [] for name in NAMES}
+    lines: dict[str, list[str]] = {name: [] for name in NAMES}
     for split in ("train", "test"):
         # Positive and negative reviews in turn, so that the first lines have both.
         for n, pair in enumerate(zip(*(reviews(source / split / label) for label in LABELS))):

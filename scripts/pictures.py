@@ -13,7 +13,6 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Dict, List
 
 import numpy as np
 from matplotlib import rc_context
@@ -49,7 +48,7 @@ SENSES = {
 }
 
 
-def read_table(start: str) -> List[Dict[str, str]]:
+def read_table(start: str) -> list[dict[str, str]]:
     """Return the rows of the first table of docs/results.md whose first line starts so."""
     lines = iter(RESULTS.read_text(encoding="utf-8").splitlines())
     header = next(line for line in lines if line.startswith(start))

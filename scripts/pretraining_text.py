@@ -18,8 +18,8 @@ case, and of digits.
 import argparse
 import random
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, List, Sequence, Set
 
 from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
 from allennlp_elmo_plugin.files.text_lines import open_lines
@@ -39,7 +39,7 @@ HELD_OUT_NOVELS = (
 )
 
 
-def runs(text: str) -> Set[int]:
+def runs(text: str) -> set[int]:
     """Return the hashes of the runs of `N` words."""
     # The tokenisers of the corpora: "don't", "don 't" (WikiText) and "do n't".
     text = text.lower().replace("n 't", "n't").replace(" n't", "n't").replace("n't", " n't")
@@ -47,7 +47,7 @@ def runs(text: str) -> Set[int]:
     return {hash(tuple(words[i : i + N])) for i in range(len(words) - N + 1)}
 
 
-def without(lines: Sequence[str], documents: Sequence[str]) -> List[str]:
+def without(lines: Sequence[str], documents: Sequence[str]) -> list[str]:
     """
     Return the lines of a text, empty where they share `N` successive words with a document, or lie
     between two such lines that are `LONGEST_GAP` lines apart at most.
@@ -62,7 +62,7 @@ def without(lines: Sequence[str], documents: Sequence[str]) -> List[str]:
     return kept
 
 
-def read_lines(paths: PathOrPaths) -> List[str]:
+def read_lines(paths: PathOrPaths) -> list[str]:
     """Return the lines of files, plain or gzip, without the white space around them."""
     lines = []
     for path in find_files(paths):
@@ -80,7 +80,7 @@ def passages(path: Path) -> Iterator[str]:
             yield " ".join(words)
 
 
-def wikitext_sentences(path: Path) -> List[str]:
+def wikitext_sentences(path: Path) -> list[str]:
     """
     Return the sentences of a file of WikiText: without its headings, numbers in one word ("1 @,@
     000" is "1,000", "role @-@ playing" is "role-playing").
@@ -123,7 +123,7 @@ def make(data: Path, output: Path, reviews: bool) -> None:
             print(f"{output / name}: {len(lines):,} lines, {n_words:,} words")
 
 
-def reviews_text(folder: Path) -> List[str]:
+def reviews_text(folder: Path) -> list[str]:
     """Return the lines of the reviews, empty where they are also in the test set."""
     lines = read_lines(folder / "lm_train.tok.txt.gz")
     rows = [line.split("\t") for line in read_lines(folder / "test.tsv.gz")]

@@ -10,9 +10,9 @@ sentence is in two of them or twice in one. The text differs a little between ve
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import Dict, Iterator, List
 
 HELD_OUT_SHARE = 0.1  # of the sentences, in each of the validation and the held-out part
 _PART_SHARE = 0.5  # A topic is an excerpt if this share of its sentences is in longer topics.
@@ -65,7 +65,7 @@ def is_prose(block: str) -> bool:
     )
 
 
-def tokenize(sentence: str) -> List[str]:
+def tokenize(sentence: str) -> list[str]:
     """
     Split into words, numbers, punctuation marks and operators, without the manual's typesetting:
     double quotes or back quotes around code, asterisks around emphasis.
@@ -85,13 +85,13 @@ def sentences(text: str) -> Iterator[str]:
                     yield " ".join(tokens)
 
 
-def split_topics() -> Dict[str, List[str]]:
+def split_topics() -> dict[str, list[str]]:
     """
     Return the sentences of each part. Topics are spread by size: the validation and the held-out
     part have every other one of the shortest, the training part the rest.
     """
     seen = set()
-    by_topic: Dict[str, List[str]] = {}
+    by_topic: dict[str, list[str]] = {}
     # Many topics are excerpts of longer ones, which therefore come first.
     for topic in sorted(topics, key=lambda name: (-len(topics[name]), name)):
         found = list(dict.fromkeys(sentences(topics[topic])))
@@ -101,7 +101,7 @@ def split_topics() -> Dict[str, List[str]]:
             by_topic[topic] = new
 
     size = HELD_OUT_SHARE * sum(map(len, by_topic.values()))
-    parts: Dict[str, List[str]] = {"train": [], "validation": [], "heldout": []}
+    parts: dict[str, list[str]] = {"train": [], "validation": [], "heldout": []}
     for topic in reversed(by_topic):
         smaller = min(parts["validation"], parts["heldout"], key=len)
         (smaller if len(smaller) < size else parts["train"]).extend(by_topic[topic])

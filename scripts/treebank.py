@@ -9,7 +9,6 @@ writes one tree a line, without empty elements (-NONE-) and the constituents tha
 import io
 import sys
 from pathlib import Path
-from typing import Optional
 
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
@@ -18,7 +17,7 @@ from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
 
 
-def without_empty(tree: Tree) -> Optional[Tree]:
+def without_empty(tree: Tree) -> Tree | None:
     """Return a tree without its empty elements; nothing is left of one that has no other."""
     if tree.label() == "-NONE-":
         return None

@@ -10,8 +10,8 @@ version of gensim give the same file. Of a sentence, gensim reads the first 10,0
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List
 
 from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
@@ -23,7 +23,7 @@ class Sentences:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __iter__(self) -> Iterator[List[str]]:
+    def __iter__(self) -> Iterator[list[str]]:
         with open_lines(self.path, SystemExit) as text:
             for line in text:
                 yield [word.lower() for word in line.words]

@@ -9,9 +9,10 @@ import json
 import re
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(args.threads)
 
-    rows: List[Row] = []
+    rows: list[Row] = []
     about = machine()
     for key, value in about.items():
         print(f"{key}: {value}")
@@ -44,7 +45,7 @@ def main() -> None:
             Path(args.output).write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
-def measure(sizes: List[str], rounds: int, select: Callable[[str], Any]) -> Iterator[Row]:
+def measure(sizes: list[str], rounds: int, select: Callable[[str], Any]) -> Iterator[Row]:
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             files = write_model(size, folder)

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Any, Callable, Iterator, List
+from typing import Any
 from unittest import mock
 
 import torch
@@ -54,10 +55,10 @@ def measure(
     n_lines = 20_000 if size == "small" else 200
     sentences = Corpus(seed=1).sentences(n_lines)
     n_words = sum(map(len, sentences))
-    batches: List[List[Sentence]] = []
+    batches: list[list[Sentence]] = []
     run_sentences = ElmoBiLm.run_sentences
 
-    def record(bilm: ElmoBiLm, batch: List[Sentence], *args: Any) -> Any:
+    def record(bilm: ElmoBiLm, batch: list[Sentence], *args: Any) -> Any:
         batches.append(batch)
         return run_sentences(bilm, batch, *args)
 

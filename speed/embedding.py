@@ -1,6 +1,7 @@
 """Speed of embedding: ours against AllenNLP's `Elmo`, with the same random weights."""
 
-from typing import Any, Callable, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -65,11 +66,11 @@ def _row(size: str, name: str, rounds: int, ours: Any, theirs: Any) -> Row:
     if "words kept" in name:
         for batch in corpus.batches(_BATCHES_BEFORE):
             ours._elmo_lstm.token_layer.embed_words([word for row in batch for word in row])
-    items: List[Any] = [batch_to_ids(batch) for batch in batches]
+    items: list[Any] = [batch_to_ids(batch) for batch in batches]
     programs = {"ours": ours, "AllenNLP": theirs}
     if name.startswith("from text"):
 
-        def their_embed_sentences(batch: List[Sentence]) -> Any:
+        def their_embed_sentences(batch: list[Sentence]) -> Any:
             return theirs(batch_to_ids(batch))
 
         items = batches

@@ -4,21 +4,22 @@ import os
 import platform
 import re
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 import torch
 
 
-def take_turns(programs: Dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> Dict[str, float]:
+def take_turns(programs: dict[str, Callable[[Any], Any]], items: Sequence[Any]) -> dict[str, float]:
     """
     Run every program on every item, one after the other, so that a slow moment of the machine hits
     all. The first item is for warming up. Return for each program the median of its seconds an
     item.
     """
-    seconds: Dict[str, List[float]] = {name: [] for name in programs}
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
     for item in items:
         for name, program in programs.items():
             start = time.perf_counter()
@@ -37,9 +38,9 @@ class Row:
     workload: str
     size: str
     value: float
-    bar: Optional[float] = None
-    words_per_second: Optional[float] = None
-    baseline_words_per_second: Optional[float] = None
+    bar: float | None = None
+    words_per_second: float | None = None
+    baseline_words_per_second: float | None = None
     note: str = ""
 
 
@@ -56,7 +57,7 @@ def line(row: Row) -> str:
     return f"| {' | '.join([*cells, row.note])} |"
 
 
-def machine() -> Dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Return what the figures depend on: processor, versions, threads, speed of torch.mm."""
     cpus = Path("/proc/cpuinfo").read_text("utf-8")
     return {

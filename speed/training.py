@@ -4,8 +4,9 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any
 
 import torch
 from allennlp.commands.train import TrainModel
@@ -22,7 +23,7 @@ from speed.workload import NUM_STEPS, Batch, Corpus, OurTraining, make_batch
 
 _ROWS = 64
 
-_BARS: Dict[str, Dict[str, float]] = {
+_BARS: dict[str, dict[str, float]] = {
     "training step": {"small": 4, "original": 2.6},
     "training step, bfloat16": {"small": 5.5, "original": 6},
     "allennlp train": {"small": 0.9},
@@ -51,7 +52,7 @@ class AllenNlpTraining(torch.nn.Module):
             self.parameters(), lr=0.2, initial_accumulator_value=1.0, eps=1e-30
         )
 
-    def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
+    def loss(self, batch: Batch, samples: Samples | None = None) -> torch.Tensor:
         if samples is not None:
             self.softmax.choice_func = lambda *_: (samples.ids.numpy(), samples.num_tries)
         tokens = self.encoder(batch.character_ids[:, 1:-1])  # It adds the boundaries itself.

@@ -2,7 +2,8 @@
 
 import functools
 import os
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -14,7 +15,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 
-Sentence = List[str]
+Sentence = list[str]
 
 NUM_STEPS = 20
 
@@ -31,7 +32,7 @@ class Corpus:
         self._cumulated = numpy.cumsum(1.0 / ranks) / (1.0 / ranks).sum()
 
     @functools.cached_property
-    def words(self) -> List[str]:
+    def words(self) -> list[str]:
         """The vocabulary, the most frequent word first."""
         rng = numpy.random.RandomState(0)
         ranks = numpy.arange(1, len(self._cumulated) + 1)
@@ -45,13 +46,13 @@ class Corpus:
         """Return places of random words in the vocabulary, the most frequent one's 0."""
         return self._cumulated.searchsorted(self._rng.random_sample(shape))
 
-    def sentences(self, number: int) -> List[Sentence]:
+    def sentences(self, number: int) -> list[Sentence]:
         sigma = 0.6
         mu = numpy.log(22) - sigma**2 / 2
         lengths = numpy.clip(self._rng.lognormal(mu, sigma, number).round(), 1, 150).astype(int)
         return [[self.words[i] for i in self.word_ids(length)] for length in lengths]
 
-    def batches(self, number: int, size: int = 64, by_length: bool = False) -> List[List[Sentence]]:
+    def batches(self, number: int, size: int = 64, by_length: bool = False) -> list[list[Sentence]]:
         """Return batches of so many sentences, if asked for of similar length in each."""
         sentences = self.sentences(number * size)
         if by_length:
@@ -76,7 +77,7 @@ def random_model(size: str) -> BiLm:
     return BiLm(options)
 
 
-def write_model(size: str, folder: str) -> Tuple[str, str]:
+def write_model(size: str, folder: str) -> tuple[str, str]:
     """Write the options.json and weights.hdf5 of a random model, and return their paths."""
     files = os.path.join(folder, "options.json"), os.path.join(folder, "weights.hdf5")
     model = random_model(size)
@@ -122,7 +123,7 @@ class OurTraining(torch.nn.Module):
         # Made in the first step, where the parameters are then.
         self._optimizer: Any = None
 
-    def loss(self, batch: Batch, samples: Optional[Samples] = None) -> torch.Tensor:
+    def loss(self, batch: Batch, samples: Samples | None = None) -> torch.Tensor:
         output = self.bilm(batch.character_ids)
         packing = output.packing
         forward, backward = (packing.pack(targets) for targets in batch[1:])

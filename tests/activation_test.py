@@ -4,7 +4,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 from allennlp.common import plugins
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "folder")
 
 
-def rows(capsys: Any) -> Dict[str, str]:
+def rows(capsys: Any) -> dict[str, str]:
     lines = capsys.readouterr().out.splitlines()
     return {line[:16].strip(): line[16:] for line in lines}
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import signal
 from pathlib import Path
-from typing import Dict, NoReturn
+from typing import NoReturn
 
 import pytest
 from allennlp import commands
@@ -72,7 +72,7 @@ def repository_root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def subprocess_environment() -> Dict[str, str]:
+def subprocess_environment() -> dict[str, str]:
     """An environment in which subprocesses find this package from any folder, installed or not."""
     python_path = [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)}

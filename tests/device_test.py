@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ SENTENCES = [
 ]
 WORDS = ["@@PADDING@@", "Alice", "saw", "the", "mill", "."]
 
-Files = Tuple[str, str]
+Files = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     check_on_gpu(embed)
 
 
-def _gradients(module: torch.nn.Module, device: torch.device) -> Dict[str, torch.Tensor]:
+def _gradients(module: torch.nn.Module, device: torch.device) -> dict[str, torch.Tensor]:
     gradients = ((name, p.grad) for name, p in module.named_parameters())
     found = {name: each.to_dense() for name, each in gradients if each is not None}
     assert {each.device for each in found.values()} == {device}
     return found
 
 
-_KINDS: Dict[str, Dict[str, Any]] = {
+_KINDS: dict[str, dict[str, Any]] = {
     "carried": {},
     "settled": {"initial_state": "settled"},
     "layer norm, boundaries": {"do_layer_norm": True, "keep_sentence_boundaries": True},

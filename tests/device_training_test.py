@@ -1,7 +1,7 @@
 """Training on a GPU, and what is made of its models, give the CPU's numbers."""
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def data(tmp_path_factory: Any) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def train(folder: Path, data: Path, device: torch.device, changes: Dict[str, Any]) -> Any:
+def train(folder: Path, data: Path, device: torch.device, changes: dict[str, Any]) -> Any:
     """Return the metrics of a run and its parameters."""
     folder.mkdir()
     text = {"train_data_path": str(data / "heldout.txt")}
@@ -59,7 +59,7 @@ def trained(data: Path, tmp_path_factory: Any) -> Path:
     [CHARACTERS, {**CHARACTERS, **FULL, "model.state_reset": 0.4}, TOKENS, TIED, {**TIED, **FULL}],
     ids=["characters", "states reset", "tokens", "tied", "tied, full softmax"],
 )
-def test_training(changes: Dict[str, Any], data: Path, tmp_path: Path) -> None:
+def test_training(changes: dict[str, Any], data: Path, tmp_path: Path) -> None:
     check_on_gpu(lambda device: train(tmp_path / device.type, data, device, changes))
 
 

@@ -2,7 +2,7 @@ import atexit
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, List
+from typing import Any
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_sigterm_is_an_interrupt() -> None:
 @SIGNALS
 @pytest.mark.parametrize("is_worker", [False, True])
 def test_the_first_signal_is_noted(number: int, is_worker: bool, capfd: Any) -> None:
-    noted: List[int] = []
+    noted: list[int] = []
     before = signal.getsignal(number)
     with noted_signals(noted, is_worker):
         signal.raise_signal(number)
@@ -56,7 +56,7 @@ def test_the_first_signal_is_noted(number: int, is_worker: bool, capfd: Any) -> 
 
 
 def test_where_signals_can_not_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: List[int] = []
+    noted: list[int] = []
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # as after nohup
     with pytest.raises(KeyboardInterrupt), noted_signals(noted):
         signal.raise_signal(signal.SIGINT)

@@ -10,8 +10,9 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any
 
 import numpy
 import pytest
@@ -31,7 +32,7 @@ def of_training(run: Path) -> Any:
 
 N_KILLS = int(os.environ.get("RANDOM_KILLS", 2))
 # What is run, and what counts of its output
-COMMANDS: Dict[str, Tuple[str, Callable[[Path], Any]]] = {
+COMMANDS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "train": ("train config.json -s", of_training),
     "embed": ("elmo --all --resume --options-file options.json shards/0.txt", read_arrays),
 }

@@ -6,7 +6,7 @@ import tempfile
 import weakref
 from pathlib import Path
 from shutil import disk_usage
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,19 +21,19 @@ class Vectors:
     takes at most half of the free space of its disk.
     """
 
-    def __init__(self, folder: Optional[Path] = None) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._file: Any = tempfile.TemporaryFile(dir=folder)
         weakref.finalize(self, self._file.close)
-        self._places: Dict[Tuple[Any, ...], Tuple[int, Tuple[int, ...]]] = {}
+        self._places: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = {}
 
-    def add(self, key: Tuple[Any, ...], layers: np.ndarray) -> None:
+    def add(self, key: tuple[Any, ...], layers: np.ndarray) -> None:
         """Keep float32 layers, if there is room for them."""
         end = self._file.seek(0, os.SEEK_END)
         if end + layers.nbytes <= disk_usage(self._file.fileno()).free:
             self._file.write(layers.tobytes())
             self._places[key] = (end, layers.shape)
 
-    def get(self, key: Tuple[Any, ...]) -> Optional[np.ndarray]:
+    def get(self, key: tuple[Any, ...]) -> np.ndarray | None:
         """Return the layers of a sentence, shape `(num_layers, timesteps + 2, dim)`, if kept."""
         if key not in self._places:
             return None
@@ -65,7 +65,7 @@ class CachedBiLm(torch.nn.Module):
         lengths = (inputs > 0).any(-1).sum(-1).tolist()
         rows = inputs.cpu().short().numpy()
         keys = [(*self._fingerprint, row[:length].tobytes()) for row, length in zip(rows, lengths)]
-        found: Dict[Any, Any] = {key: self._vectors.get(key) for key in keys}
+        found: dict[Any, Any] = {key: self._vectors.get(key) for key in keys}
         missing = {key: row for row, key in enumerate(keys) if found[key] is None}
         if missing:
             longest = max(1, *(lengths[row] for row in missing.values()))

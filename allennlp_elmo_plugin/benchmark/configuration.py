@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -22,11 +22,11 @@ from allennlp_elmo_plugin.modules.elmo_files import elmo_model
 class Configuration:
     """The configurations of all models, from the command's arguments (`folder` is `--configs`)."""
 
-    tasks: Dict[str, Dict[str, Path]]
+    tasks: dict[str, dict[str, Path]]
     elmo: str
     folder: Path
     overrides: str = "{}"
-    vectors: Optional[Path] = None
+    vectors: Path | None = None
 
     def __post_init__(self) -> None:
         found = elmo_model(self.elmo)
@@ -55,7 +55,7 @@ class Configuration:
             params[key] = seed
         return params
 
-    def digests(self, task: str, model: str) -> Dict[str, str]:
+    def digests(self, task: str, model: str) -> dict[str, str]:
         """Return digests of what the result of a run depends on, apart from its seed."""
         config = json.dumps(self.params(task, model, 0).as_dict(quiet=True), sort_keys=True)
         data = list(self.tasks[task].values())
@@ -71,7 +71,7 @@ class Configuration:
             found["vectors"] = _digest([self.vectors] if self.vectors else [])
         return found
 
-    def check(self, tasks: List[str]) -> None:
+    def check(self, tasks: list[str]) -> None:
         """Read the weights of the ELMo, and the data as AllenNLP does, to find errors early."""
         ElmoBiLm(*self._elmo_files)
         for task in tasks:

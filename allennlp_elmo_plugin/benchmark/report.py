@@ -1,9 +1,10 @@
 """Tables and pictures of a benchmark's finished runs."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any
 
 import numpy
 
@@ -12,7 +13,7 @@ from allennlp_elmo_plugin.benchmark.task import MODELS, TASKS, kind_of
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import whole_file
 
-Bars = Mapping[str, Sequence[Optional[float]]]
+Bars = Mapping[str, Sequence[float | None]]
 
 
 def write_tables(output: Path) -> str:
@@ -25,7 +26,7 @@ def write_tables(output: Path) -> str:
     return table
 
 
-def summarize(runs: Runs) -> List[Dict[str, Any]]:
+def summarize(runs: Runs) -> list[dict[str, Any]]:
     """Return a row for each task, over the seeds that all its models have been trained with."""
     rows = []
     for name in dict.fromkeys(task for task, _ in runs):
@@ -33,7 +34,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
         seeds = set.intersection(*({run["seed"] for run in runs[name, model]} for model in models))
         if not seeds or not {"baseline", "elmo"}.issubset(models):
             continue
-        row: Dict[str, Any] = {"task": name, **TASKS[kind_of(name)]._asdict()}
+        row: dict[str, Any] = {"task": name, **TASKS[kind_of(name)]._asdict()}
         for model in models:
             results = [run for run in runs[name, model] if run["seed"] in seeds]
             scores = [run["score"] for run in results]
@@ -55,7 +56,7 @@ def summarize(runs: Runs) -> List[Dict[str, Any]]:
     return rows
 
 
-def _delta(row: Dict[str, Any], model: str) -> Dict[str, Any]:
+def _delta(row: dict[str, Any], model: str) -> dict[str, Any]:
     elmo, other = row["elmo"], row[model]
     delta, error, beyond = elmo["mean"] - other["mean"], None, None
     if other["std"] is not None:
@@ -64,7 +65,7 @@ def _delta(row: Dict[str, Any], model: str) -> Dict[str, Any]:
     return {"mean": delta, "standard_error": error, "beyond_two_standard_errors": beyond}
 
 
-def markdown(rows: List[Dict[str, Any]]) -> str:
+def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the table."""
     models = [model for model in MODELS if any(model in row for row in rows)]
     others = [model for model in models if model != "elmo"]
@@ -95,14 +96,14 @@ def markdown(rows: List[Dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_delta(delta: Dict[str, Any]) -> str:
+def _of_delta(delta: dict[str, Any]) -> str:
     text = f"{delta['mean']:+.2f}"
     if delta["beyond_two_standard_errors"]:
         text = f"**{text}**"
     return _with_error(text, delta["standard_error"])
 
 
-def _with_error(number: str, error: Optional[float]) -> str:
+def _with_error(number: str, error: float | None) -> str:
     return number if error is None else f"{number} ± {error:.2f}"
 
 
@@ -132,7 +133,7 @@ def draw(output: Path) -> None:
             figure.savefig(staged, format="png")
 
 
-def draw_layer_weights(weights: Dict[str, List[float]]) -> Any:
+def draw_layer_weights(weights: dict[str, list[float]]) -> Any:
     """Return a figure with the weights of the layers, by the names of scalar mixes."""
     from matplotlib.figure import Figure
 
@@ -146,7 +147,7 @@ def draw_layer_weights(weights: Dict[str, List[float]]) -> Any:
     return figure
 
 
-def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Optional[Bars] = None) -> None:
+def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:
     """Draw groups of bars with their values over them; `None` is a bar that is missing."""
     width = 0.9 / len(bars)
     for number, (label, values) in enumerate(bars.items()):

@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.benchmark.configuration import Configuration
 
-Runs = Dict[Tuple[str, str], List[Dict[str, Any]]]
+Runs = dict[tuple[str, str], list[dict[str, Any]]]
 """By task and model, one of `MODELS`, the results of its seeds."""
 
 
@@ -26,7 +26,7 @@ def read_runs(output: Path) -> Runs:
     return runs
 
 
-def check_output(output: Path, configuration: Configuration, tasks: List[str]) -> None:
+def check_output(output: Path, configuration: Configuration, tasks: list[str]) -> None:
     """Refuse a folder with other content than the results of these parameters and data."""
     names = [path.name for path in output.glob("*") if not path.name.startswith(".")]
     if names and "runs" not in names:

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import torch
 from allennlp.commands.train import TrainModel
@@ -21,7 +21,7 @@ from allennlp_elmo_plugin.evaluation.scorers import BracketingScorer
 from allennlp_elmo_plugin.version import __version__
 
 
-def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, Any]:
+def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, Any]:
     """
     Train and evaluate a task model in a new folder. Return what `runs/` has of it, such as `curve`,
     the validation metric after each epoch in percent.
@@ -38,7 +38,7 @@ def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> Dict[str, 
     evaluate = OfficialEvaluator(kind, cuda_device=trainer.cuda_device)
     metrics = evaluate(model, loop.evaluation_data_loader)
     scores = {name[len(PREFIX) :]: metrics.pop(name) for name in [*metrics] if PREFIX in name}
-    curve: List[float] = []
+    curve: list[float] = []
     while (file := folder / f"metrics_epoch_{len(curve)}.json").exists():
         epoch = json.loads(file.read_text(encoding="utf-8"))
         curve.append(100 * epoch[f"validation_{task.allennlp_metric}"])

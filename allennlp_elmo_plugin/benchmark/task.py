@@ -1,7 +1,7 @@
 """The kinds of tasks that the benchmark knows, and where their data are."""
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from allennlp.common.checks import ConfigurationError
 
@@ -11,10 +11,10 @@ class Task(NamedTuple):
 
     score_name: str
     allennlp_metric: str
-    paper_delta: Optional[float] = None
+    paper_delta: float | None = None
 
 
-TASKS: Dict[str, Task] = {
+TASKS: dict[str, Task] = {
     "sst5": Task("accuracy", "accuracy", 3.3),
     "ner": Task("f1", "f1-measure-overall", 2.06),
     "chunking": Task("f1", "f1-measure-overall"),
@@ -38,12 +38,12 @@ def kind_of(task: str) -> str:
     return task.split("/")[0].split("_")[0]
 
 
-def find_tasks(data: Path, names: List[str]) -> Dict[str, Dict[str, Path]]:
+def find_tasks(data: Path, names: list[str]) -> dict[str, dict[str, Path]]:
     """
     Return by task its `train`, `validation` and `test`: files with any ending, or (SRL) folders.
     The arguments are `--data` and `--tasks` of the command.
     """
-    tasks: Dict[str, Dict[str, Path]] = {}
+    tasks: dict[str, dict[str, Path]] = {}
     for name in names:
         if kind_of(name) not in TASKS:
             raise ConfigurationError(f"--tasks: {name!r} begins with no kind of {list(TASKS)}")

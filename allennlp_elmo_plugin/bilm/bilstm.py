@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from typing import Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 
@@ -23,7 +23,7 @@ class BiLstm(torch.nn.Module):
     """The LSTM layers of both directions, with AllenNLP's names. See `BiLm` for the parameters."""
 
     def __init__(
-        self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None
+        self, options: BiLmOptions, forget_bias: float = 1.0, device: str | None = None
     ) -> None:
         super().__init__()
         self.num_layers = options.n_layers
@@ -47,15 +47,15 @@ class BiLstm(torch.nn.Module):
         return getattr(self, f"{direction}_layer_{index}")
 
     @property
-    def forward_layers(self) -> List[ProjectedLstm]:
+    def forward_layers(self) -> list[ProjectedLstm]:
         return [self.layer("forward", index) for index in range(self.num_layers)]
 
     @property
-    def backward_layers(self) -> List[ProjectedLstm]:
+    def backward_layers(self) -> list[ProjectedLstm]:
         return [self.layer("backward", index) for index in range(self.num_layers)]
 
     @property
-    def weights(self) -> List[torch.Tensor]:
+    def weights(self) -> list[torch.Tensor]:
         check_layers(self, ProjectedLstm, type(self.dropout))
         return [
             weight
@@ -64,17 +64,17 @@ class BiLstm(torch.nn.Module):
             for weight in self.layer(direction, index).weights
         ]
 
-    def reset_states(self, mask: Optional[torch.Tensor] = None) -> None:
+    def reset_states(self, mask: torch.Tensor | None = None) -> None:
         self.carried.reset(mask)
 
     @property
-    def _states(self) -> Optional[List[torch.Tensor]]:
+    def _states(self) -> list[torch.Tensor] | None:
         """Copies of the carried states, as in AllenNLP's `ElmoLstm`."""
         states = self.carried.states
         return None if states is None else [each.clone() for each in states]
 
     @_states.setter
-    def _states(self, states: Optional[Sequence[torch.Tensor]]) -> None:
+    def _states(self, states: Sequence[torch.Tensor] | None) -> None:
         self.carried.states = None if states is None else (states[0].detach(), states[1].detach())
 
     def start(self) -> CarriedState:
@@ -86,10 +86,10 @@ class BiLstm(torch.nn.Module):
 
     def forward(
         self,
-        inputs: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
-        carried: Optional[CarriedState] = None,
-    ) -> Dict[str, List[torch.Tensor]]:
+        inputs: dict[str, torch.Tensor],
+        packings: dict[str, PackedBatch],
+        carried: CarriedState | None = None,
+    ) -> dict[str, list[torch.Tensor]]:
         """
         Return the output of each layer over packed token vectors, shape `(n_tokens,
         projection_dim)` each. They start from `carried`, by default `start()`, which is updated.
@@ -147,15 +147,15 @@ class BiLstm(torch.nn.Module):
     def _run(
         self,
         directions: Sequence[str],
-        inputs: Dict[str, torch.Tensor],
-        packings: Dict[str, PackedBatch],
+        inputs: dict[str, torch.Tensor],
+        packings: dict[str, PackedBatch],
         states: States,
-    ) -> Dict[str, Tuple[List[torch.Tensor], List[LstmState]]]:
+    ) -> dict[str, tuple[list[torch.Tensor], list[LstmState]]]:
         """Return the layers' outputs, and their states after each sequence's last token."""
         packing = packings[directions[0]]
         if not packing.n_tokens:
             return {each: ([inputs[each]] * self.num_layers, []) for each in directions}
-        results: Dict[str, Tuple[List[torch.Tensor], List[LstmState]]]
+        results: dict[str, tuple[list[torch.Tensor], list[LstmState]]]
         results = {direction: ([], []) for direction in directions}
         vectors = [inputs[direction] for direction in directions]
         for index in range(self.num_layers):

@@ -1,12 +1,10 @@
 """The LSTM states that sentences start from, and that a batch leaves for the next."""
 
-from typing import Optional, Tuple
-
 import torch
 
 from allennlp_elmo_plugin.bilm.kernels.model_call import lasting_tensors
 
-States = Tuple[torch.Tensor, torch.Tensor]
+States = tuple[torch.Tensor, torch.Tensor]
 
 
 class CarriedState:
@@ -20,7 +18,7 @@ class CarriedState:
     are replaced, never changed in place.
     """
 
-    def __init__(self, states: Optional[States] = None) -> None:
+    def __init__(self, states: States | None = None) -> None:
         self.states = states
 
     def read(self, zeros: States) -> States:
@@ -36,14 +34,14 @@ class CarriedState:
             )
         return outputs, cells
 
-    def write(self, states: Optional[States]) -> None:
+    def write(self, states: States | None) -> None:
         self.states = states
 
     def for_segments(self, batch_size: int) -> "CarriedState":
         """Return the state for several calls that each continue where the last one ended."""
         return self
 
-    def reset(self, mask: Optional[torch.Tensor] = None) -> None:
+    def reset(self, mask: torch.Tensor | None = None) -> None:
         """Start all rows, or those in `mask`, shape `(batch_size,)`, from zero."""
         if mask is None or self.states is None:
             self.states = None
@@ -56,7 +54,7 @@ class CarriedState:
             # A product would keep NaN and infinity.
             self.states = outputs.masked_fill(is_reset, 0), cells.masked_fill(is_reset, 0)
 
-    def state_dict(self) -> Optional[States]:
+    def state_dict(self) -> States | None:
         """Return `states`, on the CPU. To restore them, assign them again."""
         return None if self.states is None else (self.states[0].cpu(), self.states[1].cpu())
 
@@ -72,7 +70,7 @@ class FixedState(CarriedState):
     `carried`, by default zeros.
     """
 
-    def __init__(self, carried: Optional[CarriedState] = None) -> None:
+    def __init__(self, carried: CarriedState | None = None) -> None:
         super().__init__(None if carried is None else carried.states)
 
     def for_segments(self, batch_size: int) -> CarriedState:
@@ -84,5 +82,5 @@ class FixedState(CarriedState):
     def read(self, zeros: States) -> States:
         return self.for_segments(zeros[0].size(1)).read(zeros)
 
-    def write(self, states: Optional[States]) -> None:
+    def write(self, states: States | None) -> None:
         pass

@@ -1,7 +1,8 @@
 """Character encoder of the language model: a word's vector from its characters, without context."""
 
 import math
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -91,8 +92,8 @@ def _first_position(sums: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
 class _Prepared(NamedTuple):
     """What is computed from the parameters once for inference."""
 
-    tables: List[torch.Tensor]  # (width, n_characters, n_filters) each
-    linear: List[Tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
+    tables: list[torch.Tensor]  # (width, n_characters, n_filters) each
+    linear: list[tuple[PreparedMatrix, torch.Tensor]]  # (in_dim, out_dim), (out_dim,) each
     words: WordCache
 
 
@@ -112,8 +113,8 @@ class CharacterEncoder(CachingModule):
         self,
         options: CharCnnOptions,
         output_dim: int,
-        project: Optional[bool] = None,
-        device: Optional[str] = None,
+        project: bool | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         self.options = options
@@ -141,15 +142,15 @@ class CharacterEncoder(CachingModule):
         self.reset_parameters()
 
     @property
-    def convolutions(self) -> List[torch.nn.Conv1d]:
+    def convolutions(self) -> list[torch.nn.Conv1d]:
         return [getattr(self, f"char_conv_{i}") for i in range(len(self.options.filters))]
 
     @property
-    def highway_layers(self) -> List[torch.nn.Linear]:
+    def highway_layers(self) -> list[torch.nn.Linear]:
         return list(self._highways["_layers"].children())  # type: ignore[arg-type]
 
     @property
-    def _linear_layers(self) -> List[torch.nn.Linear]:
+    def _linear_layers(self) -> list[torch.nn.Linear]:
         projections = [] if self._projection is None else [self._projection]
         return [*self.highway_layers, *projections]
 
@@ -176,11 +177,11 @@ class CharacterEncoder(CachingModule):
             torch.nn.init.constant_(layer.bias[n_filters:], 2.0)  # bilm-tf's -2, of the other gate
 
     @property
-    def weights(self) -> List[torch.Tensor]:
+    def weights(self) -> list[torch.Tensor]:
         """The parameters, after `check_layers`."""
         check_layers(self, torch.nn.Conv1d, torch.nn.ModuleDict, torch.nn.Linear)
         check_layers(self._highways["_layers"], torch.nn.Linear)
-        weights: List[Any] = [self._char_embedding_weights]
+        weights: list[Any] = [self._char_embedding_weights]
         for layer in (*self.convolutions, *self._linear_layers):
             weights += [layer.weight, layer.bias]
         return weights
@@ -197,7 +198,7 @@ class CharacterEncoder(CachingModule):
         """Return the vectors of words, shape `(len(words), output_dim)`."""
         return self._embed(self._table.spell(words))
 
-    def _embed(self, spellings: List[bytes]) -> torch.Tensor:
+    def _embed(self, spellings: list[bytes]) -> torch.Tensor:
         prepared = self._prepare()
         if prepared is not None and self.max_cached_words:
             return prepared.words.look_up(spellings, lambda new: self._encode(new, prepared))
@@ -206,7 +207,7 @@ class CharacterEncoder(CachingModule):
         index = torch.tensor([places[each] for each in spellings], dtype=torch.long, device="cpu")
         return vectors.index_select(0, index.to(vectors.device))
 
-    def _encode(self, spellings: List[bytes], prepared: Optional[_Prepared]) -> torch.Tensor:
+    def _encode(self, spellings: list[bytes], prepared: _Prepared | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
         parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(_WORDS_AT_ONCE)
@@ -223,7 +224,7 @@ class CharacterEncoder(CachingModule):
         with torch.no_grad():
             return self._cached_words().n_staying
 
-    def forget_words(self, n_kept: Optional[int] = None) -> None:
+    def forget_words(self, n_kept: int | None = None) -> None:
         """Forget words but those of `keep_words`: their rounding may depend on earlier calls."""
         with torch.no_grad():
             words = self._cached_words()
@@ -235,7 +236,7 @@ class CharacterEncoder(CachingModule):
         prepared = self._prepare()
         return WordCache(0) if prepared is None else prepared.words
 
-    def _prepare(self) -> Optional[_Prepared]:
+    def _prepare(self) -> _Prepared | None:
         # On a GPU it isn't worth a check whether parameters have changed.
         weights = self.weights
         if needs_grad(*weights) or not (self.max_cached_words or weights[0].device.type == "cpu"):
@@ -250,7 +251,7 @@ class CharacterEncoder(CachingModule):
 
         return self._prepared.get(weights, make, (self.precision, self.max_cached_words))
 
-    def _tables(self) -> List[torch.Tensor]:
+    def _tables(self) -> list[torch.Tensor]:
         """Return for each convolution its table, shape `(width, n_characters, n_filters)`."""
         embeddings = self._char_embedding_weights  # (n_characters, dim)
         tables = []
@@ -262,7 +263,7 @@ class CharacterEncoder(CachingModule):
         return tables
 
     def encode(
-        self, character_ids: torch.Tensor, prepared: Optional[_Prepared] = None
+        self, character_ids: torch.Tensor, prepared: _Prepared | None = None
     ) -> torch.Tensor:
         """Do what `forward` does, without a search for equal words."""
         n_words = character_ids.size(0)
@@ -290,16 +291,14 @@ class CharacterEncoder(CachingModule):
         vectors = vectors[:n_words]
         return vectors if order is None else vectors[order.argsort()]
 
-    def _linear(
-        self, index: int, rows: torch.Tensor, prepared: Optional[_Prepared]
-    ) -> torch.Tensor:
+    def _linear(self, index: int, rows: torch.Tensor, prepared: _Prepared | None) -> torch.Tensor:
         if prepared is not None:
             matrix, bias = prepared.linear[index]
             return matrix.product(rows.to(matrix.dtype), bias).to(rows.dtype)
         layer = self._linear_layers[index]
         return Linear.apply(rows, layer.weight, layer.bias, product_type(rows, self.precision))
 
-    def _by_length(self, character_ids: torch.Tensor) -> Tuple[List[torch.Tensor], torch.Tensor]:
+    def _by_length(self, character_ids: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
         # Groups of words of nearly the same length, cut to one n-gram past it, since those that
         # follow are equal, and the order of the words in them, (n_words,)
         places = torch.arange(1, character_ids.size(1) + 1, device="cpu")

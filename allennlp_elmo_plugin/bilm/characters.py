@@ -5,7 +5,8 @@ The alphabet is that of bilm-tf: the 256 byte values of UTF-8 and five marks, an
 id, as bilm-tf does for prediction, since 0 stands for positions after the end of a sentence.
 """
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -59,15 +60,15 @@ class CharacterTable:
     def __init__(
         self,
         max_characters: int = MAX_CHARACTERS_PER_TOKEN,
-        tokens_to_add: Optional[Mapping[str, int]] = None,
+        tokens_to_add: Mapping[str, int] | None = None,
         max_words: int = 2**18,
     ) -> None:
         self.max_characters = max_characters
         self.max_words = max_words
         self._tokens_to_add = dict(tokens_to_add or {})
-        self._rows: Dict[str, bytes] = {}
+        self._rows: dict[str, bytes] = {}
 
-    def spell(self, words: Sequence[str]) -> List[bytes]:
+    def spell(self, words: Sequence[str]) -> list[bytes]:
         """Return the rows of words as bytes."""
         # Rows are never removed: another thread may read this dictionary.
         rows = self._rows
@@ -88,7 +89,7 @@ class CharacterTable:
 
 
 def sentences_to_character_ids(
-    sentences: Sequence[Sequence[str]], table: Optional[CharacterTable] = None
+    sentences: Sequence[Sequence[str]], table: CharacterTable | None = None
 ) -> np.ndarray:
     """
     Return the ids of words, and 0 after the end of a sentence, int64, shape `(len(sentences),
@@ -104,7 +105,7 @@ def sentences_to_character_ids(
     return ids
 
 
-def check_sentences(batch: Any) -> List[List[str]]:
+def check_sentences(batch: Any) -> list[list[str]]:
     """Return the sentences of a batch as lists, unless one or a word is of the wrong type."""
     if isinstance(batch, str):
         raise ValueError(

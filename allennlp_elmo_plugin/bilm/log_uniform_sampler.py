@@ -1,7 +1,7 @@
 """Negative samples for the softmax, drawn as TensorFlow draws them."""
 
 import math
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -49,11 +49,11 @@ class LogUniformSampler:
         # Rounding may reach the end of the range.
         return ids.remainder_(self.n_words).numpy()
 
-    def state_dict(self) -> Dict[str, int]:
+    def state_dict(self) -> dict[str, int]:
         """Return what the next samples depend on, besides torch's random numbers."""
         return {"n_draws": self._n_draws}
 
-    def load_state_dict(self, state: Dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
         self._n_draws = state["n_draws"]
 
     def expected_count(self, ids: torch.Tensor, num_tries: int) -> torch.Tensor:

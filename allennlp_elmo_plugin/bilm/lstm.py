@@ -1,7 +1,7 @@
 """An LSTM layer with clipped cell and projection, as bilm-tf has it."""
 
 import math
-from typing import List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 
@@ -28,7 +28,7 @@ class ProjectedLstm(CachingModule):
     """
 
     def __init__(
-        self, options: BiLmOptions, forget_bias: float = 1.0, device: Optional[str] = None
+        self, options: BiLmOptions, forget_bias: float = 1.0, device: str | None = None
     ) -> None:
         super().__init__()
         dim, projection_dim = options.lstm_dim, options.projection_dim
@@ -56,7 +56,7 @@ class ProjectedLstm(CachingModule):
             glorot_uniform_(self.state_projection.weight, self.cell_size, self.hidden_size)
 
     @property
-    def weights(self) -> List[torch.Tensor]:
+    def weights(self) -> list[torch.Tensor]:
         """The parameters, after `check_layers`; the last one if there is a projection."""
         # (4 * dim, projection_dim) twice, (4 * dim,), (projection_dim, dim)
         check_layers(self, torch.nn.Linear)
@@ -66,7 +66,7 @@ class ProjectedLstm(CachingModule):
             weights.append(self.state_projection.weight)
         return weights
 
-    def weights_in_use(self, dropout: float = 0.0) -> List[torch.Tensor]:
+    def weights_in_use(self, dropout: float = 0.0) -> list[torch.Tensor]:
         """Return the weights with the forget bias added, and in training some dropped."""
         weight_input, weight_state, bias, *projection = self.weights
         if self.forget_bias:
@@ -78,7 +78,7 @@ class ProjectedLstm(CachingModule):
         return [weight_input, weight_state, bias, *projection]
 
     @property
-    def clips(self) -> Tuple[Optional[float], Optional[float]]:
+    def clips(self) -> tuple[float | None, float | None]:
         proj_clip = None if self.state_projection is None else self.state_projection_clip_value
         return self.memory_cell_clip_value, proj_clip
 
@@ -99,7 +99,7 @@ def run_layers(
     packing: PackedBatch,
     states: Sequence[LstmState],
     dropout: float = 0.0,
-) -> List[Tuple[torch.Tensor, LstmState]]:
+) -> list[tuple[torch.Tensor, LstmState]]:
     """
     Run layers as `run_steps` does, over a batch with a token at least, from `states` in the order
     of `packing.order`. In training, but only where a gradient is computed, a share `dropout` of the

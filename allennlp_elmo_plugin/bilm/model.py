@@ -1,6 +1,7 @@
 """The bidirectional language model of ELMo as one module of torch."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple, Union
 
 import torch
 
@@ -22,8 +23,8 @@ keep_freed_memory()
 class BiLmOutput(NamedTuple):
     """For each direction the token vectors and each LSTM layer, `(n_tokens, projection_dim)`."""
 
-    layers: Dict[str, List[torch.Tensor]]
-    packings: Dict[str, PackedBatch]
+    layers: dict[str, list[torch.Tensor]]
+    packings: dict[str, PackedBatch]
 
     @property
     def packing(self) -> PackedBatch:
@@ -44,7 +45,7 @@ class TokenEmbedding(torch.nn.Module):
     gradient for sparse from a `torch.nn.Embedding`, also where a shared softmax makes it dense.
     """
 
-    def __init__(self, n_tokens_vocab: int, output_dim: int, device: Optional[str] = None) -> None:
+    def __init__(self, n_tokens_vocab: int, output_dim: int, device: str | None = None) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
         glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
@@ -83,14 +84,14 @@ class BiLm(torch.nn.Module):
         self,
         options: BiLmOptions,
         forget_bias: float = 1.0,
-        token_layer: Optional[CharacterEncoder] = None,
-        device: Optional[str] = None,
+        token_layer: CharacterEncoder | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         dim = options.projection_dim
         self.options = options
         self.forget_bias = forget_bias
-        self._token_embedder: Union[CharacterEncoder, TokenEmbedding]
+        self._token_embedder: CharacterEncoder | TokenEmbedding
         if token_layer is not None:
             self._token_embedder = token_layer
         elif options.char_cnn is not None:
@@ -107,7 +108,7 @@ class BiLm(torch.nn.Module):
         self.num_layers = options.n_layers + 1  # with the token vectors
 
     @property
-    def token_layer(self) -> Union[CharacterEncoder, TokenEmbedding]:
+    def token_layer(self) -> CharacterEncoder | TokenEmbedding:
         return self._token_embedder
 
     @property
@@ -134,9 +135,9 @@ class BiLm(torch.nn.Module):
         self,
         tokens: torch.Tensor,
         lengths: Lengths = None,
-        tokens_reverse: Optional[torch.Tensor] = None,
+        tokens_reverse: torch.Tensor | None = None,
         lengths_reverse: Lengths = None,
-        carried: Optional[CarriedState] = None,
+        carried: CarriedState | None = None,
     ) -> BiLmOutput:
         """
         Run the model over character ids, shape `(batch_size, timesteps, max_characters_per_token)`,
@@ -158,14 +159,14 @@ class BiLm(torch.nn.Module):
     def run_words(
         self,
         sentences: Sequence[Sequence[str]],
-        sentences_reverse: Optional[Sequence[Sequence[str]]] = None,
-        carried: Optional[CarriedState] = None,
+        sentences_reverse: Sequence[Sequence[str]] | None = None,
+        carried: CarriedState | None = None,
     ) -> BiLmOutput:
         """Run a model of characters over words."""
         reverse = None if sentences_reverse is None else self._embed_words(sentences_reverse)
         return self.run(*self._embed_words(sentences), carried, reverse)
 
-    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
+    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
         encoder = self._token_embedder
         assert isinstance(encoder, CharacterEncoder)
         lengths = list(map(len, sentences))
@@ -184,8 +185,8 @@ class BiLm(torch.nn.Module):
         self,
         vectors: torch.Tensor,
         packing: PackedBatch,
-        carried: Optional[CarriedState] = None,
-        reverse: Optional[Tuple[torch.Tensor, PackedBatch]] = None,
+        carried: CarriedState | None = None,
+        reverse: tuple[torch.Tensor, PackedBatch] | None = None,
     ) -> BiLmOutput:
         """
         Run the LSTM layers over packed vectors of tokens, shape `(n_tokens, projection_dim)`, from

@@ -3,8 +3,9 @@
 import json
 import logging
 import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any
 
 from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
@@ -20,7 +21,7 @@ _TRAINING_KEYS = {
 }
 _MAX_INT = 2**31 - 1
 
-Rule = Tuple[str, Callable[[Any], bool]]
+Rule = tuple[str, Callable[[Any], bool]]
 """What a value must be, for errors, and a function that checks it."""
 
 
@@ -58,7 +59,7 @@ def _option(key: str, rule: Rule, default: Any = MISSING) -> Any:
 class CharCnnOptions:
     """The section `char_cnn` of options.json, which describes the character encoder."""
 
-    filters: Tuple[Tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)  # width, number
+    filters: tuple[tuple[int, int], ...] = _option("char_cnn.filters", _FILTERS)  # width, number
     activation: str = _option("char_cnn.activation", _ACTIVATION)
     embedding_dim: int = _option("char_cnn.embedding.dim", _whole(1))
     n_highway: int = _option("char_cnn.n_highway", _whole(0), 0)
@@ -97,22 +98,22 @@ class BiLmOptions:
     lstm_dim: int = _option("lstm.dim", _whole(1))
     projection_dim: int = _option("lstm.projection_dim", _whole(1))
     n_layers: int = _option("lstm.n_layers", _whole(1), 1)
-    cell_clip: Optional[float] = _option("lstm.cell_clip", _CLIP, None)
-    proj_clip: Optional[float] = _option("lstm.proj_clip", _CLIP, None)
+    cell_clip: float | None = _option("lstm.cell_clip", _CLIP, None)
+    proj_clip: float | None = _option("lstm.proj_clip", _CLIP, None)
     use_skip_connections: bool = _option("lstm.use_skip_connections", _FLAG, False)
-    char_cnn: Optional[CharCnnOptions] = None
+    char_cnn: CharCnnOptions | None = None
     bidirectional: bool = _option("bidirectional", _FLAG, True)
     dropout: float = _option("dropout", _DROPOUT, 0.0)
-    n_tokens_vocab: Optional[int] = _option("n_tokens_vocab", _whole(1), None)
+    n_tokens_vocab: int | None = _option("n_tokens_vocab", _whole(1), None)
     sample_softmax: bool = _option("sample_softmax", _FLAG, True)
     n_negative_samples_batch: int = _option("n_negative_samples_batch", _whole(1), 8192)
     share_embedding_softmax: bool = _option("share_embedding_softmax", _FLAG, False)
-    training: Dict[str, Any] = field(default_factory=dict)
-    project_lstm: Optional[bool] = None
-    project_characters: Optional[bool] = None
+    training: dict[str, Any] = field(default_factory=dict)
+    project_lstm: bool | None = None
+    project_characters: bool | None = None
 
     @property
-    def directions(self) -> List[str]:
+    def directions(self) -> list[str]:
         return ["forward", "backward"] if self.bidirectional else ["forward"]
 
     @property
@@ -126,7 +127,7 @@ class BiLmOptions:
         return differs if self.project_characters is None else self.project_characters
 
     @property
-    def architecture(self) -> Dict[str, Any]:
+    def architecture(self) -> dict[str, Any]:
         """What determines a model's parameters and how they are used, by keys of options.json."""
         values = flatten(self.to_dict())
         keys = [key for key in values if key == "bidirectional" or key.startswith(_SECTIONS)]
@@ -151,7 +152,7 @@ class BiLmOptions:
         def error(key: str, message: str) -> ValueError:
             return ValueError(f'{source}: "{shown(key)}" {message}')
 
-        def take(kind: Any) -> Dict[str, Any]:
+        def take(kind: Any) -> dict[str, Any]:
             arguments = {}
             for each in fields(kind):
                 key = each.metadata.get("key")
@@ -196,10 +197,10 @@ class BiLmOptions:
             raise error("share_embedding_softmax", "needs a token embedding: take char_cnn out")
         return options
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the contents of an options.json for prediction, which all programs read."""
-        values: Dict[str, Any] = dict(self.training)
-        parts: List[Any] = [self] if self.char_cnn is None else [self, self.char_cnn]
+        values: dict[str, Any] = dict(self.training)
+        parts: list[Any] = [self] if self.char_cnn is None else [self, self.char_cnn]
         for part in parts:
             for each in fields(part):
                 key, value = each.metadata.get("key"), getattr(part, each.name)
@@ -222,9 +223,9 @@ class BiLmOptions:
             options_file.write("\n")
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values of an options.json, by their keys with dots between the sections."""
-    flat: Dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if name in _SECTIONS and isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """The index by which a batch is computed without its padding."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class PackedBatch:
         sorted_counts = counts[order]  # (n_sequences,)
         present = np.arange(max(lengths, default=0))[:, None] < sorted_counts
         sizes = present.sum(1)  # (longest,)
-        self.batch_sizes: List[int] = sizes.tolist()
+        self.batch_sizes: list[int] = sizes.tolist()
         offsets = sizes.cumsum() - sizes  # (longest,)
         forward_step, rank = present.nonzero()  # (n_tokens,) each
         backward_step = sorted_counts[rank] - 1 - forward_step  # (n_tokens,)

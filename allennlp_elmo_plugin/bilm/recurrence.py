@@ -3,7 +3,8 @@ The recurrence of an LSTM with a clipped cell and a projection, and its gradient
 and what is saved for the backward pass, may be in bfloat16; cells are always float32.
 """
 
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -28,10 +29,10 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
 # The inputs' part of the gates is computed for as many steps ahead as fit into this size.
 _CHUNK_BYTES = 8 * 2**20
 
-LstmState = Tuple[torch.Tensor, torch.Tensor]
+LstmState = tuple[torch.Tensor, torch.Tensor]
 """Outputs `(n_sequences, projection_dim)` and cells `(n_sequences, dim)`."""
 
-Clips = Tuple[Optional[float], Optional[float]]
+Clips = tuple[float | None, float | None]
 """Bounds of cell and output."""
 
 
@@ -55,10 +56,10 @@ class LstmWeights:
 def run_steps(
     layers: Sequence[LstmWeights],
     inputs: Sequence[torch.Tensor],
-    batch_sizes: List[int],
+    batch_sizes: list[int],
     states: Sequence[LstmState],
-    saved: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
-) -> Tuple[torch.Tensor, torch.Tensor]:
+    saved: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Run layers of one shape, such as those of two directions, step by step together. `inputs` are
     those of each layer, packed, shape `(n_tokens, input_dim)`. The gates and cells of a single
@@ -118,13 +119,13 @@ def run_steps(
 
 
 def _input_gates(
-    layer: LstmWeights, inputs: torch.Tensor, batch_sizes: List[int]
+    layer: LstmWeights, inputs: torch.Tensor, batch_sizes: list[int]
 ) -> Iterator[torch.Tensor]:
     """Yield the inputs' part of the gates step by step, shape `(size, 4 * dim)`."""
     inputs = inputs.to(layer.input.dtype)
     chunk_size = _CHUNK_BYTES // (layer.bias.numel() * inputs.element_size())
     start = 0
-    sizes: List[int] = []
+    sizes: list[int] = []
     for t, size in enumerate(batch_sizes):
         sizes.append(size)
         if t + 1 == len(batch_sizes) or sum(sizes) + batch_sizes[t + 1] > chunk_size:
@@ -144,11 +145,11 @@ class Recurrence(torch.autograd.Function):
     def forward(
         ctx: Any,
         state: LstmState,
-        batch_sizes: List[int],
+        batch_sizes: list[int],
         clips: Clips,
         dtype: torch.dtype,
         *tensors: torch.Tensor,
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Products, and what is saved of `tensors`, inputs and weights, have the type `dtype`."""
         inputs, *weights = (tensor.to(dtype) for tensor in tensors)
         n_tokens, dim = inputs.size(0), state[1].size(1)
@@ -170,7 +171,7 @@ class Recurrence(torch.autograd.Function):
         # Read once: gradient checkpointing frees them after that.
         initial_output, initial_cells, outputs, gates, cells, *tensors = ctx.saved_tensors
         inputs, weight_input, weight_state, _, *projection = tensors
-        batch_sizes: List[int] = ctx.batch_sizes
+        batch_sizes: list[int] = ctx.batch_sizes
         # Step by step, from the last, `gates` is overwritten by the gradient of the gates'
         # arguments, and `cells` by what was projected.
         if not may_overwrite_saved():

@@ -1,7 +1,8 @@
 """The softmax of the language model: full and sampled losses with their gradients."""
 
 import math
-from typing import Any, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -21,12 +22,12 @@ _MIN_ROWS = 32
 _EVALUATED_ROWS = 1024
 
 
-def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> List[slice]:
+def _row_chunks(n_rows: int, n_columns: int, element_size: int) -> list[slice]:
     rows = max(_MIN_ROWS, _CHUNK_BYTES // (n_columns * element_size))
     return [slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows)]
 
 
-def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> List[torch.Tensor]:
+def _scaled(saved: Sequence[torch.Tensor], grad: torch.Tensor) -> list[torch.Tensor]:
     """Return `saved` times `grad`, in the same memory if possible."""
     scale = torch.Tensor.mul_ if may_overwrite_saved() else torch.Tensor.mul
     return [scale(tensor, grad) for tensor in saved]
@@ -164,8 +165,8 @@ class Softmax(torch.nn.Module):
         n_words: int,
         dim: int,
         num_samples: int = 0,
-        weight: Optional[torch.nn.Parameter] = None,
-        device: Optional[str] = None,
+        weight: torch.nn.Parameter | None = None,
+        device: str | None = None,
     ) -> None:
         super().__init__()
         self.sampler = LogUniformSampler(n_words, num_samples) if num_samples else None
@@ -178,7 +179,7 @@ class Softmax(torch.nn.Module):
 
     @model_call
     def loss(
-        self, hidden: torch.Tensor, targets: torch.Tensor, samples: Optional[Samples] = None
+        self, hidden: torch.Tensor, targets: torch.Tensor, samples: Samples | None = None
     ) -> torch.Tensor:
         """
         Return the mean negative log likelihood of vocabulary ids `targets`, shape `(n_tokens,)`,

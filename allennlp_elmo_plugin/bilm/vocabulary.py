@@ -3,7 +3,8 @@
 import os
 import re
 import reprlib
-from typing import Dict, Iterable, List, Union
+from collections.abc import Iterable
+from typing import Union
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.files.hdf5_file import allowance
@@ -17,13 +18,13 @@ IGNORED_WORD = "!!!MAXTERMID"  # a line that bilm-tf skips
 _WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
 
 
-def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> List[str]:
+def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "") -> list[str]:
     """
     Return the words in a vocabulary file of bilm-tf, in the order of their ids, without the counts
     of some published vocabularies. Errors call the file `source`.
     """
     source = source or os.fspath(path)
-    lines: List[str] = []
+    lines: list[str] = []
     with open(path, "rb") as file:
         text = TextLines(file, source)
         limit = allowance(os.path.getsize(path))
@@ -38,7 +39,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
             if not decoded:
                 raise ValueError(f"{source}, line {number}: is empty; remove it (one word a line)")
             lines.append(decoded)
-    words: Dict[str, int] = {}
+    words: dict[str, int] = {}
     for number, word in enumerate(_without_counts(lines), 1):
         if word == IGNORED_WORD:
             continue
@@ -57,7 +58,7 @@ def read_vocabulary_file(path: Union[str, "os.PathLike[str]"], source: str = "")
     return list(words)
 
 
-def _without_counts(lines: List[str]) -> List[str]:
+def _without_counts(lines: list[str]) -> list[str]:
     # A word may contain white space ("10 000"), so a number is a count only if all lines have one.
     found = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
     uncounted = (*SPECIAL_WORDS, IGNORED_WORD)

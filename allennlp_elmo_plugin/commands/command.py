@@ -11,10 +11,11 @@ import sys
 import tarfile
 import warnings
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
-from typing import Any, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 from allennlp.commands import ArgumentParserWithDefaults
@@ -57,7 +58,7 @@ class Command(Subcommand):
     def run(self, args: argparse.Namespace) -> None:
         """Do the work of the command."""
 
-    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+    def resume(self, args: argparse.Namespace) -> list[str] | None:
         """Return the options to add to continue after Ctrl-C, `None` if nothing can continue."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -171,7 +172,7 @@ def embedder(args: argparse.Namespace) -> ElmoEmbedder:
     return ElmoEmbedder(options_file, args.weight_file, args.cuda_device)
 
 
-def read_lines(paths: List[str]) -> Iterator[Tuple[Path, SentenceLine]]:
+def read_lines(paths: list[str]) -> Iterator[tuple[Path, SentenceLine]]:
     """Yield the lines of all files, each with its file, and show a progress bar."""
     files = find_files(paths)
     total = sum(file.stat().st_size for file in files)

@@ -4,7 +4,7 @@ import argparse
 import datetime
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from allennlp.common import logging as common_logging
 
@@ -48,7 +48,7 @@ class Elmo(Command):
         add("input_file", help="UTF-8 text, plain or gzip, a tokenised sentence a line; - is stdin")
         add("output_file", type=os.path.expanduser, help="HDF5 file to write")
         layers = parser.add_mutually_exclusive_group(required=True)
-        layer: Dict[str, Any] = {"dest": "output_format", "action": "store_const"}
+        layer: dict[str, Any] = {"dest": "output_format", "action": "store_const"}
         shape = "shape (tokens, dimensions)"
         all_help = "all layers, that without context first: shape (layers, tokens, dimensions)"
         layers.add_argument("--all", const="all", help=all_help, **layer)
@@ -83,7 +83,7 @@ class Elmo(Command):
         add("--gpus-per-worker", type=float, default=0, metavar="X", help=gpus_help)
         add("--file-friendly-logging", action="store_true", help="a line for each state of the bar")
 
-    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+    def resume(self, args: argparse.Namespace) -> list[str] | None:
         if not PartsFolder(args.output_file).has_parts():
             return None
         return [] if args.resume else ["--resume"]

@@ -5,7 +5,6 @@ import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import List, Optional
 from unittest.mock import patch
 
 from allennlp.common import plugins
@@ -47,7 +46,7 @@ class ElmoBenchmark(Command):
         add("--configs", type=Path, default=CONFIGS / "benchmark", metavar="DIR", help=configs_help)
         add("-o", "--overrides", default="{}", help="JSON that changes all configs, as in train")
 
-    def resume(self, args: argparse.Namespace) -> Optional[List[str]]:
+    def resume(self, args: argparse.Namespace) -> list[str] | None:
         return [] if (args.output / "runs").exists() else None
 
     def run(self, args: argparse.Namespace) -> None:

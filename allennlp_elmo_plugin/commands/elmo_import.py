@@ -6,7 +6,7 @@ import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import torch
 
@@ -53,7 +53,7 @@ class ElmoImport(Command):
 
 
 def import_model(
-    source: PathLike, output: PathLike, vocab_file: Optional[PathLike] = None, force: bool = False
+    source: PathLike, output: PathLike, vocab_file: PathLike | None = None, force: bool = False
 ) -> None:
     """Make an archive of a language model. The arguments are those of the command."""
     outputs = (names.ARCHIVE_FILE, names.ADAGRAD_FILE)
@@ -71,7 +71,7 @@ def import_model(
         print("There was no softmax to import: train a new one before you evaluate.")
 
 
-def _write_archive(model: PretrainedLanguageModel, words: List[str], path: Path) -> None:
+def _write_archive(model: PretrainedLanguageModel, words: list[str], path: Path) -> None:
     options = model.options
     if options.n_negative_samples_batch >= len(words):
         # Published options lack this number, and bilm-tf's default may be more than the words.
@@ -88,7 +88,7 @@ def _write_archive(model: PretrainedLanguageModel, words: List[str], path: Path)
                 archive.add(folder / name, arcname=name)
 
 
-def _config(options: BiLmOptions) -> Dict[str, Any]:
+def _config(options: BiLmOptions) -> dict[str, Any]:
     char_cnn = options.char_cnn
     reader = {
         "type": "truncated_bptt_lm",

@@ -2,8 +2,8 @@
 
 import argparse
 import importlib.util
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Iterator, List, Sequence
 
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.files.text_lines import split_words
@@ -54,7 +54,7 @@ class Map(command.Command):
 
     def run(self, args: argparse.Namespace) -> None:
         _check_output(args.output, _PAGE, "plotly")
-        labels: List[str] = []
+        labels: list[str] = []
         given = args.word, _sentences(args, labels), args.method, args.max_occurrences
         found = word_map.make_map(command.embedder(args), *given, labels, args.groups)
         word_map.write_map(found, args.output, ", ".join(args.files), args.options_file or "tiny")
@@ -62,7 +62,7 @@ class Map(command.Command):
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
 
 
-def _sentences(args: argparse.Namespace, labels: List[str]) -> Iterator[List[str]]:
+def _sentences(args: argparse.Namespace, labels: list[str]) -> Iterator[list[str]]:
     """Yield the words of each line; with `--labels`, append its label to `labels` first."""
     for file, line in command.read_lines(args.files):
         if not args.labels:

@@ -2,7 +2,6 @@
 
 import argparse
 from contextlib import suppress
-from typing import List
 
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive, register
 from allennlp_elmo_plugin.data.text import find_files
@@ -75,5 +74,5 @@ class ElmoProbe(Command):
         print(table, end="")
 
 
-def numbers(text: str) -> List[int]:
+def numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]

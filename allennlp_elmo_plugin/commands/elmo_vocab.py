@@ -1,7 +1,6 @@
 """The subcommand `elmo-vocab` makes the vocabulary of a language model."""
 
 import argparse
-from typing import List, Optional, Tuple
 
 from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary_file
 from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive, register
@@ -48,10 +47,10 @@ def make_vocabulary(
     paths: PathOrPaths,
     output: PathLike,
     min_count: int = 1,
-    max_size: Optional[int] = None,
+    max_size: int | None = None,
     encoding_errors: str = "strict",
     force: bool = False,
-) -> List[Tuple[str, int]]:
+) -> list[tuple[str, int]]:
     """
     Count the words of a corpus and write its vocabulary. The arguments are those of the command.
     Return the words in the order of their ids, each with its count.

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ class CharacterIds(Sequence):
 
 
 @functools.cache
-def _table(tokens_to_add: Tuple[Tuple[str, int], ...]) -> CharacterTable:
+def _table(tokens_to_add: tuple[tuple[str, int], ...]) -> CharacterTable:
     """Return the table of all indexers with these special tokens. It spells each word only once."""
     return CharacterTable(MAX_CHARACTERS_PER_TOKEN, dict(tokens_to_add))
 
@@ -60,7 +60,7 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
     def __init__(
         self,
         namespace: str = "elmo_characters",
-        tokens_to_add: Dict[str, int] = None,  # type: ignore[assignment]
+        tokens_to_add: dict[str, int] = None,  # type: ignore[assignment]
         token_min_padding_length: int = 0,
         namespace_to_cache: Optional[str] = None,
     ) -> None:
@@ -68,7 +68,7 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         self._namespace_to_cache = namespace_to_cache
         self._tokens_to_add = tuple((tokens_to_add or {}).items())
 
-    def count_vocab_items(self, token: Token, counter: Dict[str, Dict[str, int]]) -> None:
+    def count_vocab_items(self, token: Token, counter: dict[str, dict[str, int]]) -> None:
         if self._namespace_to_cache is not None:
             counter[self._namespace_to_cache][token.ensure_text()] += 1
 
@@ -78,13 +78,13 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
             empty["word_inputs"] = []
         return empty
 
-    def tokens_to_indices(self, tokens: List[Token], vocabulary: Vocabulary) -> Dict[str, Any]:
+    def tokens_to_indices(self, tokens: list[Token], vocabulary: Vocabulary) -> dict[str, Any]:
         """
         Return `elmo_tokens`, 50 ids a token, and for `namespace_to_cache` `word_inputs`, an id a
         token: -1 for a word that is not in the vocabulary.
         """
         words = [token.ensure_text() for token in tokens]
-        indices: Dict[str, Any] = {
+        indices: dict[str, Any] = {
             "elmo_tokens": CharacterIds(_table(self._tokens_to_add).lookup(words))
         }
         if self._namespace_to_cache is not None:
@@ -94,8 +94,8 @@ class ELMoTokenCharactersIndexer(elmo_indexer.ELMoTokenCharactersIndexer):
         return indices
 
     def as_padded_tensor_dict(
-        self, tokens: IndexedTokenList, padding_lengths: Dict[str, int]
-    ) -> Dict[str, torch.Tensor]:
+        self, tokens: IndexedTokenList, padding_lengths: dict[str, int]
+    ) -> dict[str, torch.Tensor]:
         """
         Return `elmo_tokens`, shape `(padding length, 50)`, and for `namespace_to_cache`
         `word_inputs`, shape `(padding length,)`: int64, 0 where padded.

@@ -6,7 +6,7 @@ word are made once.
 import itertools
 import weakref
 from collections import defaultdict
-from typing import Any, DefaultDict, List, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,15 +42,13 @@ class Lexicon:
     of character ids, and `vocab` are needed for the ids of words alone.
     """
 
-    def __init__(
-        self, max_characters: Optional[int] = None, vocab: Optional[Vocabulary] = None
-    ) -> None:
+    def __init__(self, max_characters: int | None = None, vocab: Vocabulary | None = None) -> None:
         self._max_characters = max_characters
         self._vocab = vocab
         if vocab is not None:
             check_vocabulary(vocab)
         self.streams: Any = weakref.WeakSet()  # Their `text` has numbers of this lexicon.
-        self._numbers: DefaultDict[bytes, int] = defaultdict(itertools.count().__next__)
+        self._numbers: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]
         # A short word for each slot, as two integers, and its number.
@@ -126,7 +124,7 @@ class Lexicon:
             self._ids.resize(n_rows, refcheck=False)
             self._characters.resize((n_rows, self._characters.shape[1]), refcheck=False)
         new = itertools.islice(reversed(self._numbers), n_words - self._n_learnt)
-        words: List[str] = [word.decode() for word in new][::-1]
+        words: list[str] = [word.decode() for word in new][::-1]
         rows = slice(self._n_learnt, n_words)
         if self._max_characters is not None:
             self._characters[rows] = words_to_character_ids(words, self._max_characters)

@@ -4,8 +4,9 @@ import glob
 import hashlib
 import os
 import random
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Union
 
 from allennlp.common.checks import ConfigurationError
 
@@ -19,7 +20,7 @@ BLOCK_BYTES = 64 * 2**20
 READ_BYTES = 2**18
 
 
-def find_files(paths: PathOrPaths) -> List[Path]:
+def find_files(paths: PathOrPaths) -> list[Path]:
     """
     Find the files of a corpus.
 
@@ -29,7 +30,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
         Each a file, a folder (all files in it but hidden ones) or a glob. The files of the last two
         are sorted by name.
     """
-    files: List[Path] = []
+    files: list[Path] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
         name = os.fspath(path)
         found = [Path(each) for each in sorted(glob.glob(name, recursive=True))]
@@ -50,7 +51,7 @@ def find_files(paths: PathOrPaths) -> List[Path]:
     return files
 
 
-def digests(files: Iterable[Path]) -> Dict[str, str]:
+def digests(files: Iterable[Path]) -> dict[str, str]:
     """Return the SHA-256 of each file, by its name."""
     found = {}
     for path in files:
@@ -62,7 +63,7 @@ def digests(files: Iterable[Path]) -> Dict[str, str]:
 def read_text(
     files: Iterable[Path],
     encoding_errors: str = "strict",
-    shuffle: Optional[random.Random] = None,
+    shuffle: random.Random | None = None,
     update: Callable[[int], Any] = int,
 ) -> Iterator[bytes]:
     """

@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections import Counter
-from typing import Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from allennlp_elmo_plugin.errors import printable

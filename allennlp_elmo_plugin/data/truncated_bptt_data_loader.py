@@ -1,8 +1,9 @@
 """The data loader of the language model's training, which can continue within an epoch."""
 
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -66,7 +67,7 @@ class TruncatedBpttDataLoader(DataLoader):
         # The pass that the next epoch of `batches_per_epoch` continues.
         self._pass: Optional[Iterator[TensorDict]] = None
         self._n_batches = self.batches_per_epoch
-        self._digests: Optional[Dict[str, str]] = None
+        self._digests: Optional[dict[str, str]] = None
 
     def index_with(self, vocab: Vocabulary) -> None:
         self._vocab = vocab
@@ -115,14 +116,14 @@ class TruncatedBpttDataLoader(DataLoader):
                 batch = util.move_to_device(batch, self.cuda_device)
             yield batch
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the place after the batch that was yielded last, and a digest of each file."""
         if self._digests is None:
             self._digests = digests(find_files(self.data_path))
         place = zip(("epoch", "n_windows", "n_given"), self._position)
         return {**dict(place), "digest": self._digests}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """
         Continue where another loader was: the next iteration yields the rest of its epoch. Raise a
         `ConfigurationError` if the text has changed.

@@ -2,8 +2,9 @@
 
 import itertools
 import random
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -89,7 +90,7 @@ class TruncatedBpttLmReader(DatasetReader):
         self._max_characters = max_characters_per_token
 
     @property
-    def _rows(self) -> Tuple[int, range]:
+    def _rows(self) -> tuple[int, range]:
         """The number of rows of all processes together, and the rows of this process."""
         info = self.get_distributed_info()
         first = self.batch_size * (info.global_rank if info else 0)
@@ -115,7 +116,7 @@ class TruncatedBpttLmReader(DatasetReader):
         if self._max_characters and not (epoch or skip or rows.start):
             texts = read_text(files, self.encoding_errors)
             check_text(str(file_path), texts, self._max_characters)
-        streams: List[Any] = []
+        streams: list[Any] = []
         # Each direction has an order of its own of shuffled sentences.
         for together in zip(directions) if self.shuffle_sentences else [directions]:
             shuffle = None
@@ -154,7 +155,7 @@ class TruncatedBpttLmReader(DatasetReader):
         in order, and otherwise an estimate from its start.
         """
         files = find_files(file_path)
-        n_read: List[int] = []
+        n_read: list[int] = []
         texts = read_text(files, "replace", update=n_read.append)
         start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
         n_batches = sum(1 for _ in self._stream(start, Lexicon()).fill_rows())
@@ -178,7 +179,7 @@ class TruncatedBpttLmReader(DatasetReader):
             returned=rows,
         )
 
-    def _tensors(self, lexicon: Lexicon, windows: List[Window]) -> List[Any]:
+    def _tensors(self, lexicon: Lexicon, windows: list[Window]) -> list[Any]:
         """Return the tokens and the targets of each direction."""
         tensors = []
         for window in windows:

@@ -1,8 +1,9 @@
 """A language model's vocabulary in AllenNLP: the namespace `lm_tokens`, with bilm-tf's ids."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence, Union
+from typing import Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import namespace_match
@@ -83,7 +84,7 @@ class FolderVocabulary(Vocabulary):
         return Vocabulary.from_files(name, padding_token, oov_token)
 
 
-def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> List[str]:
+def read_vocabulary_folder(directory: Union[str, "os.PathLike[str]"], source: str) -> list[str]:
     """
     Return the language model's words in the folder of an AllenNLP `Vocabulary`, in the order of
     their ids, as `read_vocabulary_file` does. `source` is the name of the folder in errors.

@@ -3,7 +3,8 @@ Text cut into windows for truncated back-propagation through time. Every row of 
 of the text, and the next batch continues its rows, so that a model can carry its state.
 """
 
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class WindowStream:
         directions: Sequence[str] = ("forward",),
         drop_last: bool = True,
         contiguous: bool = False,
-        returned: Optional[range] = None,
+        returned: range | None = None,
     ) -> None:
         self._num_steps = num_steps
         self._lexicon = lexicon
@@ -76,13 +77,13 @@ class WindowStream:
             self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
             self._texts = ()
 
-    def windows(self, skip: int = 0) -> Iterator[List[Window]]:
+    def windows(self, skip: int = 0) -> Iterator[list[Window]]:
         """Yield the windows after the first `skip`, one for each direction."""
         for number, runs in enumerate(self.fill_rows()):
             if number >= skip:
                 yield self._windows(runs)
 
-    def fill_rows(self) -> Iterator[List[int]]:
+    def fill_rows(self) -> Iterator[list[int]]:
         """
         Yield for each window the runs of pairs in its rows, one after another: the pair with which
         the forward direction begins, its sum with that of the backward direction, and the number
@@ -90,7 +91,7 @@ class WindowStream:
         """
         lines = self._read_lines()  # no attribute, so that reference counts free the text
         while True:
-            runs: List[int] = []
+            runs: list[int] = []
             rows = []
             is_empty = True
             for number, (pair, end, total) in enumerate(self._rows):
@@ -133,7 +134,7 @@ class WindowStream:
                 yield start, end
                 start = end
 
-    def _windows(self, runs: List[int]) -> List[Window]:
+    def _windows(self, runs: list[int]) -> list[Window]:
         starts, totals, n_pairs = np.array(runs, dtype=np.intp).reshape(-1, 3).T
         ends = np.cumsum(n_pairs)
         # The pairs of each direction, shape (rows * num_steps,).
@@ -153,7 +154,7 @@ class WindowStream:
         return windows
 
 
-def check_window_order(window: Any, previous: Optional[int] = None) -> int:
+def check_window_order(window: Any, previous: int | None = None) -> int:
     """
     Return the number of a window in its pass, the first value in the field `window` of its batch.
     Raise a `ValueError` unless it begins a pass or follows window `previous`.

@@ -5,7 +5,6 @@ import reprlib
 from collections import Counter
 from operator import itemgetter
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
 
 from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.vocabulary import IGNORED_WORD, SPECIAL_WORDS, UNKNOWN_WORD
@@ -16,7 +15,7 @@ from allennlp_elmo_plugin.progress import progress_bar
 logger = logging.getLogger(__name__)
 
 
-def count_words(files: List[Path], encoding_errors: str) -> Tuple[Dict[str, int], int]:
+def count_words(files: list[Path], encoding_errors: str) -> tuple[dict[str, int], int]:
     """
     Return the count of each word as the dataset reader sees them, and the number of sentences.
     Memory grows only with the number of distinct words. Warn if they seem not to be tokenised.
@@ -30,7 +29,7 @@ def count_words(files: List[Path], encoding_errors: str) -> Tuple[Dict[str, int]
             n_sentences += text.count(b"\n")
     names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
     check_words(names, of_bytes, n_sentences)
-    counts: Dict[str, int] = {}
+    counts: dict[str, int] = {}
     while of_bytes:
         word, count = of_bytes.popitem()
         counts[word.decode()] = count
@@ -38,8 +37,8 @@ def count_words(files: List[Path], encoding_errors: str) -> Tuple[Dict[str, int]
 
 
 def select_words(
-    counts: Dict[str, int], n_sentences: int, min_count: int = 1, max_size: Optional[int] = None
-) -> List[Tuple[str, int]]:
+    counts: dict[str, int], n_sentences: int, min_count: int = 1, max_size: int | None = None
+) -> list[tuple[str, int]]:
     """
     Return `<S>`, `</S>` and `<UNK>`, then words by falling count, equal counts in the order of code
     points, each with its count as a target: there is one `<S>` (backward) and one `</S>` (forward)

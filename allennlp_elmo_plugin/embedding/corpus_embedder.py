@@ -3,8 +3,9 @@
 import math
 import os
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 import numpy
 import torch
@@ -39,13 +40,13 @@ class CorpusEmbedder:
 
     embedder: Any  # an `ElmoEmbedder`
     output_format: str = "all"
-    batch_size: Optional[int] = None
+    batch_size: int | None = None
     forget_sentences: bool = False
     use_sentence_keys: bool = False
     include_sentence_indices: bool = False
     batch_tokens: int = 4096
     dtype: str = "float32"
-    compression: Optional[str] = None
+    compression: str | None = None
     num_shards: int = 1
     shard_index: int = 0
 
@@ -94,7 +95,7 @@ class CorpusEmbedder:
 
     def embed(
         self, lines: TextLines, path: str, overwrite: bool = False, resume: bool = False
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         """
         Embed a text into the file `path`; see `ElmoEmbedder.embed_file`. Return the settings, the
         text's totals and checksum, and the number of `missing_parts` of other shards.
@@ -128,7 +129,7 @@ class CorpusEmbedder:
             folder.remove()
         return complete
 
-    def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> Dict[str, Any]:
+    def write_parts(self, lines: TextLines, path: str, anew: bool = False) -> dict[str, Any]:
         """Write the parts of this shard that are missing, or all of them, as `embed` does."""
         folder = PartsFolder(path)
         with folder.lock(f"shard-{self.shard_index}"):
@@ -145,16 +146,16 @@ class CorpusEmbedder:
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
-    def _empty_summary(self) -> Dict[str, Any]:
+    def _empty_summary(self) -> dict[str, Any]:
         totals = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
         return {**self._settings, **totals}
 
-    def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> Dict[str, Any]:
+    def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> dict[str, Any]:
         encoder = self._bilm.token_layer
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
-        common: List[List[str]] = []
-        missing: List[int] = []  # when this shard passes them
+        common: list[list[str]] = []
+        missing: list[int] = []  # when this shard passes them
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             for number, part in enumerate(self._divide(lines, summary)):
@@ -179,9 +180,9 @@ class CorpusEmbedder:
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
 
-    def _divide(self, lines: TextLines, summary: Dict[str, Any]) -> Iterator[List[SentenceLine]]:
+    def _divide(self, lines: TextLines, summary: dict[str, Any]) -> Iterator[list[SentenceLine]]:
         """Yield the lines of each part, and count them in the summary."""
-        part: List[SentenceLine] = []
+        part: list[SentenceLine] = []
         n_words = 0
         batch_size = self.batch_size if self._is_carried and self.batch_size else 1
         for line in lines:
@@ -196,7 +197,7 @@ class CorpusEmbedder:
         if part:
             yield part
 
-    def _check_part(self, part: Part, lines: List[SentenceLine], name: str) -> None:
+    def _check_part(self, part: Part, lines: list[SentenceLine], name: str) -> None:
         """Check that a part is of these lines, and go on from the states that it left."""
         if part.sentences != [line.sentence for line in lines]:
             raise ValueError(
@@ -206,7 +207,7 @@ class CorpusEmbedder:
         if part.states is not None:
             self._bilm.lstm._states = part.states
 
-    def _embed_part(self, lines: List[SentenceLine]) -> Part:
+    def _embed_part(self, lines: list[SentenceLine]) -> Part:
         self._bilm.token_layer.forget_words()
         lengths = [len(line.words) for line in lines]
         ends = numpy.cumsum(lengths) * self._vector_size
@@ -222,9 +223,9 @@ class CorpusEmbedder:
         states = self._bilm.lstm._states if self._is_carried else None
         return Part([line.sentence for line in lines], lengths, torch.from_numpy(layers), states)
 
-    def _join(self, summary: Dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
+    def _join(self, summary: dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
         """Write the output from all parts."""
-        mapping: Dict[str, str] = {}
+        mapping: dict[str, str] = {}
         number = checksum = 0
         with (
             layers_file.open_layers_file(path, self.compression) as file,
@@ -254,13 +255,13 @@ class CorpusEmbedder:
 
 
 def batches_by_length(
-    lengths: Sequence[int], batch_tokens: int, batch_size: Optional[int] = None
+    lengths: Sequence[int], batch_tokens: int, batch_size: int | None = None
 ) -> Iterator[Sequence[int]]:
     """
     Yield the indices of the sentences of each batch, given their numbers of words: sentences of
     similar lengths, with at most `batch_tokens` tokens, boundaries counted, or one sentence.
     """
-    batch: List[int] = []
+    batch: list[int] = []
     n_tokens = 0
     # Long sentences first: if the memory is too small for them, this is known early.
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):

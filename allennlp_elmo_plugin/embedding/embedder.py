@@ -3,8 +3,9 @@
 import copy
 import itertools
 import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Any
 
 import numpy
 import torch
@@ -63,10 +64,10 @@ class ElmoEmbedder:
 
     def __init__(
         self,
-        options_file: Optional[str] = None,
-        weight_file: Optional[str] = None,
+        options_file: str | None = None,
+        weight_file: str | None = None,
         cuda_device: int = -1,
-        vocab_to_cache: Optional[Sequence[str]] = None,
+        vocab_to_cache: Sequence[str] | None = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
         precision: str = "float32",
     ) -> None:
@@ -89,7 +90,7 @@ class ElmoEmbedder:
             self.elmo_bilm.token_layer.keep_words([*boundaries, *words])
         self._segment_steps = _SEGMENT_STEPS
 
-    def batch_to_embeddings(self, batch: List[List[str]]) -> Tuple[torch.Tensor, torch.Tensor]:
+    def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Return the layers of tokenised sentences, not all of them empty, shape `(batch_size, layers,
         timesteps, 2 * projection size)`, and their mask, shape `(batch_size, timesteps)`.
@@ -101,11 +102,11 @@ class ElmoEmbedder:
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(self, sentence: List[str]) -> Array:
+    def embed_sentence(self, sentence: list[str]) -> Array:
         """Return the layers of a tokenised sentence, shape `(layers, tokens, dimensions)`."""
         return self.embed_batch([sentence])[0]
 
-    def embed_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
+    def embed_batch(self, batch: list[list[str]], output_format: str = "all") -> list[Array]:
         """
         Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
@@ -114,13 +115,13 @@ class ElmoEmbedder:
         # One sentence does not keep the whole batch in memory.
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
-    def view_batch(self, batch: List[List[str]], output_format: str = "all") -> List[Array]:
+    def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[Array]:
         """Return what `embed_batch` does, as views of the layers of the batch."""
         batch = check_sentences(batch)
-        shape: Tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
+        shape: tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":
             shape = (self.elmo_bilm.num_layers, *shape)
-        arrays: List[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
+        arrays: list[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
         # Carried states depend on sentences without tokens too, unless there are no others.
         carried = self.elmo_bilm.initial_state == "carried"
         rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
@@ -130,7 +131,7 @@ class ElmoEmbedder:
         return arrays
 
     def embed_sentences(
-        self, sentences: Iterable[List[str]], batch_size: int = 64
+        self, sentences: Iterable[list[str]], batch_size: int = 64
     ) -> Iterator[Array]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
@@ -140,11 +141,11 @@ class ElmoEmbedder:
     def nearest(
         self,
         word: str,
-        sentences: Iterable[List[str]],
-        queries: Optional[Iterable[List[str]]] = None,
+        sentences: Iterable[list[str]],
+        queries: Iterable[list[str]] | None = None,
         n_nearest: int = 5,
         max_occurrences: int = MAX_OCCURRENCES,
-    ) -> List[Neighbours]:
+    ) -> list[Neighbours]:
         """
         Find the occurrences of a word in a text that are most like the word in `queries`, sentences
         with it. Without queries, the occurrences are divided into two groups (k-means), and the one
@@ -167,14 +168,14 @@ class ElmoEmbedder:
         input_file: IO[Any],
         output_file_path: str,
         output_format: str = "all",
-        batch_size: Optional[int] = 64,
+        batch_size: int | None = 64,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
         include_sentence_indices: bool = False,
         overwrite: bool = False,
         resume: bool = False,
         **options: Any,
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         """
         Embed an open file of sentences, bytes (UTF-8, plain or gzip) or text, into an HDF5 file.
 
@@ -192,7 +193,7 @@ class ElmoEmbedder:
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
         return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
 
-    def _embed(self, batch: List[List[str]], output_format: str) -> List[Array]:
+    def _embed(self, batch: list[list[str]], output_format: str) -> list[Array]:
         # Rows of carried states can't be run one after the other: only time can be cut then.
         can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
         try:
@@ -213,8 +214,8 @@ class ElmoEmbedder:
         return self._embed(batch, output_format)
 
     @model_call
-    def _embed_at_once(self, batch: List[List[str]], output_format: str) -> List[Array]:
-        def select(layers: List[torch.Tensor]) -> List[torch.Tensor]:
+    def _embed_at_once(self, batch: list[list[str]], output_format: str) -> list[Array]:
+        def select(layers: list[torch.Tensor]) -> list[torch.Tensor]:
             if output_format == "average":
                 return [torch.stack(layers).mean(0)]
             return {"all": layers, "top": layers[-1:]}[output_format]
@@ -241,8 +242,8 @@ def embed_in_segments(
     batch: Sequence[Sequence[str]],
     carried: CarriedState,
     width: int,
-    select: Callable[[List[torch.Tensor]], List[torch.Tensor]],
-) -> List[Any]:
+    select: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+) -> list[Any]:
     """
     Return what `select` computes from the layers of tokenised sentences, for each float32 of shape
     `(n_selected, len(sentence), output_dim)`, with the numbers of one run: each direction starts a
@@ -252,7 +253,7 @@ def embed_in_segments(
     reverse = [words[::-1] for words in sentences]
     carried = carried.for_segments(len(sentences))
     dim = bilm.options.projection_dim
-    arrays: List[Any] = []
+    arrays: list[Any] = []
     for start in range(0, max(map(len, sentences)), width):
         segments, segments_reverse = (
             [words[start : start + width] for words in each] for each in (sentences, reverse)

@@ -1,8 +1,9 @@
 """The HDF5 file of ELMo layers that `allennlp elmo` writes: one dataset a sentence."""
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any
 
 import h5py
 
@@ -21,7 +22,7 @@ MAX_MAPPING_BYTES = 2**32 - 2**10
 class LayersFile:
     """A new HDF5 file of layers; see `open_layers_file`."""
 
-    def __init__(self, file: Any, compression: Optional[str]) -> None:
+    def __init__(self, file: Any, compression: str | None) -> None:
         self._file = file
         self._compression = compression
         self._link_properties = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -61,7 +62,7 @@ class LayersFile:
                 "a folder of it; use line numbers (no `--use-sentence-keys`)"
             ) from error
 
-    def write_mapping(self, mapping: Dict[str, str], names: Sequence[str]) -> None:
+    def write_mapping(self, mapping: dict[str, str], names: Sequence[str]) -> None:
         """Write the keys of the sentences as a JSON object, a dataset of shape `(1,)`."""
         text = json.dumps(mapping, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(text) > MAX_MAPPING_BYTES:
@@ -74,12 +75,12 @@ class LayersFile:
         for name in names[1:]:
             self._file[name] = dataset
 
-    def write_summary(self, summary: Dict[str, Any]) -> None:
+    def write_summary(self, summary: dict[str, Any]) -> None:
         self._file.attrs.create(ATTRIBUTE, json.dumps(summary))
 
 
 @contextmanager
-def open_layers_file(path: str, compression: Optional[str] = None) -> Iterator[LayersFile]:
+def open_layers_file(path: str, compression: str | None = None) -> Iterator[LayersFile]:
     """Write a `LayersFile` whole or not at all."""
     # HDF5 1.8's format (2008): in older ones, a writer's memory grows with the keys. For
     # compressed datasets 1.10's (2016), which needs no index of 2.6 KB for each.
@@ -89,7 +90,7 @@ def open_layers_file(path: str, compression: Optional[str] = None) -> Iterator[L
             yield LayersFile(file, compression)
 
 
-def read_summary(path: str) -> Optional[Dict[str, Any]]:
+def read_summary(path: str) -> dict[str, Any] | None:
     """Return how a `LayersFile` was made, or `None` for another file."""
     try:
         with h5py.File(path, "r") as file:

@@ -2,7 +2,8 @@
 
 import itertools
 import random
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import h5py
 import numpy
@@ -31,9 +32,9 @@ class Occurrence(NamedTuple):
     at its start, and the similarity to the query. `str()` shows it in the middle of a line.
     """
 
-    sentence: List[str]
+    sentence: list[str]
     position: int
-    number: Optional[int] = None
+    number: int | None = None
     start: int = 0
     similarity: float = 1.0
 
@@ -44,11 +45,11 @@ class Occurrence(NamedTuple):
         return f"{' '.join(before):>{_SHOWN_COLUMNS}} [{word}] {' '.join(after)}".rstrip()
 
     @property
-    def key(self) -> Tuple[int, Tuple[str, ...]]:
+    def key(self) -> tuple[int, tuple[str, ...]]:
         return self.position, tuple(self.sentence)
 
 
-def _start(words: List[str]) -> List[str]:
+def _start(words: list[str]) -> list[str]:
     ends = itertools.accumulate(len(word) + 1 for word in words)
     return [word for word, end in zip(words, ends) if end <= _SHOWN_COLUMNS + 1]
 
@@ -57,7 +58,7 @@ class Neighbours(NamedTuple):
     """An occurrence of a word and those most similar to it. `str()` shows them as a table."""
 
     query: Occurrence
-    nearest: List[Occurrence]
+    nearest: list[Occurrence]
 
     def __str__(self) -> str:
         rows = [f"{each.similarity:7.2f}  {each}" for each in self.nearest]
@@ -67,13 +68,13 @@ class Neighbours(NamedTuple):
 def nearest(
     vectors_of: Callable[[Sequence[Occurrence]], Array],
     word: str,
-    sentences: Iterable[List[str]],
-    queries: Optional[Iterable[List[str]]] = None,
+    sentences: Iterable[list[str]],
+    queries: Iterable[list[str]] | None = None,
     n_nearest: int = 5,
     max_occurrences: int = MAX_OCCURRENCES,
-) -> List[Neighbours]:
+) -> list[Neighbours]:
     """Do what `ElmoEmbedder.nearest` describes with vectors of shape `(places, dim)`."""
-    asked: List[Occurrence] = []
+    asked: list[Occurrence] = []
     for query in check_sentences([] if queries is None else queries):
         if word not in query:
             raise ValueError(f"the word {word!r} is not in the query {' '.join(query)!r}")
@@ -100,7 +101,7 @@ def nearest(
     return results
 
 
-def _occurrences(word: str, sentence: List[str], number: Optional[int] = None) -> List[Occurrence]:
+def _occurrences(word: str, sentence: list[str], number: int | None = None) -> list[Occurrence]:
     found = []
     for position in [i for i, each in enumerate(sentence) if each == word]:
         start, near = 0, sentence
@@ -111,7 +112,7 @@ def _occurrences(word: str, sentence: List[str], number: Optional[int] = None) -
     return found
 
 
-def _of_each_group(vectors: Array) -> List[int]:
+def _of_each_group(vectors: Array) -> list[int]:
     """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
     from sklearn.cluster import KMeans
 
@@ -125,14 +126,14 @@ def _of_each_group(vectors: Array) -> List[int]:
 
 
 def sample_occurrences(
-    word: str, sentences: Iterable[List[str]], size: int
-) -> Tuple[List[Occurrence], int]:
+    word: str, sentences: Iterable[list[str]], size: int
+) -> tuple[list[Occurrence], int]:
     """
     Return occurrences of a word in the order of the text: all of them, or `size` drawn at random
     with the same result each time; and how many there are. Of sentences that are the same, one
     is in the sample; only if all occurrences are, the number is exact.
     """
-    sample: List[Occurrence] = []
+    sample: list[Occurrence] = []
     keys = set()  # of the sample
     generator = random.Random(0)
     n_found, n_words = 0, 0
@@ -159,11 +160,11 @@ def sample_occurrences(
 
 def embed_places(embedder: Any, places: Sequence[Occurrence], output_format: str) -> Array:
     """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
-    rows: Dict[int, List[int]] = {}  # by the identity of a sentence, which many may share
+    rows: dict[int, list[int]] = {}  # by the identity of a sentence, which many may share
     for row, place in enumerate(places):
         rows.setdefault(id(place.sentence), []).append(row)
     sentences = [places[each[0]].sentence for each in rows.values()]
-    vectors: List[Array] = [None] * len(places)  # (dim,) or (layers, dim) each
+    vectors: list[Array] = [None] * len(places)  # (dim,) or (layers, dim) each
     with step_bar("embedding", len(sentences), "sentences") as update:
         for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
             arrays = embedder.embed_batch([sentences[i] for i in batch], output_format)

@@ -5,9 +5,10 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,10 +20,10 @@ from allennlp_elmo_plugin.files.whole import LateErrorFile
 class Part(NamedTuple):
     """Sentences, their numbers of words, their layers flattened, and the states carried on."""
 
-    sentences: List[str]
-    lengths: List[int]
+    sentences: list[str]
+    lengths: list[int]
     layers: torch.Tensor
-    states: Optional[List[torch.Tensor]] = None
+    states: list[torch.Tensor] | None = None
 
 
 class PartsFolder:
@@ -38,7 +39,7 @@ class PartsFolder:
         """Make the folder and lock this work in it; see `open_locked`."""
         return open_locked(self._path / f"{name}.lock", wait)
 
-    def start(self, settings: Dict[str, Any], anew: bool = False) -> None:
+    def start(self, settings: dict[str, Any], anew: bool = False) -> None:
         """Remove all parts, or raise a `ValueError` unless they were made with these settings."""
         if anew:
             for part in filter(str.isdigit, os.listdir(self._path)):

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
-from typing import Any, Dict, Sequence
+from typing import Any
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
@@ -19,8 +20,8 @@ def embed_parts(
     text: str,
     output: str,
     *,
-    model: Dict[str, Any],
-    options: Dict[str, Any],
+    model: dict[str, Any],
+    options: dict[str, Any],
     workers: int,
     gpus: float = 0,
     packages: Sequence[str] = (),
@@ -73,7 +74,7 @@ def _embed_shard(
     folder: str,
     packages: Sequence[str],
     settings: str,
-    options: Dict[str, Any],
+    options: dict[str, Any],
     text: str,
     output: str,
 ) -> None:

@@ -1,6 +1,6 @@
 """The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
 
-from typing import Any, Dict, List
+from typing import Any
 from unittest.mock import patch
 
 from allennlp.common.checks import ConfigurationError
@@ -39,17 +39,17 @@ class OfficialEvaluator(SimpleEvaluator):
             )
         self._task = task
 
-    def __call__(self, model: Model, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+    def __call__(self, model: Model, data_loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         metrics_file = kwargs.pop("metrics_output_file", None)
-        instances: List[Instance] = []
-        outputs: List[Dict[str, Any]] = []
+        instances: list[Instance] = []
+        outputs: list[dict[str, Any]] = []
         collate = data_loader.collate_fn
 
-        def keep(batch: List[Instance]) -> Any:
+        def keep(batch: list[Instance]) -> Any:
             instances.extend(batch)
             return collate(batch)
 
-        def read(module: Any, inputs: Any, output: Dict[str, Any]) -> None:
+        def read(module: Any, inputs: Any, output: dict[str, Any]) -> None:
             outputs.extend(_predictions(model, output))
 
         hook = model.register_forward_hook(read)
@@ -64,8 +64,8 @@ class OfficialEvaluator(SimpleEvaluator):
 
 
 def official_scores(
-    task: str, instances: List[Instance], outputs: List[Dict[str, Any]]
-) -> Dict[str, float]:
+    task: str, instances: list[Instance], outputs: list[dict[str, Any]]
+) -> dict[str, float]:
     """Return the scores of a test set, from its instances and a model's outputs for them."""
     from allennlp_elmo_plugin.evaluation import scorers  # slow: it imports task models
 
@@ -80,9 +80,9 @@ def _gold(instance: Any, key: str) -> Any:
     return instance[key].labels if key == "tags" else instance["metadata"][key]
 
 
-def _predictions(model: Model, output: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _predictions(model: Model, output: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a model's predictions for each instance of a batch."""
-    readable: Dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
+    readable: dict[str, Any] = dict(model.make_output_human_readable(dict(output)))
     if "label" not in readable and "label_logits" in readable:  # ESIM outputs no label.
         indices = readable["label_logits"].argmax(-1).tolist()
         readable["label"] = [model.vocab.get_token_from_index(i, "labels") for i in indices]

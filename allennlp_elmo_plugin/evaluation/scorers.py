@@ -5,7 +5,8 @@ counts the same: it omits coreference clusters of one mention, and compiles EVAL
 
 import re
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from allennlp.data.dataset_readers.dataset_utils.span_utils import bio_tags_to_spans
@@ -17,11 +18,11 @@ from nltk import Tree
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import accuracy_score, recall_score
 
-Scores = Dict[str, float]
-Clusters = List[frozenset]
+Scores = dict[str, float]
+Clusters = list[frozenset]
 
 
-def _f1(precision: Tuple[float, float], recall: Tuple[float, float], suffix: str = "") -> Scores:
+def _f1(precision: tuple[float, float], recall: tuple[float, float], suffix: str = "") -> Scores:
     """Return scores from `(numerator, denominator)` of both; 0 for 0 / 0, as in conlleval."""
     p, r = (100 * top / bottom if bottom else 0.0 for top, bottom in (precision, recall))
     f1 = 2 * p * r / (p + r) if p + r else 0.0
@@ -48,15 +49,15 @@ def conlleval(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]])
     return result
 
 
-def _to_bio(tags: Sequence[str]) -> List[str]:
+def _to_bio(tags: Sequence[str]) -> list[str]:
     return [{"U": "B", "L": "I"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
 
 
 def srl_eval(
-    sentences: Sequence[List[str]],
-    verbs: Sequence[Optional[int]],
-    gold: Sequence[List[str]],
-    predicted: Sequence[List[str]],
+    sentences: Sequence[list[str]],
+    verbs: Sequence[int | None],
+    gold: Sequence[list[str]],
+    predicted: Sequence[list[str]],
 ) -> Scores:
     """
     Score semantic roles (BIO tags) by one run of srl-eval.pl of CoNLL-2005, which doesn't count the
@@ -93,7 +94,7 @@ def coreference(
     return {"f1": (result["f1-muc"] + result["f1-b_cubed"] + result["f1-ceafe"]) / 3, **result}
 
 
-def _muc(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
+def _muc(clusters: Clusters, others: Clusters) -> tuple[float, float]:
     """Count the links of `clusters` that `others` have too."""
     shared = 0
     for cluster in clusters:
@@ -103,7 +104,7 @@ def _muc(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     return shared, sum(len(cluster) - 1 for cluster in clusters)
 
 
-def _b_cubed(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
+def _b_cubed(clusters: Clusters, others: Clusters) -> tuple[float, float]:
     """Sum over the mentions of `clusters` the part of their cluster that `others` also join."""
     overlap = sum(
         len(cluster & other) ** 2 / len(cluster) for cluster in clusters for other in others
@@ -111,7 +112,7 @@ def _b_cubed(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
     return overlap, sum(len(cluster) for cluster in clusters)
 
 
-def _ceafe(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
+def _ceafe(clusters: Clusters, others: Clusters) -> tuple[float, float]:
     """Find the best assignment of `clusters` to `others` by phi4."""
     similarity = np.zeros((len(clusters), len(others)))
     for i, j in np.ndindex(*similarity.shape):
@@ -132,7 +133,7 @@ _DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 """The labels that EVALB's COLLINS.prm deletes: of brackets, and of words with their tags."""
 
 
-def bracket_counts(gold: Tree, predicted: Tree) -> Tuple[int, int, int]:
+def bracket_counts(gold: Tree, predicted: Tree) -> tuple[int, int, int]:
     """
     Count the brackets of a sentence as EVALB does with COLLINS.prm: return how many are in both
     trees, in the gold tree and in the predicted one. Words have the tags of the gold tree.
@@ -177,7 +178,7 @@ class BracketingScorer(EvalbBracketingScorer):
     """The counts of AllenNLP's `EvalbBracketingScorer`, without its program in C."""
 
     def __call__(  # type: ignore[override]
-        self, predicted_trees: List[Tree], gold_trees: List[Tree]
+        self, predicted_trees: list[Tree], gold_trees: list[Tree]
     ) -> None:
         for gold, predicted in zip(gold_trees, predicted_trees):
             right, in_gold, in_predicted = bracket_counts(gold, predicted)

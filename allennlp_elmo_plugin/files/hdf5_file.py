@@ -2,8 +2,9 @@
 
 import math
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Tuple, Union
+from typing import Any, Union
 
 from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
@@ -57,11 +58,11 @@ def open_weight_file(path: Union[str, "os.PathLike[str]"]) -> Iterator[Any]:
         yield weight_file
 
 
-def float_datasets(weight_file: Any) -> List[Tuple[str, Any]]:
+def float_datasets(weight_file: Any) -> list[tuple[str, Any]]:
     """Return the datasets of floating-point numbers in a file; no links are followed."""
-    found: List[Tuple[str, Any]] = []
+    found: list[tuple[str, Any]] = []
 
-    def visit(name: Union[str, bytes], item: Any) -> None:
+    def visit(name: str | bytes, item: Any) -> None:
         if is_float(item):
             found.append((os.fsdecode(name), item))  # It may not be UTF-8.
 

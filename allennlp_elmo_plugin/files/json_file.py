@@ -4,7 +4,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Union
 
 from allennlp_elmo_plugin.files import BadFile
 
@@ -12,7 +12,7 @@ MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
 
-def read_json_object(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+def read_json_object(path: Union[str, "os.PathLike[str]"]) -> dict[str, Any]:
     """Read a file that holds one JSON object, or raise `FileNotFoundError` or `BadFile`."""
     if os.path.getsize(path) > MAX_BYTES or not os.path.isfile(path):
         raise BadFile(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
@@ -35,8 +35,8 @@ def parse_json(text: bytes, source: str) -> Any:
         raise BadFile(f"{source}: not a JSON file of options ({error})") from None
 
 
-def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    values: Dict[str, Any] = {}
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:
             raise ValueError(f'the key "{shown(key)}" is there twice; remove one')

@@ -10,9 +10,10 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Iterator, Tuple
+from typing import IO, Any
 
 from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files import model_file_names as files
@@ -89,7 +90,7 @@ def _unpack(path: str, source: str, folder: Path) -> None:
             position = file.tell()
 
 
-def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Tuple[str, Any]]:
+def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[tuple[str, Any]]:
     with zipfile.ZipFile(file) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         # No more is read of a file than its header says.
@@ -99,7 +100,7 @@ def _zip_members(file: IO[bytes], max_bytes: int) -> Iterator[Tuple[str, Any]]:
             yield member.filename, archive.open(member)
 
 
-def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[Tuple[str, Any]]:
+def _tar_members(file: IO[bytes], max_bytes: int) -> Iterator[tuple[str, Any]]:
     stream: Any = _LimitedGzip(fileobj=file)
     stream.max_bytes = max_bytes
     with tarfile.open(fileobj=stream, mode="r|") as archive:

@@ -2,9 +2,9 @@
 
 import os
 import posixpath
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 from allennlp_elmo_plugin.files import BadFile
 
@@ -54,19 +54,19 @@ def has_options(folder: Path) -> bool:
     return bool(_names(folder, f"*{OPTIONS_FILE}"))
 
 
-def find_options_file(folder: Path) -> Optional[Path]:
+def find_options_file(folder: Path) -> Path | None:
     """Return options.json in a folder, or the only file whose name ends like this."""
     if (folder / OPTIONS_FILE).exists():
         return folder / OPTIONS_FILE
     return _only(folder, _names(folder, f"*{OPTIONS_FILE}"), OPTIONS_FILE)
 
 
-def find_weight_file(folder: Path) -> Optional[Path]:
+def find_weight_file(folder: Path) -> Path | None:
     """Return the HDF5 weights in a folder: those of its options, or the only ones."""
     return weights_of(find_options_file(folder) or folder / OPTIONS_FILE)
 
 
-def weights_of(options: Path) -> Optional[Path]:
+def weights_of(options: Path) -> Path | None:
     """
     Return the HDF5 weights that belong to options: with `NAME_options.json`, `NAME_weights.hdf5`.
     If there are no others, also weights.hdf5, model.hdf5, or the only HDF5 file.
@@ -82,7 +82,7 @@ def weights_of(options: Path) -> Optional[Path]:
     return _only(folder, others, f"{WEIGHT_FILE} or {NLPL_WEIGHT_FILE}") if is_only else None
 
 
-def options_of(weights: Path) -> Optional[Path]:
+def options_of(weights: Path) -> Path | None:
     """Return the options that belong to HDF5 weights; the reverse of `weights_of`."""
     by_name = name_beside(str(weights))
     if by_name is not None and os.path.exists(by_name):
@@ -91,7 +91,7 @@ def options_of(weights: Path) -> Optional[Path]:
     return options if options is not None and weights_of(options) == weights else None
 
 
-def name_beside(name: str) -> Optional[str]:
+def name_beside(name: str) -> str | None:
     """Return the path or address of the weights of options, or the reverse, if names tell."""
     if posixpath.basename(name) == NLPL_WEIGHT_FILE:
         return name.removesuffix(NLPL_WEIGHT_FILE) + OPTIONS_FILE
@@ -101,7 +101,7 @@ def name_beside(name: str) -> Optional[str]:
     return None
 
 
-def find_vocabulary_file(folder: Path) -> Optional[Path]:
+def find_vocabulary_file(folder: Path) -> Path | None:
     """Return the vocabulary in a folder: vocab.txt, AllenNLP's, or the only other `vocab*.txt`."""
     for name in (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", "vocabulary/lm_tokens.txt"):
         if (folder / name).exists():
@@ -115,7 +115,7 @@ def has_checkpoint(folder: Path) -> bool:
     return (folder / "checkpoint").is_file() or bool(find_checkpoint_names(folder))
 
 
-def find_checkpoint_names(folder: Path) -> List[str]:
+def find_checkpoint_names(folder: Path) -> list[str]:
     """Return the prefixes of TensorFlow's checkpoints in a folder, with index and data."""
     with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
     names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
@@ -133,7 +133,7 @@ def is_training_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (RUN_WEIGHT_FILE, ARCHIVED_WEIGHT_FILE))
 
 
-def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
+def _only(folder: Path, names: Sequence[str], meant: str) -> Path | None:
     if len(names) > 1:
         raise BadFile(
             f"{folder}: it is not clear which of {', '.join(names)} is meant; name it {meant}, or "
@@ -142,5 +142,5 @@ def _only(folder: Path, names: Sequence[str], meant: str) -> Optional[Path]:
     return folder / names[0] if names else None
 
 
-def _names(folder: Path, pattern: str) -> List[str]:
+def _names(folder: Path, pattern: str) -> list[str]:
     return sorted(path.name for path in folder.glob(pattern) if not path.name.startswith("."))

@@ -3,7 +3,8 @@
 import os
 import re
 import zipfile
-from typing import Any, Dict, Iterable, Union
+from collections.abc import Iterable
+from typing import Any, Union
 
 import torch
 
@@ -11,7 +12,7 @@ from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
 
-def read_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, torch.Tensor]:
+def read_tensors(path: Union[str, "os.PathLike[str]"]) -> dict[str, torch.Tensor]:
     """
     Return the floating-point tensors of a state dict, mapped to memory: numbers are read when they
     are used. Raise `BadFile` if there is anything else in it.

@@ -11,8 +11,9 @@ import os
 import re
 import sys
 import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
+from typing import IO, Any, NamedTuple, Union
 
 from allennlp_elmo_plugin.files import BadFile
 
@@ -30,7 +31,7 @@ class SentenceLine(NamedTuple):
 
     number: int
     sentence: str
-    words: List[str]
+    words: list[str]
 
 
 class TextLines:
@@ -39,7 +40,7 @@ class TextLines:
     Errors are of the class `error` and name the file (`name`) and the line.
     """
 
-    def __init__(self, file: IO[Any], name: str = "", error: Type[Exception] = BadFile) -> None:
+    def __init__(self, file: IO[Any], name: str = "", error: type[Exception] = BadFile) -> None:
         self.name = name or str(getattr(file, "name", "the input"))
         self._error = error
         self._stored: Any = file
@@ -50,7 +51,7 @@ class TextLines:
         self.offset = 0  # bytes of text that have been read
 
     @property
-    def size(self) -> Optional[int]:
+    def size(self) -> int | None:
         """The number of bytes in the file as it is stored, if that is known."""
         with suppress(OSError, AttributeError):  # also io.UnsupportedOperation
             return os.fstat(self._stored.fileno()).st_size or None
@@ -61,7 +62,7 @@ class TextLines:
         """How many of these bytes have been read."""
         return self._stored.tell() if self._is_gzip and self.size else self.offset
 
-    def read_block(self, n_bytes: int) -> List[bytes]:
+    def read_block(self, n_bytes: int) -> list[bytes]:
         """Return the lines of about `n_bytes`, at most `MAX_LINE_BYTES`; none at the end."""
         block = self._read(self._file.read, n_bytes)
         block += self._read(self._file.readline, MAX_LINE_BYTES + 1)
@@ -121,7 +122,7 @@ def without_mark(line: bytes) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8)
 
 
-def split_words(line: bytes, encoding_errors: str = "strict") -> List[str]:
+def split_words(line: bytes, encoding_errors: str = "strict") -> list[str]:
     """Return the words of a line. No-break, ideographic and other spaces are parts of words."""
     words = b" ".join(without_mark(line).split()).decode("utf-8", encoding_errors)
     return words.split(" ") if words else []
@@ -147,7 +148,7 @@ def _start(file: Any) -> bytes:
 
 @contextmanager
 def open_lines(
-    path: Union[str, "os.PathLike[str]"], error: Type[Exception] = BadFile
+    path: Union[str, "os.PathLike[str]"], error: type[Exception] = BadFile
 ) -> Iterator[TextLines]:
     """Open the lines of a file, or for the string `"-"` those of the standard input."""
     if path == STANDARD_INPUT:

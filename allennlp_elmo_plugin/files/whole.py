@@ -7,9 +7,10 @@ import errno
 import io
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, Union
 
 from allennlp_elmo_plugin.files.locks import open_locked
 
@@ -112,7 +113,7 @@ class LateErrorFile(io.FileIO):
 
     def __init__(self, path: PathLike) -> None:
         super().__init__(os.fspath(path), "w+")
-        self.error: Optional[OSError] = None
+        self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -124,7 +125,7 @@ class LateErrorFile(io.FileIO):
             self.error = error
         return len(view)
 
-    def truncate(self, size: Optional[int] = None) -> int:
+    def truncate(self, size: int | None = None) -> int:
         try:
             if self.error is None:
                 return super().truncate(size)

@@ -4,7 +4,7 @@ import math
 import numbers
 import os
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -96,7 +96,7 @@ class BidirectionalLanguageModel(Model):
     def __init__(
         self,
         vocab: Vocabulary,
-        options: Optional[Dict[str, Any]] = None,
+        options: Optional[dict[str, Any]] = None,
         options_file: Optional[str] = None,
         pretrained_file: Optional[str] = None,
         num_samples: Union[int, str, None] = None,
@@ -166,7 +166,7 @@ class BidirectionalLanguageModel(Model):
         self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
-        self._last_window: Dict[bool, Optional[int]] = {True: None, False: None}
+        self._last_window: dict[bool, Optional[int]] = {True: None, False: None}
 
     @model_call
     def forward(
@@ -176,7 +176,7 @@ class BidirectionalLanguageModel(Model):
         tokens_reverse: Optional[torch.Tensor] = None,
         targets_reverse: Optional[torch.Tensor] = None,
         window: Optional[torch.Tensor] = None,
-    ) -> Dict[str, torch.Tensor]:
+    ) -> dict[str, torch.Tensor]:
         """
         Return `loss`, `forward_loss` and, unless forward only, `backward_loss`, in nats a token.
 
@@ -278,15 +278,15 @@ class BidirectionalLanguageModel(Model):
         if number == 0 and not self.training:
             self._carried[False].reset()
 
-    def sparse_gradient_parameters(self) -> List[torch.nn.Parameter]:
+    def sparse_gradient_parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters whose gradients in training are sparse."""
         is_sampled = self.softmax.sampler is not None
-        found: List[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
+        found: list[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
         if self.options.char_cnn is None and not self.options.share_embedding_softmax:
             found.append(self.bilm.token_layer.weight)
         return [parameter for parameter in found if parameter.requires_grad]
 
-    def training_state(self) -> Dict[str, Any]:
+    def training_state(self) -> dict[str, Any]:
         """Return all state but the parameters, as tensors and plain Python values."""
         sampler = self.softmax.sampler
         return {
@@ -296,7 +296,7 @@ class BidirectionalLanguageModel(Model):
             "sampler": None if sampler is None else sampler.state_dict(),
         }
 
-    def load_training_state(self, state: Dict[str, Any]) -> None:
+    def load_training_state(self, state: dict[str, Any]) -> None:
         """Restore what `training_state` returned."""
         for mode, carried in self._carried.items():
             carried.states = state["carried"][mode]
@@ -306,7 +306,7 @@ class BidirectionalLanguageModel(Model):
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
-    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
@@ -323,11 +323,11 @@ class BidirectionalLanguageModel(Model):
 
 
 def _read_options(
-    options: Optional[Dict[str, Any]],
+    options: Optional[dict[str, Any]],
     options_file: Optional[str],
     pretrained: Optional[PretrainedLanguageModel],
     serialization_dir: Optional[str],
-) -> Tuple[Dict[str, Any], str]:
+) -> tuple[dict[str, Any], str]:
     """Return the keys of options.json, and where they come from."""
     if options is not None and options_file is not None:
         raise ValueError("bidirectional_lm takes either options or options_file, not both")

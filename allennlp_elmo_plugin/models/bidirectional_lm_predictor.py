@@ -3,7 +3,7 @@
 import math
 import reprlib
 import string
-from typing import Any, List, NoReturn, Optional
+from typing import Any, NoReturn, Optional
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
@@ -73,7 +73,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         return self.predict_batch_json([inputs])[0]
 
-    def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
+    def predict_batch_json(self, inputs: list[JsonDict]) -> list[JsonDict]:
         sentences = [_tokens(each) for each in inputs]
         model: Any = self._model
         vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
@@ -105,7 +105,7 @@ class BidirectionalLanguageModelPredictor(Predictor):
     predict_batch_instance = predict_instance  # type: ignore[assignment]
 
 
-def _tokens(inputs: JsonDict) -> List[str]:
+def _tokens(inputs: JsonDict) -> list[str]:
     values = inputs if isinstance(inputs, dict) else {}
     tokens, sentence = values.get("tokens"), values.get("sentence")
     if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):

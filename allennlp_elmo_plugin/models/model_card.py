@@ -7,9 +7,10 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from allennlp_elmo_plugin.bilm.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -73,8 +74,8 @@ class Training(NamedTuple):
     the numbers in metrics.json.
     """
 
-    config: Dict[str, Any]
-    metrics: Dict[str, Any]
+    config: dict[str, Any]
+    metrics: dict[str, Any]
 
     @classmethod
     def of(cls, files: ModelFiles) -> "Training":
@@ -122,7 +123,7 @@ def model_card(
     )
 
 
-def facts_of(options: BiLmOptions, weight_file: Path) -> Dict[str, str]:
+def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
     """Return the rows of a card's first table that options and weights determine."""
     directions = "in both directions" if options.bidirectional else "forward only"
     n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))

@@ -6,7 +6,7 @@ training runs, exported models, and checkpoints of bilm-tf.
 import logging
 import os
 from dataclasses import replace
-from typing import Any, List, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Union
 
 import torch
 
@@ -37,9 +37,9 @@ class PretrainedLanguageModel(NamedTuple):
 
     source: str
     options: BiLmOptions
-    words: Optional[List[str]]
+    words: list[str] | None
     bilm: BiLm
-    softmax: Optional[Softmax]
+    softmax: Softmax | None
 
     def modules(self) -> torch.nn.ModuleDict:
         """
@@ -68,7 +68,7 @@ class PretrainedLanguageModel(NamedTuple):
                     f"{self.source}, from which training starts; leave the options out"
                 )
 
-    def copy_to(self, model: torch.nn.Module, words: List[str]) -> None:
+    def copy_to(self, model: torch.nn.Module, words: list[str]) -> None:
         """
         Copy the parameters to a `bidirectional_lm` of the same options, whose vocabulary is
         `words`. If that is another one, words of both get their rows in tables of words, and other
@@ -114,7 +114,7 @@ def read_pretrained(name: str) -> PretrainedLanguageModel:
         return read_model(files)
 
 
-def read_model(files: ModelFiles, vocab_file: Optional[PathLike] = None) -> PretrainedLanguageModel:
+def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> PretrainedLanguageModel:
     """
     Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
     the one in `files`; for a model without a table of words, any.
@@ -130,7 +130,7 @@ def read_model(files: ModelFiles, vocab_file: Optional[PathLike] = None) -> Pret
     return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
 
 
-def _read_words(files: ModelFiles, n_words: Optional[int], path: Optional[PathLike]) -> List[str]:
+def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -> list[str]:
     path = path or files.vocabulary
     if path is None:
         raise FileNotFoundError(

@@ -1,7 +1,7 @@
 """The probabilities of the words of sentences under a language model."""
 
 import math
-from typing import Dict, List, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -18,8 +18,8 @@ from allennlp_elmo_plugin.bilm.vocabulary import UNKNOWN_WORD
 
 @torch.no_grad()
 def sentence_log_probabilities(
-    bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: List[List[str]]
-) -> Dict[str, torch.Tensor]:
+    bilm: BiLm, softmax: Softmax, vocabulary: Mapping[str, int], sentences: list[list[str]]
+) -> dict[str, torch.Tensor]:
     """
     Return the natural logarithms of the probabilities of words, each given all that is before it
     in its direction. The states start from zero, and words that aren't in the vocabulary count as

@@ -1,7 +1,7 @@
 """Perplexity that counts every token once, and a loss that agrees with it."""
 
 import math
-from typing import Any, Dict
+from typing import Any
 
 import torch
 from allennlp.nn.util import dist_reduce_sum
@@ -32,7 +32,7 @@ class TokenPerplexity:
         return perplexity
 
 
-class AgreeingMetrics(Dict[str, Any]):
+class AgreeingMetrics(dict[str, Any]):
     """
     Metrics in which a `loss` that is set becomes the logarithm of `perplexity`. AllenNLP sets the
     mean of the batches' losses, in which the words of a small last batch weigh more.

@@ -1,7 +1,8 @@
 """`Elmo`: representations for AllenNLP's models, learned mixes of the language model's layers."""
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, Optional, Union
 
 import torch
 from allennlp.common import FromParams
@@ -21,7 +22,7 @@ from allennlp_elmo_plugin.modules.elmo_bilm import (
 
 logger = logging.getLogger(__name__)
 
-Output = Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
+Output = dict[str, Union[torch.Tensor, list[torch.Tensor]]]
 
 
 class Elmo(torch.nn.Module, FromParams):
@@ -81,9 +82,9 @@ class Elmo(torch.nn.Module, FromParams):
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
-        vocab_to_cache: Optional[List[str]] = None,
+        vocab_to_cache: Optional[list[str]] = None,
         keep_sentence_boundaries: bool = False,
-        scalar_mix_parameters: Optional[List[float]] = None,
+        scalar_mix_parameters: Optional[list[float]] = None,
         module: Optional[torch.nn.Module] = None,
         initial_state: str = "carried",
         precision: str = "float32",
@@ -108,7 +109,7 @@ class Elmo(torch.nn.Module, FromParams):
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._do_layer_norm = do_layer_norm
         self._dropout = torch.nn.Dropout(p=dropout)
-        self._scalar_mixes: List[ScalarMix] = []
+        self._scalar_mixes: list[ScalarMix] = []
         for k in range(num_output_representations):
             scalar_mix = ScalarMix(
                 module.num_layers,  # type: ignore[arg-type]
@@ -174,7 +175,7 @@ class Elmo(torch.nn.Module, FromParams):
             return self._mix(bilm.run_sentences(sentences))
         return self.forward(bilm.character_ids(sentences))
 
-    def _mix(self, output: BiLmOutput) -> Dict[str, Any]:
+    def _mix(self, output: BiLmOutput) -> dict[str, Any]:
         """Mix packed layers, which avoids the padding."""
         mixes = self._current_mixes()
         # A layer norm, another mix or a hook needs all tokens of the batch at once.
@@ -187,7 +188,7 @@ class Elmo(torch.nn.Module, FromParams):
             representations.append(self._dropout(output.packing.unpack(mixed, strip)))
         return {"elmo_representations": representations, "mask": output.packing.mask(strip)}
 
-    def _mix_padded(self, output: PaddedLayers) -> Dict[str, Any]:
+    def _mix_padded(self, output: PaddedLayers) -> dict[str, Any]:
         """Mix padded layers, as AllenNLP's `Elmo` does."""
         layers: Any = output["activations"]
         mask: Any = output["mask"]
@@ -200,12 +201,12 @@ class Elmo(torch.nn.Module, FromParams):
         representations = [self._dropout(each) for each in representations]
         return {"elmo_representations": representations, "mask": mask}
 
-    def _current_mixes(self) -> List[Any]:
+    def _current_mixes(self) -> list[Any]:
         # Each may have been replaced under its name.
         return [getattr(self, f"scalar_mix_{k}") for k in range(len(self._scalar_mixes))]
 
 
-def batch_to_ids(batch: List[List[str]]) -> torch.Tensor:
+def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:
     """
     Return the character ids of tokenised sentences, as `Elmo` reads them: shape `(len(batch),
     longest sentence, 50)`, zero where there is no token.

@@ -4,8 +4,9 @@ import hashlib
 import json
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ from allennlp_elmo_plugin.modules.elmo_files import find_model, resolve
 
 logger = logging.getLogger(__name__)
 
-PaddedLayers = Dict[str, Union[torch.Tensor, List[torch.Tensor]]]
+PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
 """
 What AllenNLP's `_ElmoBiLm` returns: the layers as `activations`, shape `(batch_size, timesteps + 2,
 n_directions * projection_dim)` each, and `mask`, shape `(batch_size, timesteps + 2)`.
@@ -45,10 +46,10 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def __init__(
         self,
-        options_file: Optional[str],
-        weight_file: Optional[str],
+        options_file: str | None,
+        weight_file: str | None,
         requires_grad: bool = False,
-        vocab_to_cache: Optional[List[str]] = None,
+        vocab_to_cache: list[str] | None = None,
         initial_state: str = "carried",
         precision: str = "float32",
         max_cached_words: int = MAX_CACHED_WORDS,
@@ -72,9 +73,9 @@ class ElmoBiLm(CachingModule, BiLm):
         self._settled: CachedValue[FixedState] = CachedValue()
         self._requires_grad = requires_grad
         self.requires_grad_(requires_grad)
-        self._word_embedding: Optional[torch.nn.Embedding] = None
-        self._bos_embedding: Optional[torch.Tensor] = None
-        self._eos_embedding: Optional[torch.Tensor] = None
+        self._word_embedding: torch.nn.Embedding | None = None
+        self._bos_embedding: torch.Tensor | None = None
+        self._eos_embedding: torch.Tensor | None = None
         if vocab_to_cache:
             if requires_grad:
                 logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
@@ -84,7 +85,7 @@ class ElmoBiLm(CachingModule, BiLm):
     def token_layer(self) -> Any:
         return self._token_embedder
 
-    def create_cached_cnn_embeddings(self, tokens: List[str]) -> None:
+    def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
         words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
         with torch.no_grad():
@@ -104,7 +105,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return torch.from_numpy(ids).to(next(self.parameters()).device)
 
     def forward(  # type: ignore[override]
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+        self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
     ) -> PaddedLayers:
         """
         Run the layers over character ids, shape `(batch_size, timesteps, 50)`, or where all words
@@ -113,24 +114,20 @@ class ElmoBiLm(CachingModule, BiLm):
         return padded_layers(self.run_ids(inputs, word_inputs))
 
     @model_call
-    def run_ids(
-        self, inputs: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
-    ) -> BiLmOutput:
+    def run_ids(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None) -> BiLmOutput:
         """Run the layers as `forward` does, and return them packed."""
         embedded = self._cached_vectors(word_inputs) or self._token_embedder(inputs)
         return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
 
     @model_call
     def run_sentences(
-        self, sentences: Sequence[Sequence[str]], carried: Optional[CarriedState] = None
+        self, sentences: Sequence[Sequence[str]], carried: CarriedState | None = None
     ) -> BiLmOutput:
         """Run the layers over words, by default from `start()`, and return them packed."""
         bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
         return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
-    def _cached_vectors(
-        self, word_inputs: Optional[torch.Tensor]
-    ) -> Optional[Dict[str, torch.Tensor]]:
+    def _cached_vectors(self, word_inputs: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
         """Return what the character encoder does, if all words are in `vocab_to_cache`."""
         if self._word_embedding is None or word_inputs is None:
             return None
@@ -143,7 +140,7 @@ class ElmoBiLm(CachingModule, BiLm):
         vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
         return {"token_embedding": vectors, "mask": mask}
 
-    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> Tuple[torch.Tensor, PackedBatch]:
+    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
         if is_plain(self._token_embedder, ElmoCharacterEncoder):
             return super()._embed_words(sentences)
         embedded = self._token_embedder(self.character_ids(sentences))
@@ -179,7 +176,7 @@ class ElmoBiLm(CachingModule, BiLm):
             before = values
         return FixedState(state)
 
-    def fingerprint(self) -> Dict[str, str]:
+    def fingerprint(self) -> dict[str, str]:
         """Return what layers depend on: a digest of the model, and the settings."""
         digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
         for module in (self.token_layer, self.lstm):
@@ -190,7 +187,7 @@ class ElmoBiLm(CachingModule, BiLm):
         return {"model": digest.hexdigest(), **settings}
 
 
-def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> Tuple[torch.Tensor, PackedBatch]:
+def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, PackedBatch]:
     """
     Return vectors, shape `(batch_size, timesteps, projection_dim)`, without their padding, shape
     `(n_tokens, projection_dim)`, by a mask of shape `(batch_size, timesteps)`.

@@ -1,7 +1,6 @@
 """AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
 from dataclasses import replace
-from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -32,7 +31,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
     _end_of_sentence_characters: torch.Tensor
 
     def __init__(
-        self, options_file: Optional[str], weight_file: Optional[str], requires_grad: bool = False
+        self, options_file: str | None, weight_file: str | None, requires_grad: bool = False
     ) -> None:
         paths = resolve(options_file, weight_file)
         with find_model(*paths) as files, files.open() as (options, weights):
@@ -66,7 +65,7 @@ class ElmoCharacterEncoder(CharacterEncoder):
         for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
             self.register_buffer(f"_{name}_of_sentence_characters", characters, persistent=False)
 
-    def forward(self, inputs: torch.Tensor) -> Dict[str, torch.Tensor]:  # type: ignore[override]
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
         """
         Return `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
         `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
@@ -111,7 +110,7 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
 
 def add_boundaries(
     tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
     `(batch_size, timesteps, dim)`, with `lengths`, shape `(batch_size,)`; also around one without a

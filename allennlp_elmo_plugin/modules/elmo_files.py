@@ -1,9 +1,10 @@
 """The files of a pretrained model: find or download them by any of their names, and open them."""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -71,15 +72,15 @@ class ModelFiles(NamedTuple):
     source: str
     options: Path
     weights: Path
-    softmax: Optional[Path] = None
-    vocabulary: Optional[Path] = None
+    softmax: Path | None = None
+    vocabulary: Path | None = None
 
     @property
     def is_run(self) -> bool:
         return self.options.name == CONFIG_FILE  # or its archive
 
     @contextmanager
-    def open(self) -> Iterator[Tuple[BiLmOptions, Weights]]:
+    def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
         """Open the weights, and read the options, completed by them."""
         if self.is_run:
             tensors = read_tensors(self.weights)
@@ -93,9 +94,7 @@ class ModelFiles(NamedTuple):
 
 
 @contextmanager
-def find_model(
-    options_file: Optional[str], weight_file: Optional[str] = None
-) -> Iterator[ModelFiles]:
+def find_model(options_file: str | None, weight_file: str | None = None) -> Iterator[ModelFiles]:
     """
     Yield the files of a language model; what an address names is downloaded to AllenNLP's cache,
     and an archive is unpacked to a temporary folder until the end of the block.
@@ -134,7 +133,7 @@ def find_model(
             yield _files_in(folder, source)
 
 
-def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> ModelFiles:
+def _files_in(folder: Path, source: str, checkpoint: str | None = None) -> ModelFiles:
     """Return the files of the model in a folder, or of its checkpoint with this prefix."""
     if checkpoint is None and is_training_run(folder):
         for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
@@ -146,7 +145,7 @@ def _files_in(folder: Path, source: str, checkpoint: Optional[str] = None) -> Mo
             f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
     if checkpoint is not None or has_checkpoint(folder):
-        weights: Optional[Path] = Path(find_checkpoint(checkpoint or folder))
+        weights: Path | None = Path(find_checkpoint(checkpoint or folder))
     else:
         weights = find_weight_file(folder)
     if weights is None:
@@ -167,7 +166,7 @@ def _with_others(source: str, options: Path, weights: Path) -> ModelFiles:
     return ModelFiles(source, options, weights, softmax, find_vocabulary_file(weights.parent))
 
 
-def resolve(options_file: Optional[str], weight_file: Optional[str] = None) -> Tuple[str, str]:
+def resolve(options_file: str | None, weight_file: str | None = None) -> tuple[str, str]:
     """
     Return the paths of the options and the weights of a model, or for one in other files twice the
     path of the archive, the checkpoint or the folder. See `find_model`.
@@ -236,7 +235,7 @@ def find_file(value: str, file_name: str) -> str:
     return address
 
 
-def elmo_model(name: str) -> Dict[str, Any]:
+def elmo_model(name: str) -> dict[str, Any]:
     """Return an ELMo's files and `dim`, for which a published model's weights aren't downloaded."""
     path = os.path.expanduser(name)
     if is_short_name(path):

@@ -1,6 +1,6 @@
 """ELMo as the token embedder of an AllenNLP model."""
 
-from typing import Dict, List, Optional
+from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -43,8 +43,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         dropout: float = 0.5,
         requires_grad: bool = False,
         projection_dim: Optional[int] = None,
-        vocab_to_cache: Optional[List[str]] = None,
-        scalar_mix_parameters: Optional[List[float]] = None,
+        vocab_to_cache: Optional[list[str]] = None,
+        scalar_mix_parameters: Optional[list[float]] = None,
         initial_state: str = "carried",
         namespace_to_cache: Optional[str] = None,
         vocab: Optional[Vocabulary] = None,
@@ -92,9 +92,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
         return output if self._projection is None else self._projection(output)
 
 
-def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
+def _words_of(vocab: Optional[Vocabulary], namespace: str) -> list[str]:
     """Return the words of a namespace by their ids, padding first."""
-    words: Dict[int, str] = {}
+    words: dict[int, str] = {}
     if vocab is not None and namespace in vocab.get_namespaces():
         words = vocab.get_index_to_token_vocabulary(namespace)
     if vocab is None or words.get(0) != vocab._padding_token:

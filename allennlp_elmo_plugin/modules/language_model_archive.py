@@ -2,8 +2,9 @@
 
 import os
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object
@@ -65,7 +66,7 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
 
 
 def set_options(
-    values: Dict[str, Any],
+    values: dict[str, Any],
     arguments: Mapping[str, Any],
     n_words: int,
     source: str = "bidirectional_lm",

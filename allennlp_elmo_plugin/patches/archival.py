@@ -9,9 +9,10 @@ import os
 import re
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Union
 
 from allennlp.common.meta import META_NAME
 from allennlp.models import archival
@@ -49,7 +50,7 @@ def archive_model(
     serialization_dir: Union[str, "PathLike[str]"],
     weights: str = archival._DEFAULT_WEIGHTS,
     archive_path: Union[str, "PathLike[str]"] = None,  # type: ignore[assignment]
-    include_in_archive: Optional[List[str]] = None,
+    include_in_archive: list[str] | None = None,
 ) -> str:
     """
     Write the archive that AllenNLP's function of this name writes, whole or not at all, with the
@@ -88,14 +89,14 @@ def archive_model(
     return target
 
 
-def _elmo_files(config: Dict[str, Any], made: Path) -> Dict[str, Path]:
+def _elmo_files(config: dict[str, Any], made: Path) -> dict[str, Path]:
     """
     Return what an archive has in addition, or instead, because of the ELMo files that the config
     names: paths by names in the archive. The folder `made` gets the config, the index, and the two
     files of models in other files, such as zip archives.
     """
-    index: Dict[str, str] = {}
-    paths: Dict[str, Path] = {}
+    index: dict[str, str] = {}
+    paths: dict[str, Path] = {}
     for place, section in list(_elmo_sections(config)):
         names = {
             "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
@@ -125,7 +126,7 @@ def _elmo_files(config: Dict[str, Any], made: Path) -> Dict[str, Path]:
     return paths
 
 
-def _elmo_sections(section: Any, place: str = "") -> Iterator[Tuple[str, Dict[str, Any]]]:
+def _elmo_sections(section: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """
     Yield the sections of a config with arguments for ELMo files, each with its place: the keys that
     lead there, joined by dots.

@@ -7,7 +7,8 @@ import inspect
 import multiprocessing
 import tarfile
 import warnings
-from typing import Any, Iterable, List, Union
+from collections.abc import Iterable
+from typing import Any
 
 import numpy
 import torch
@@ -33,7 +34,7 @@ def apply() -> None:
     # torch 2.6 loads tensors and plain Python values alone, but metrics in a training state, as
     # AllenNLP's checkpointer saves it, are often scalars of NumPy. Files name either module.
     scalar = numpy.float64(0).__reduce__()[0]
-    allowed: List[Any] = [numpy.dtype, *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"}]
+    allowed: list[Any] = [numpy.dtype, *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"}]
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     torch.serialization.add_safe_globals(allowed)
     # Python before 3.14: archives are unpacked without a filter.
@@ -44,7 +45,7 @@ def apply() -> None:
 
 
 def clip_grad_norm_(
-    parameters: Union[torch.Tensor, Iterable[torch.Tensor]],
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
     *args: Any,
     **kwargs: Any,
@@ -93,7 +94,7 @@ def get_lock() -> Any:
     return _spawned_lock()
 
 
-def int_to_device(device: Union[int, torch.device]) -> torch.device:
+def int_to_device(device: int | torch.device) -> torch.device:
     """
     Return the CUDA device of an index, the CPU for a negative one; a device is returned as it is.
     `torch.device(0)` raises where torch was built without an accelerator.

@@ -6,7 +6,7 @@ What every configuration can use: `import` finds this package's configs, and `el
 import functools
 import os
 import re
-from typing import Any, Dict, Optional
+from typing import Any
 
 from allennlp.common import params
 from allennlp.common.checks import ConfigurationError
@@ -31,7 +31,7 @@ def apply() -> None:
 
 @functools.wraps(_original_evaluate_file)
 def _evaluate_file(
-    filename: str, *args: Any, ext_vars: Optional[Dict[str, str]] = None, **kwargs: Any
+    filename: str, *args: Any, ext_vars: dict[str, str] | None = None, **kwargs: Any
 ) -> str:
     if os.path.isdir(filename):  # jsonnet aborts the process.
         raise ConfigurationError(f"The config {filename} is a folder; give a file in it")

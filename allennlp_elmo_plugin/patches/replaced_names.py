@@ -6,9 +6,9 @@ that holds it. Users' own modules stay as they are, and no installed file change
 """
 
 import sys
-from typing import Any, Dict
+from typing import Any
 
-REPLACED: Dict[str, str] = {}
+REPLACED: dict[str, str] = {}
 """Full names of the classes, functions and methods that ours replace, and why."""
 
 

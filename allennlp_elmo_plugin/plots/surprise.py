@@ -2,8 +2,9 @@
 
 import html
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
 from allennlp_elmo_plugin.files.whole import whole_file
@@ -39,11 +40,11 @@ sentence, backward before those after it. Underlined words are not in the vocabu
 
 def write_surprise(
     model: PretrainedLanguageModel,
-    sentences: Sequence[List[str]],
+    sentences: Sequence[list[str]],
     output: str,
     title: str,
     device: Any = "cpu",
-) -> Dict[str, float]:
+) -> dict[str, float]:
     """
     Write the sentences as a page with the surprise of each word, as `allennlp predict` computes it.
     Return the perplexity of each direction; of several, also the geometric mean, `both`.
@@ -82,7 +83,7 @@ def write_surprise(
     return perplexities
 
 
-def _line(words: List[str], bits: Dict[str, List[float]], vocabulary: Dict[str, int]) -> str:
+def _line(words: list[str], bits: dict[str, list[float]], vocabulary: dict[str, int]) -> str:
     """Return a sentence as a paragraph, each word with its surprise as its colour and title."""
     spans = []
     for word, *of_word in zip(words, *bits.values()):

@@ -3,16 +3,16 @@
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from allennlp_elmo_plugin.files.whole import whole_file
 
 ENDINGS = (".svg", ".png", ".pdf")
 
-Curves = Dict[str, List[Tuple[float, float]]]
+Curves = dict[str, list[tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""
 
-STYLE: Dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "elmo-plot",
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#7b8490"),
     **dict.fromkeys(("xtick.color", "ytick.color"), "#7b8490"),
@@ -47,7 +47,7 @@ def read_run(folder: str) -> Curves:
     return curves
 
 
-def draw_curves(runs: Dict[str, Curves], output: str) -> None:
+def draw_curves(runs: dict[str, Curves], output: str) -> None:
     """Draw a figure of runs, by their names, to a file, whose ending says in which format."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure

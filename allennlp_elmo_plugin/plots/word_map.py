@@ -4,8 +4,9 @@ import html
 import math
 import textwrap
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -27,22 +28,22 @@ class WordMap(NamedTuple):
     """
 
     word: str
-    places: List[nearest.Occurrence]
+    places: list[nearest.Occurrence]
     how_many: str
     method: str
-    layers: Dict[str, Array]
-    groups: List[int]
-    names: List[str]
+    layers: dict[str, Array]
+    groups: list[int]
+    names: list[str]
 
 
 def make_map(
     embedder: Any,
     word: str,
-    sentences: Iterable[List[str]],
+    sentences: Iterable[list[str]],
     method: str = "pca",
     max_occurrences: int = MAX_OCCURRENCES,
-    labels: Optional[Sequence[str]] = None,
-    n_groups: Optional[int] = None,
+    labels: Sequence[str] | None = None,
+    n_groups: int | None = None,
 ) -> WordMap:
     """
     Place the occurrences of a word, as it is written, in the tokenised sentences of a text.
@@ -60,7 +61,7 @@ def make_map(
     if n_found > len(places):
         how_many = f"{len(places):,} of {how_many}, drawn at random"
     vectors = nearest.embed_places(embedder, places, "all")  # (layers, places, dim)
-    found: List[Any] = [labels[place.number or 0] for place in places] if labels else []
+    found: list[Any] = [labels[place.number or 0] for place in places] if labels else []
     found = found or _group(nearest.comparable(vectors[-1]), n_groups)
     names = [name for name, _ in Counter(found).most_common()]
     groups = [names.index(name) for name in found]
@@ -68,7 +69,7 @@ def make_map(
     return WordMap(word, places, how_many, method, _place(vectors, method), groups, names)
 
 
-def _place(vectors: Array, method: str) -> Dict[str, Array]:
+def _place(vectors: Array, method: str) -> dict[str, Array]:
     """Return the points of each layer by its name, turned to be near those of the layer above."""
     from scipy.linalg import orthogonal_procrustes
     from sklearn.decomposition import PCA
@@ -78,7 +79,7 @@ def _place(vectors: Array, method: str) -> Dict[str, Array]:
     model = PCA(2, random_state=0)
     if method == "tsne":
         model = TSNE(2, perplexity=min(30, (n_places - 1) / 3), init="pca", random_state=0)
-    found: Dict[str, Array] = {}
+    found: dict[str, Array] = {}
     above: Array = None
     for number in range(len(vectors) - 1, 0, -1):
         points = model.fit_transform(nearest.comparable(vectors[number]).astype("float64"))
@@ -91,7 +92,7 @@ def _place(vectors: Array, method: str) -> Dict[str, Array]:
     return dict(reversed(found.items()))
 
 
-def _group(vectors: Array, n_groups: Optional[int] = None) -> List[Any]:
+def _group(vectors: Array, n_groups: int | None = None) -> list[Any]:
     """Return the group of each vector, of `n_groups` or those with the highest silhouette."""
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
@@ -105,9 +106,9 @@ def _group(vectors: Array, n_groups: Optional[int] = None) -> List[Any]:
     return max(found, default=(0.0, [0] * len(vectors)))[1]
 
 
-def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> List[str]:
+def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> list[str]:
     """Return for each group the words that are near it most beyond what its size explains."""
-    counts: List[Counter] = [Counter() for _ in set(groups)]
+    counts: list[Counter] = [Counter() for _ in set(groups)]
     for place, group in zip(places, groups):
         start = max(0, place.position - 4)
         near = {*place.sentence[start : place.position + 5]} - {word}

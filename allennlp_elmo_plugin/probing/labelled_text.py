@@ -2,8 +2,9 @@
 
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, NamedTuple, Sequence
+from typing import NamedTuple
 
 from allennlp_elmo_plugin.files.text_lines import open_lines, without_mark
 
@@ -22,17 +23,17 @@ class Example(NamedTuple):
 class LabelledSentence(NamedTuple):
     """The words of a sentence, and those of them that have a label."""
 
-    words: List[str]
-    examples: List[Example]
+    words: list[str]
+    examples: list[Example]
 
 
-def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> List[LabelledSentence]:
+def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> list[LabelledSentence]:
     """
     Read sentences from files with a word a line and a blank line after each sentence. Columns are
     separated by tabs if the line has any, otherwise by white space. `columns` are those of the
     word, its key and its label, from 1. Comments are skipped, unless the first column has words.
     """
-    sentences: List[LabelledSentence] = []
+    sentences: list[LabelledSentence] = []
     for file in files:
         sentences.append(LabelledSentence([], []))
         with open_lines(file) as text:
@@ -61,7 +62,7 @@ def read_sentences(files: Sequence[Path], columns: Sequence[int]) -> List[Labell
     return [sentence for sentence in sentences if sentence.words]
 
 
-def choose(sentences: List[LabelledSentence], n_examples: int, seed: int) -> List[LabelledSentence]:
+def choose(sentences: list[LabelledSentence], n_examples: int, seed: int) -> list[LabelledSentence]:
     """Return the sentences with examples, or a random sample of them with `n_examples`."""
     sentences = [sentence for sentence in sentences if sentence.examples]
     if sum(len(sentence.examples) for sentence in sentences) > n_examples:

@@ -1,7 +1,8 @@
 """Classifiers of vectors: a linear one, and the nearest mean vector of a word's senses."""
 
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -13,9 +14,9 @@ _VARIANCE = 1 - 1e-6
 """The share of the variance that is whitened; the rest is rounding."""
 
 
-def labels_by_key(examples: Sequence[Example]) -> Dict[Optional[str], List[str]]:
+def labels_by_key(examples: Sequence[Example]) -> dict[str | None, list[str]]:
     """Return the labels of each key and, under `None`, of all keys, the most frequent first."""
-    counts: Dict[Optional[str], Counter] = {None: Counter()}
+    counts: dict[str | None, Counter] = {None: Counter()}
     for _, key, label in examples:
         counts[None][label] += 1
         counts.setdefault(key, Counter())[label] += 1
@@ -39,7 +40,7 @@ class LinearProbe:
         self._classifier = make_pipeline(whitening, LogisticRegression(C=0.1, max_iter=5_000))
         self._classifier.fit(vectors, [example.label for example in examples])
 
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> list[str]:
         return list(self._classifier.predict(vectors))
 
 
@@ -51,13 +52,13 @@ class NearestSense:
 
     def __init__(self, vectors: Array, examples: Sequence[Example]) -> None:
         self._labels = labels_by_key(examples)
-        rows: Dict[Tuple[str, str], List[int]] = {}
+        rows: dict[tuple[str, str], list[int]] = {}
         for row, (_, key, label) in enumerate(examples):
             rows.setdefault((key, label), []).append(row)
         means = {sense: vectors[rows[sense]].mean(0) for sense in rows}
         self._means = {sense: mean / numpy.linalg.norm(mean) for sense, mean in means.items()}
 
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> List[str]:
+    def predict(self, vectors: Array, examples: Sequence[Example]) -> list[str]:
         found = []
         for vector, (_, key, _) in zip(vectors, examples):
             labels = self._labels.get(key, self._labels[None])
@@ -76,9 +77,9 @@ class ProbeTask(NamedTuple):
 
     label: str
     key: str
-    columns: Tuple[int, ...]
-    probe: Type[Union[LinearProbe, NearestSense]]
-    paper: Dict[str, float]
+    columns: tuple[int, ...]
+    probe: type[LinearProbe | NearestSense]
+    paper: dict[str, float]
 
 
 # Of tables 6 and 5. The paper's baseline for senses is the first one in WordNet.

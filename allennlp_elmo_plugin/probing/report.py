@@ -1,12 +1,12 @@
 """The table and the picture of the probes of an ELMo."""
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from allennlp_elmo_plugin.probing.probes import TASKS
 
 
-def markdown(results: Dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """Return the table."""
     task = TASKS[results["task"]]
     groups = [f"{name} ({number:,})" for name, number in results["n_test"].items()]
@@ -29,7 +29,7 @@ def markdown(results: Dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(results: Dict[str, Any], path: Path) -> None:
+def draw(results: dict[str, Any], path: Path) -> None:
     """Draw the accuracy of each layer and direction, with that of the paper beside it."""
     from matplotlib.figure import Figure
 

@@ -1,6 +1,7 @@
 """The probes of all layers of an ELMo, trained and scored."""
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy
 from more_itertools import chunked
@@ -13,9 +14,9 @@ from allennlp_elmo_plugin.progress import progress_bar
 _SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
 
 
-def representations(n_layers: int, directions: Sequence[str]) -> List[Dict[str, Any]]:
+def representations(n_layers: int, directions: Sequence[str]) -> list[dict[str, Any]]:
     """Return the name, layer and direction of what to probe: LSTM layers also by direction."""
-    found: List[Dict[str, Any]] = [{"name": "token layer", "layer": 0, "direction": "both"}]
+    found: list[dict[str, Any]] = [{"name": "token layer", "layer": 0, "direction": "both"}]
     for layer in range(1, n_layers):
         found.append({"name": f"LSTM {layer}", "layer": layer, "direction": "both"})
         for each in directions if len(directions) > 1 else []:
@@ -26,9 +27,9 @@ def representations(n_layers: int, directions: Sequence[str]) -> List[Dict[str, 
 def run(
     task: ProbeTask,
     embedder: ElmoEmbedder,
-    train: List[LabelledSentence],
-    test: List[LabelledSentence],
-) -> Dict[str, Any]:
+    train: list[LabelledSentence],
+    test: list[LabelledSentence],
+) -> dict[str, Any]:
     """
     Train a probe of each layer, and return the number of examples and the accuracies in percent,
     by group: of all examples, of those whose key has several labels in training (`ambiguous`), and
@@ -76,7 +77,7 @@ def run(
 
 def _vectors(
     embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], title: str
-) -> Iterator[Tuple[List[Example], Array]]:
+) -> Iterator[tuple[list[Example], Array]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
     words = (sentence.words for sentence in sentences)
     with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:

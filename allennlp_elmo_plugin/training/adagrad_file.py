@@ -1,7 +1,8 @@
 """The state of Adagrad as an HDF5 file: for each parameter the sum of its squared gradients."""
 
 import os
-from typing import Dict, Iterable, Tuple, Union
+from collections.abc import Iterable
+from typing import Union
 
 import numpy
 import torch
@@ -15,7 +16,7 @@ _ROWS_AT_ONCE = 2**14
 
 def write_adagrad_state(
     path: Union[str, "os.PathLike[str]"],
-    accumulators: Iterable[Tuple[str, torch.Tensor]],
+    accumulators: Iterable[tuple[str, torch.Tensor]],
     step: int,
 ) -> None:
     """Write the name and the sum of each parameter, and the number of updates so far (`step`)."""
@@ -29,7 +30,7 @@ def write_adagrad_state(
 
 def read_adagrad_state(
     path: Union[str, "os.PathLike[str]"],
-    parameters: Iterable[Tuple[str, torch.Tensor]],
+    parameters: Iterable[tuple[str, torch.Tensor]],
     optimizer: torch.optim.Optimizer,
 ) -> int:
     """
@@ -38,7 +39,7 @@ def read_adagrad_state(
     that the optimizer doesn't have are left out. Nothing is changed unless the file has the others.
     """
     optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    states: Dict[str, Dict[str, torch.Tensor]] = {
+    states: dict[str, dict[str, torch.Tensor]] = {
         name: optimizer.state.get(p, {}) for name, p in parameters if id(p) in optimized
     }
     if not all({"sum", "step"} <= state.keys() for state in states.values()):

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from typing import Any, Dict
+from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
@@ -68,7 +68,7 @@ class InitialValidationCallback(TrainerCallback):
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self.metrics: Dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
         if self.metrics or _is_recovered(trainer):
@@ -84,11 +84,11 @@ class InitialValidationCallback(TrainerCallback):
             path = os.path.join(self.serialization_dir, "metrics_initial.json")
             dump_metrics(path, self.metrics)
 
-    def on_epoch(self, trainer: Any, metrics: Dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    def on_epoch(self, trainer: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         metrics.update(self.metrics)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"metrics": self.metrics}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.metrics = state_dict["metrics"]

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from types import SimpleNamespace
-from typing import Any, List, Optional, Set, Tuple, Union, cast
+from typing import Any, Optional, Union, cast
 
 import torch
 import torch.distributed as dist
@@ -33,7 +33,7 @@ class WholeCheckpointer(Checkpointer):
     ) -> None:
         super().__init__(serialization_dir, **kwargs)
         self.seconds = save_every_num_seconds
-        self.signals: List[int] = []  # They ask for the end of training, after a checkpoint.
+        self.signals: list[int] = []  # They ask for the end of training, after a checkpoint.
 
     def maybe_save_checkpoint(self, trainer: Any, n_epochs: int, n_batches: int) -> bool:
         is_due = self.seconds is not None and time.time() - self._last_save_time >= self.seconds
@@ -73,7 +73,7 @@ class WholeCheckpointer(Checkpointer):
         # AllenNLP doesn't write a file that is there; it removes old checkpoints.
         super().save_checkpoint(cast(Any, SimpleNamespace(get_checkpoint_state=lambda: state)))
 
-    def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
+    def _find_all_checkpoints(self) -> set[tuple[int, int]]:
         names = os.listdir(self._serialization_dir)
         points = {self._parse_model_state_path(name) for name in names}
         return {

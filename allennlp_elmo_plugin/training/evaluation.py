@@ -1,7 +1,8 @@
 """The evaluation of a language model, whose metrics are printed as a table."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any
 
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
@@ -36,7 +37,7 @@ class LanguageModelEvaluator(SimpleEvaluator):
     number of predicted words are printed.
     """
 
-    def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+    def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if not hasattr(model, "training_state"):
             return super().__call__(model, data_loader, *args, **kwargs)
         model.get_metrics(reset=True)  # An evaluation before this one may have failed.

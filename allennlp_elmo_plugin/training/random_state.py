@@ -1,13 +1,13 @@
 """The states of the random number generators of Python, NumPy and torch (CPU and GPU)."""
 
 import random
-from typing import Any, Dict
+from typing import Any
 
 import numpy
 import torch
 
 
-def get_random_state(device: torch.device) -> Dict[str, Any]:
+def get_random_state(device: torch.device) -> dict[str, Any]:
     """Return the states, with that of the GPU `device`, as `torch.load` reads without trust."""
     numpy_state: Any = numpy.random.get_state()
     name, keys, *rest = numpy_state
@@ -19,7 +19,7 @@ def get_random_state(device: torch.device) -> Dict[str, Any]:
     }
 
 
-def set_random_state(state: Dict[str, Any], device: torch.device) -> None:
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Restore what `get_random_state` returned; the GPU's part only if `device` is a GPU."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]

@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -53,7 +53,7 @@ class ResumableTrainer(GradientDescentTrainer):
         self.data_loader: Any
         self._serialization_dir: str
         self._progress: Optional[_Progress] = None
-        self._recovered: Optional[Dict[str, Any]] = None
+        self._recovered: Optional[dict[str, Any]] = None
         is_language_model = hasattr(model, "training_state")
         if is_language_model:
             _check_settings(kwargs)
@@ -155,7 +155,7 @@ class ResumableTrainer(GradientDescentTrainer):
             remove(best)  # It may be a link to a checkpoint.
             self._save_model_state(best)
 
-    def _train_epoch(self, epoch: int) -> Dict[str, float]:
+    def _train_epoch(self, epoch: int) -> dict[str, float]:
         if self._progress is None:
             return super()._train_epoch(epoch)
         if self._epochs_completed < self._start_after_epochs_completed:
@@ -173,7 +173,7 @@ class ResumableTrainer(GradientDescentTrainer):
             metrics["reg_loss"] = penalty.item()
         return metrics
 
-    def _try_train(self) -> Tuple[Dict[str, Any], int]:
+    def _try_train(self) -> tuple[dict[str, Any], int]:
         if self._progress is None:
             return super()._try_train()
         n_completed = self._start_after_epochs_completed
@@ -186,7 +186,7 @@ class ResumableTrainer(GradientDescentTrainer):
             self._num_epochs = n_completed
             super()._try_train()  # skips all epochs, and loads the best weights
             return self._progress.metrics, n_completed - 1
-        signals: List[int] = getattr(self._checkpointer, "signals", [])
+        signals: list[int] = getattr(self._checkpointer, "signals", [])
         with noted_signals(signals, is_worker=self._distributed):
             return super()._try_train()
 
@@ -196,21 +196,21 @@ class _Progress(TrainerCallback):
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self.processes: List[Any] = []
-        self.metrics: Dict[str, Any] = {}
+        self.processes: list[Any] = []
+        self.metrics: dict[str, Any] = {}
 
-    def on_epoch(self, trainer: Any, metrics: Dict[str, Any], *args: Any, **kwargs: Any) -> None:
+    def on_epoch(self, trainer: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         self.metrics = metrics  # other callbacks may add to them
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"processes": self.processes, "metrics": dict(self.metrics)}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.processes = state_dict["processes"]
         self.metrics = state_dict["metrics"]
 
 
-def _check_settings(settings: Dict[str, Any]) -> None:
+def _check_settings(settings: dict[str, Any]) -> None:
     """Check settings that AllenNLP ignores, or gets wrong, for a language model."""
     known = inspect.signature(GradientDescentTrainer.__init__).parameters
     unknown = sorted(settings.keys() - known - {"run_sanity_checks"})

@@ -5,10 +5,11 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import active_children
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, Optional, Union
 
 from allennlp.commands import train
 from allennlp.commands.train import TrainModel
@@ -37,7 +38,7 @@ def train_model(
     recover: bool = False,
     force: bool = False,
     node_rank: int = 0,
-    include_package: Optional[List[str]] = None,
+    include_package: Optional[list[str]] = None,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
@@ -125,7 +126,7 @@ class TrainingLoop(TrainModel):
             kwargs["vocabulary"] = Lazy(lambda instances: Vocabulary.from_files(path))
         return super().from_partial_objects(serialization_dir, **kwargs)
 
-    def run(self) -> Dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         metrics = super().run()
         loader = self.evaluation_data_loader
         is_ours = hasattr(self.model, "training_state")

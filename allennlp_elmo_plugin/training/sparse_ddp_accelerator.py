@@ -1,6 +1,7 @@
 """Distributed training of tables of which a batch uses few rows, such as a sampled softmax."""
 
-from typing import Any, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ def check_same(value: Any, what: str) -> None:
     Raise a `ConfigurationError` in all processes of distributed training, each of which calls this
     function, unless they have the same value.
     """
-    values: List[Any] = [None] * dist.get_world_size()
+    values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
     if ranks:
@@ -93,10 +94,10 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
             )
         self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
 
-    def wrap_model(self, model: Any) -> Tuple[Model, DdpWrappedModel]:
+    def wrap_model(self, model: Any) -> tuple[Model, DdpWrappedModel]:
         if not hasattr(model, "sparse_gradient_parameters"):
             return super().wrap_model(model)
-        parameters: List[torch.nn.Parameter] = model.sparse_gradient_parameters()
+        parameters: list[torch.nn.Parameter] = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         names = [
             f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter

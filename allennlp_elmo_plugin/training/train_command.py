@@ -6,7 +6,7 @@ import shlex
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from allennlp.commands import train
 from allennlp.common import Params
@@ -89,7 +89,7 @@ def _print_results(folder: Path) -> None:
     if not path.exists():  # on another machine than the first
         return
     metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
-    columns: Dict[str, Dict[str, Any]] = {}
+    columns: dict[str, dict[str, Any]] = {}
     for prefix in ("training", "best_validation", "test"):
         for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
             if f"{prefix}_{name}" in metrics:

@@ -7,7 +7,6 @@ import json
 import posixpath
 import re
 from pathlib import Path
-from typing import Dict
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -18,7 +17,7 @@ HOME = "README.md"
 PAGES = (HOME, "CHANGELOG.md", "CONTRIBUTING.md")
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
-_repository_paths: Dict[str, str] = {}
+_repository_paths: dict[str, str] = {}
 """The file of the repository of each page, by its name in the site."""
 
 
@@ -95,7 +94,7 @@ def code_block(code: str, language: str = "text") -> str:
     return f"~~~~{language}\n{code}\n~~~~"
 
 
-def links(path: str, text: str) -> Dict[str, str]:
+def links(path: str, text: str) -> dict[str, str]:
     """Return the files of the repository that a page links to, by the links as they stand."""
     found = {}
     for match in _LINK.finditer(text):

@@ -1,6 +1,6 @@
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def _elmo(folder: Path, initial_state: str = "settled", seed: int = 0, **kwargs:
     return Elmo(*files, 2, dropout=0.0, initial_state=initial_state, **kwargs)
 
 
-def _representations(elmo: Elmo, batch: List[List[str]]) -> List[torch.Tensor]:
+def _representations(elmo: Elmo, batch: list[list[str]]) -> list[torch.Tensor]:
     output = elmo(batch_to_ids(batch))
     return [each * output["mask"].unsqueeze(-1) for each in output["elmo_representations"]]
 

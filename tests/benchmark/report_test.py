@@ -1,6 +1,6 @@
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 
@@ -8,7 +8,7 @@ from allennlp_elmo_plugin.benchmark.report import draw, draw_bars, markdown, sum
 from allennlp_elmo_plugin.benchmark.results import Runs, file_of
 
 
-def some(model: str, *scores: float, **changes: Any) -> List[Dict[str, Any]]:
+def some(model: str, *scores: float, **changes: Any) -> list[dict[str, Any]]:
     """The runs of seeds 1, 2 and so on."""
     return [
         {
@@ -71,7 +71,7 @@ def test_tables() -> None:
 
 
 @pytest.mark.parametrize("mixes", [[[0.2, 0.8], [0.3, 0.7]], []])
-def test_files(mixes: List[List[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files(mixes: list[list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = pytest.importorskip("matplotlib.figure")
     runs = two_models(44.0, 44.0, layer_weights=mixes)
     (tmp_path / "runs" / "ner_x").mkdir(parents=True)

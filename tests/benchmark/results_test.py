@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp_elmo_plugin.benchmark.results import check_output, file_of, read_runs
 
 
-def write(output: Path, task: str, seed: int, **digests: str) -> Dict[str, Any]:
+def write(output: Path, task: str, seed: int, **digests: str) -> dict[str, Any]:
     run = {"task": task, "model": "elmo", "seed": seed, "digests": digests}
     file = file_of(output, task, "elmo", seed)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ ONE_EPOCH = {"trainer.num_epochs": 1}
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def train(task: str, changes: Dict[str, Any] = ONE_EPOCH, seed: int = 1) -> Dict[str, Any]:
+def train(task: str, changes: dict[str, Any] = ONE_EPOCH, seed: int = 1) -> dict[str, Any]:
     """Return the results by model."""
     tasks = find_tasks(Path("data"), [task])
     configuration = Configuration(tasks, "elmo", CONFIGS / "benchmark", json.dumps(changes))

@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from allennlp.commands import main

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 
@@ -27,12 +27,12 @@ def folder(run: Any) -> None:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of trainings, which take no time and have made-up results."""
-    calls: List[str] = []
+    calls: list[str] = []
     numbers = {"epochs": 3, "stopped_early": True, "trained_parameters": 7, "seconds": 1.0}
 
-    def train(kind: str, params: Any, folder: Path, vectors: Any) -> Dict[str, Any]:
+    def train(kind: str, params: Any, folder: Path, vectors: Any) -> dict[str, Any]:
         assert kind in folder.parent.name and not list(folder.iterdir())
         calls.append(folder.name)
         score = 50.0 + len(calls)
@@ -69,7 +69,7 @@ def test_real_trainings(run: Any) -> None:
 def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
     quick = run_module.run
 
-    def killed(*arguments: Any) -> Dict[str, Any]:
+    def killed(*arguments: Any) -> dict[str, Any]:
         if len(runs) == 1:
             (arguments[2] / "half.th").touch()
             raise KeyboardInterrupt
@@ -96,7 +96,7 @@ def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: A
     assert run(line) == table and len(runs) == 12
 
 
-def test_results_of_others_stay(runs: List[str], run: Any, capsys: Any) -> None:
+def test_results_of_others_stay(runs: list[str], run: Any, capsys: Any) -> None:
     line = f"{LINE} --tasks sst5 --seeds 1"
     run(f"{line} --vectors vectors")
     assert runs == ["elmo-1", "vectors-1", "baseline-1"]

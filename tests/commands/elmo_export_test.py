@@ -4,7 +4,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import h5py
 import numpy as np
@@ -31,7 +31,7 @@ from tests.support.testing import read_arrays, read_files, refused, write_random
 FILES = "README.md, options.json, softmax.hdf5, vocab.txt, vocabulary, weights.hdf5"
 
 
-def save_run(folder: Path, options: Dict[str, Any], arrays: Any = None) -> Any:
+def save_run(folder: Path, options: dict[str, Any], arrays: Any = None) -> Any:
     """Make the folder of a training run, which may be one of bilm-tf; return its model."""
     torch.manual_seed(0)
     model = BidirectionalLanguageModel(read_vocabulary(folder / "vocabulary"), options=options)

@@ -4,7 +4,7 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import h5py
 import numpy as np
@@ -123,7 +123,7 @@ VARIANTS = [
 ]
 
 
-def save(options: Dict[str, Any]) -> Any:
+def save(options: dict[str, Any]) -> Any:
     """Save a random model in the folder `saved`, as bilm-tf saves its own; return it."""
     torch.manual_seed(0)
     model = BidirectionalLanguageModel(read_vocabulary(Path("words")), options=options)
@@ -132,7 +132,7 @@ def save(options: Dict[str, Any]) -> Any:
     if "char_cnn" in options:
         model.bilm.token_layer._char_embedding_weights.data[0] = 0.0
     Path("saved").mkdir()
-    arrays: Dict[str, Any] = {"global_step": np.array(3, "int64")}
+    arrays: dict[str, Any] = {"global_step": np.array(3, "int64")}
     for i, (name, values) in enumerate(variables(model)):
         if name == "lm/softmax/W" and model.options.share_embedding_softmax:
             continue
@@ -156,7 +156,7 @@ def assert_same_model(output: str, model: Any) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_round_trip(variant: Dict[str, Any], run: Any) -> None:
+def test_round_trip(variant: dict[str, Any], run: Any) -> None:
     model = save({"lstm": LSTM, "sample_softmax": False, **variant})
     # How many directions and words there are need not be said.
     left_out = ("bidirectional", "n_tokens_vocab")

@@ -11,9 +11,10 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 import pytest
 from allennlp.commands import parse_args
@@ -84,12 +85,12 @@ def test_what_a_page_shows_works(page: Path, folder: Path, monkeypatch: pytest.M
             pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
 
 
-def commands(code: str) -> Iterator[List[str]]:
+def commands(code: str) -> Iterator[list[str]]:
     """Yield the programs of a block with their arguments."""
     code = re.sub(r"(?m)(?:^|\s+)# .*$", "", code.replace("\\\n", " "))
     lexer = shlex.shlex(code, posix=True, punctuation_chars=";|&()<>\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
-    argv: List[str] = []
+    argv: list[str] = []
     for token in [*lexer, ";"]:
         if set(token) <= set(";|&()<>\n"):
             while argv and (argv[0] in ("export", "do", "then") or re.match(r"\w+=", argv[0])):
@@ -101,7 +102,7 @@ def commands(code: str) -> Iterator[List[str]]:
             argv.append(token)
 
 
-def check_command(argv: List[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def check_command(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Parse a command of AllenNLP; check that scripts know their options."""
     if argv[0] == "allennlp":
         monkeypatch.setattr("sys.argv", argv)
@@ -126,7 +127,7 @@ def whole_config(code: str) -> str:
     return f"{{ {code} }}" if re.match(r'"?\w+"?\+?:', code) else code
 
 
-def build_config(config: Dict[str, Any]) -> None:
+def build_config(config: dict[str, Any]) -> None:
     """Build the token indexers and embedders of a config."""
     for key, kind in (("token_indexers", TokenIndexer), ("token_embedders", TokenEmbedder)):
         for section in config.get(key, {}).values():

@@ -1,8 +1,9 @@
 """Messages that docs/questions.md quotes are those of the program."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def read(text: str, encoding: str = "utf-8") -> None:
     list(TruncatedBpttLmReader(128).batches("my_text.txt", 0, 0, vocab))
 
 
-CAUSES: List[Callable[[], Any]] = [
+CAUSES: list[Callable[[], Any]] = [
     lambda: change_option('"n_characters": 262', '"n_characters": 300'),
     lambda: change_option('"dim": 16', '"dim": 32'),
     lambda: Elmo("my_elmo")(torch.full((1, 3, 50), 5000)),

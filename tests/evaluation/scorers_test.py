@@ -4,7 +4,6 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 import pytest
 from allennlp.training.metrics import EvalbBracketingScorer
@@ -27,7 +26,7 @@ needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="srl-eval.p
         ["O", "O", "B-A", "I-A", "B-B-c", "I-B-c"],
     ],
 )
-def test_conlleval_is_the_script(tags: List[str]) -> None:
+def test_conlleval_is_the_script(tags: list[str]) -> None:
     choose = random.Random(0)
     gold = [[choose.choice(tags) for _ in range(choose.randint(1, 12))] for _ in range(200)]
     predicted = [[choose.choice([a, a, choose.choice(tags)]) for a in row] for row in gold]
@@ -76,8 +75,8 @@ def test_coreference_is_that_of_scorch(smallest: int) -> None:
     """Scorch takes one document; in one of all, the clusters of two still share no mention."""
     choose = random.Random(4)
 
-    def document() -> List[List[Tuple[int, int]]]:
-        clusters: Dict[int, List[Tuple[int, int]]] = {}
+    def document() -> list[list[tuple[int, int]]]:
+        clusters: dict[int, list[tuple[int, int]]] = {}
         for i in range(20):
             clusters.setdefault(choose.randint(0, 6), []).append((i, i))
         return [each for key, each in clusters.items() if len(each) >= smallest and key < 5]
@@ -120,7 +119,7 @@ def test_class_accuracy() -> None:
     )
 
 
-def _random_tree(choose: random.Random, words: List[Tuple[str, str]]) -> Tree:
+def _random_tree(choose: random.Random, words: list[tuple[str, str]]) -> Tree:
     """A tree over tagged words, with unary chains."""
     labels = ["NP", "ADVP", "PRT", "WHNP-1", "ADJP=2", "S", "TOP"]
     if len(words) == 1:

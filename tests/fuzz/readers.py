@@ -23,9 +23,10 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any
 from unittest.mock import patch
 
 import h5py
@@ -146,14 +147,14 @@ def mutate_entries(data: bytes, rng: random.Random) -> bytes:
         return file.read()
 
 
-def _mutate_one(files: Dict[str, bytes], rng: random.Random) -> Dict[str, bytes]:
+def _mutate_one(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
     pickles = [name for name in files if name.endswith("data.pkl")]
     name = rng.choice([rng.choice(list(files)), *pickles])
     change = {".json": mutate_json, ".th": mutate_zip}.get(Path(name).suffix, mutate)
     return {**files, name: change(files[name], rng)}
 
 
-def _zip(files: Dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+def _zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in files.items():
@@ -161,7 +162,7 @@ def _zip(files: Dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     return buffer.getvalue()
 
 
-def _tar(files: Dict[str, bytes]) -> bytes:
+def _tar(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name, data in files.items():
@@ -171,7 +172,7 @@ def _tar(files: Dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-READERS: Dict[str, Tuple[float, str, List[Callable[[bytes, random.Random], bytes]]]] = {
+READERS: dict[str, tuple[float, str, list[Callable[[bytes, random.Random], bytes]]]] = {
     "options": (0.22, "options.json", [mutate_json]),
     "index": (0.14, INDEX, [mutate, mutate_entries]),
     "checkpoint": (0.06, "checkpoint", [mutate]),
@@ -253,7 +254,7 @@ class Fuzzer:
         _, name, mutations = READERS[reader]
         return rng.choice(mutations)(self.sound[name], rng)
 
-    def run_case(self, reader: str, number: int) -> Tuple[bool, Optional[str]]:
+    def run_case(self, reader: str, number: int) -> tuple[bool, str | None]:
         """Return whether the file was read, and what was wrong if anything was."""
         # The index and the checkpoint read each other's.
         for name in (INDEX, "checkpoint"):
@@ -271,14 +272,14 @@ class Fuzzer:
             return False, f"{type(error).__name__}: {message[:500]!r}"
         return True, None
 
-    def run_cases(self, reader: str, n_cases: int) -> Tuple[int, Dict[int, str]]:
+    def run_cases(self, reader: str, n_cases: int) -> tuple[int, dict[int, str]]:
         """
         Run cases in a child process, which may crash, hang or run out of memory. Return how many
         were read, and what was wrong with others.
         """
         log = Path(self._scratch.name, "log")
         log.unlink(missing_ok=True)
-        results: List[Tuple[bool, Optional[str]]] = []
+        results: list[tuple[bool, str | None]] = []
         while len(results) < n_cases:
             child = os.fork()
             if child == 0:
@@ -313,7 +314,7 @@ class Fuzzer:
             os._exit(1)
 
 
-def _read_variables(weights: saved_variables.Weights, n_read: Optional[int] = None) -> None:
+def _read_variables(weights: saved_variables.Weights, n_read: int | None = None) -> None:
     # A model has no scalars.
     names = [name for name, variable in weights.variables.items() if variable.shape]
     for name in names[:n_read]:
@@ -321,7 +322,7 @@ def _read_variables(weights: saved_variables.Weights, n_read: Optional[int] = No
             pass
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     form = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--cases", type=int, default=10_000, metavar="N")

@@ -7,8 +7,9 @@ import copy
 import functools
 import itertools
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,17 +50,17 @@ TOLERANCES = {
 
 # By the names in the files of bilm-tf's runs, those of steps with one dimension more; and
 # `grad/...`, the gradients of all steps.
-Arrays = Dict[str, Any]
+Arrays = dict[str, Any]
 
 
-def read(vocab: Any, text: str = TEXT, **settings: Any) -> Iterator[Dict[str, torch.Tensor]]:
+def read(vocab: Any, text: str = TEXT, **settings: Any) -> Iterator[dict[str, torch.Tensor]]:
     reader = TruncatedBpttLmReader(**{"batch_size": 3, "num_steps": 4, **settings})
     loader = TruncatedBpttDataLoader(reader, text)
     loader.index_with(vocab)
     return iter(loader)
 
 
-def of_run(options: Dict[str, Any]) -> Dict[str, Any]:
+def of_run(options: dict[str, Any]) -> dict[str, Any]:
     """The settings of the reader of a run of bilm-tf."""
     return {
         "batch_size": options["batch_size"],
@@ -77,7 +78,7 @@ def vocab(tmp_path):
 class RecordedDropout(torch.nn.Dropout):
     def __init__(self, p: float) -> None:
         super().__init__(p)
-        self.masks: List[torch.Tensor] = []
+        self.masks: list[torch.Tensor] = []
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         self.masks.append(super().forward(torch.ones_like(vectors)))
@@ -94,7 +95,7 @@ def by_name(kind: str, model: Any, values: Iterable[torch.Tensor]) -> Arrays:
     return {f"{kind}/{name}": values for name, values in found.items()}
 
 
-def streams_of(model: Any, batch: Any, masks: List[torch.Tensor], samples: List[Samples]) -> Any:
+def streams_of(model: Any, batch: Any, masks: list[torch.Tensor], samples: list[Samples]) -> Any:
     options = model.options
     n_rows, n_steps = batch["targets"].shape
     # In the model's packed order, which is that of time.
@@ -113,13 +114,13 @@ def streams_of(model: Any, batch: Any, masks: List[torch.Tensor], samples: List[
     return streams
 
 
-def stack(steps: List[Arrays]) -> Arrays:
+def stack(steps: list[Arrays]) -> Arrays:
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 
 
 def train(
-    rank: int, options: Dict[str, Any], folder: Path, n_processes: int = 1, arrays: Any = None
-) -> Tuple[Arrays, List[Any]]:
+    rank: int, options: dict[str, Any], folder: Path, n_processes: int = 1, arrays: Any = None
+) -> tuple[Arrays, list[Any]]:
     """
     Take ten steps of one process of a group, or the thirty of bilm-tf's run with these arrays.
     Return the arrays, and the streams of each step.
@@ -196,7 +197,7 @@ def train(
     return {**initial, **stack(steps), **final, **accumulators}, streams
 
 
-def train_naively(options: Dict[str, Any], initial: Arrays, *streams: List[Any]) -> Arrays:
+def train_naively(options: dict[str, Any], initial: Arrays, *streams: list[Any]) -> Arrays:
     """The training that began with the same variables, and read and drew the same."""
     start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
     naive = NaiveBiLm(options, start)
@@ -255,7 +256,7 @@ BASES = {"characters": load_run("train_charcnn")[0], "words": load_run("train_to
 CLIPS = {"all_clip_norm_val": 0.5, "lstm": {"cell_clip": 0.05, "proj_clip": 0.02}}
 TIED = {"share_embedding_softmax": True}
 SAMPLED = {"sample_softmax": True}
-CASES: List[Tuple[int, str, Dict[str, Any]]] = [
+CASES: list[tuple[int, str, dict[str, Any]]] = [
     (1, "characters", {"char_cnn": {"activation": "tanh", "n_highway": 2}}),
     (1, "characters", {"char_cnn": {"n_highway": 0}, "lstm": {"n_layers": 1}}),
     # Neither projections nor skip connections

@@ -3,7 +3,7 @@ import logging
 import math
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import pytest
 import torch
@@ -34,13 +34,13 @@ def vocabulary(folder: Path, words: Any) -> Vocabulary:
     return Vocabulary.from_files(str(folder))
 
 
-def save_run(run: Path, model: Model, settings: Dict[str, Any]) -> None:
+def save_run(run: Path, model: Model, settings: dict[str, Any]) -> None:
     config = {"dataset_reader": READER, "model": {"type": "bidirectional_lm", **settings}}
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save(model.state_dict(), run / "best.th")
 
 
-def write_source(options: Any, kind: str = "export") -> Tuple[str, Model]:
+def write_source(options: Any, kind: str = "export") -> tuple[str, Model]:
     """A pretrained model in one of the forms that it can come in."""
     torch.manual_seed(1)
     model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)

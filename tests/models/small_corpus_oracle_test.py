@@ -9,7 +9,7 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
 
 DIM, N_LAYERS = 3, 2
 LSTM = {"dim": 5, "projection_dim": DIM, "n_layers": N_LAYERS, "cell_clip": 0.8, "proj_clip": 0.4}
-OPTIONS: Dict[str, Any] = {"lstm": {**LSTM, "use_skip_connections": True}}
+OPTIONS: dict[str, Any] = {"lstm": {**LSTM, "use_skip_connections": True}}
 ROWS, STEPS, VALIDATION_ROWS = 3, 4, 4
 EPOCHS, LEARNING_RATE, WARMUP, NORM = 2, 0.05, 3, 1.5
 DROPOUT, RECURRENT_DROPOUT, STATE_RESET = 0.3, 0.4, 0.3
@@ -58,7 +58,7 @@ PATHS = {f"{name}_DATA_PATH": f"{name.lower()}.txt" for name in ("TRAIN", "VALID
 PATHS["VOCABULARY_PATH"] = "vocab"
 CONFIG = Path(__file__).parents[2] / "training_config" / "pretrain" / "small_corpus.jsonnet"
 
-Tensors = Dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 
 
 def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
@@ -73,7 +73,7 @@ def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
     [batch] = read(vocab, "validation.txt", **settings)
     naive = make_naive(tied, tensors)
     for direction, suffix in SUFFIXES.items():
-        losses: List[float] = []
+        losses: list[float] = []
         for tokens, targets in zip(batch[f"tokens{suffix}"], batch[f"targets{suffix}"]):
             naive.states.clear()
             n_words = int((targets >= 0).sum())
@@ -82,7 +82,7 @@ def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
         yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
 
 
-def masked_kernels(tensors: Tensors, masks: List[torch.Tensor]) -> Tensors:
+def masked_kernels(tensors: Tensors, masks: list[torch.Tensor]) -> Tensors:
     """The recurrent rows of each kernel without the weights that are dropped."""
     found = dict(tensors)
     kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
@@ -109,8 +109,8 @@ def vocab(tmp_path, monkeypatch):
 @pytest.mark.parametrize("tied", [False, True])
 def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     n_accumulated = 2 if num_samples else 1
-    steps: List[Any] = []
-    norms: List[Any] = []
+    steps: list[Any] = []
+    norms: list[Any] = []
     initial: Tensors = {}
     batch_outputs, rescale = ResumableTrainer.batch_outputs, ResumableTrainer.rescale_gradients
     generator = torch.Generator().manual_seed(1)
@@ -160,7 +160,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     for epoch in range(EPOCHS):
         for first in range(0, len(windows), n_accumulated):
             group = windows[first : first + n_accumulated]
-            touched: Dict[str, List[int]] = {name: [] for name in (EMBEDDING, WEIGHT, BIAS)}
+            touched: dict[str, list[int]] = {name: [] for name in (EMBEDDING, WEIGHT, BIAS)}
             for batch in group:
                 step = next(recorded)
                 torch.set_rng_state(step.random_state)

@@ -1,13 +1,13 @@
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
 from allennlp_elmo_plugin.probing.report import draw, markdown
 
 
-def _results(task: str) -> Dict[str, Any]:
-    def accuracies(value: float) -> Dict[str, Any]:
+def _results(task: str) -> dict[str, Any]:
+    def accuracies(value: float) -> dict[str, Any]:
         return {"all": value, "ambiguous": value - 10, "unseen": None}
 
     rows = [("token layer", 0, "both", 80.0), ("LSTM 1", 1, "both", 90.125)]
@@ -38,7 +38,7 @@ def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
 
 def test_the_picture_has_a_line_for_each_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    drawn: Dict[str, Any] = {}
+    drawn: dict[str, Any] = {}
 
     def watching(figure: Any, path: Path) -> None:
         for line in figure.axes[0].lines:

@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import List
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from allennlp_elmo_plugin.probing.run import representations, run
 from tests.support.testing import write_random_elmo
 
 
-def _sentences(*texts: str) -> List[LabelledSentence]:
+def _sentences(*texts: str) -> list[LabelledSentence]:
     """Each word is `word/LABEL`, or has no label."""
     sentences = []
     for text in texts:

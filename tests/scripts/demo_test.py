@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict
 
 import h5py
 import pytest
@@ -14,7 +13,7 @@ import pytest
 
 @pytest.mark.nightly
 def test_demo(
-    tmp_path: Path, repository_root: Path, subprocess_environment: Dict[str, str]
+    tmp_path: Path, repository_root: Path, subprocess_environment: dict[str, str]
 ) -> None:
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     environment = {**subprocess_environment, "PATH": path}

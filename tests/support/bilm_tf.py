@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ LSTM = {
     "use_skip_connections": True,
 }
 CHAR_CNN = {"embedding": {"dim": 3}, "filters": [[1, 4], [3, 5]], "n_highway": 1}
-OPTIONS: Dict[str, Dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "characters": {"char_cnn": CHAR_CNN, "lstm": LSTM},
     "tokens": {"lstm": LSTM},
     "tied": {"lstm": LSTM, "share_embedding_softmax": True},
@@ -36,7 +37,7 @@ for _options in OPTIONS.values():
     _options["sample_softmax"] = False
 
 
-def load_run(name: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
+def load_run(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The options and the arrays of a run."""
     arrays = dict(np.load(REFERENCE / f"{name}.npz"))
     return json.loads(str(arrays["meta/options"])), arrays
@@ -57,7 +58,7 @@ def _variable(dataset: str) -> str:
 
 
 def set_variables(
-    model: BidirectionalLanguageModel, arrays: Dict[str, np.ndarray], prefix: str
+    model: BidirectionalLanguageModel, arrays: dict[str, np.ndarray], prefix: str
 ) -> None:
     """Gives the model the variables `<prefix>/lm/...`."""
     for dataset in datasets(model.options):
@@ -69,7 +70,7 @@ def set_variables(
         model.softmax.bias.copy_(torch.from_numpy(arrays[f"{prefix}/lm/softmax/b"]))
 
 
-def variables(model: BidirectionalLanguageModel) -> Iterator[Tuple[str, np.ndarray]]:
+def variables(model: BidirectionalLanguageModel) -> Iterator[tuple[str, np.ndarray]]:
     """The model's variables by TensorFlow's names."""
     for dataset in datasets(model.options):
         yield _variable(dataset.name), dataset.get(model.bilm.state_dict()).numpy()

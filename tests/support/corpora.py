@@ -2,8 +2,8 @@
 
 import gzip
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Sequence, Tuple
 
 import torch
 from allennlp.data import Vocabulary
@@ -12,7 +12,7 @@ LINES = [" ".join(f"{i}.{j}" for j in range(i % 7)) for i in range(300)]
 
 SPACES = (" ", "  ", "\t", "\r", "\x0b", " \x0c")  # that separate words
 
-Rows = List[List[str]]
+Rows = list[list[str]]
 
 
 def write_corpus(folder: Path, lines: Sequence[str] = LINES) -> Path:
@@ -47,7 +47,7 @@ WORDS = [
 ]
 
 
-def random_lines(random_: random.Random) -> List[str]:
+def random_lines(random_: random.Random) -> list[str]:
     """Some without words, and some with words that look like marks."""
     words = [*random_.sample(WORDS, 10), *(str(i) for i in range(40))]
     return [
@@ -56,7 +56,7 @@ def random_lines(random_: random.Random) -> List[str]:
     ]
 
 
-def split_line(line: str) -> List[str]:
+def split_line(line: str) -> list[str]:
     return [word.decode() for word in line.encode().split()]
 
 
@@ -74,13 +74,13 @@ def plain_windows(
     reverse: bool = False,
     drop_last: bool = True,
     contiguous: bool = False,
-) -> List[Tuple[Rows, Rows]]:
+) -> list[tuple[Rows, Rows]]:
     """The words of each row, and for each of them the one to predict, window by window."""
     marked = [["<S>", *split_line(line), "</S>"] for line in lines]
     if reverse:
         marked = [words[::-1] for words in marked]
     pairs_of_lines = [list(zip(words, words[1:])) for words in marked]
-    rows: List[List[Tuple[str, str]]] = [[] for _ in range(n_rows)]
+    rows: list[list[tuple[str, str]]] = [[] for _ in range(n_rows)]
     if contiguous:
         pairs = sum(reversed(pairs_of_lines) if reverse else pairs_of_lines, [])
         pairs_of_lines = []
@@ -90,7 +90,7 @@ def plain_windows(
         ]
     windows = []
     while True:
-        window: Tuple[Rows, Rows] = [], []
+        window: tuple[Rows, Rows] = [], []
         for row in rows:
             while len(row) < num_steps and pairs_of_lines:
                 row += pairs_of_lines.pop(0)
@@ -103,7 +103,7 @@ def plain_windows(
         windows.append(window)
 
 
-def padded_ids(window: Tuple[Rows, Rows], num_steps: int, vocab: Vocabulary) -> List[torch.Tensor]:
+def padded_ids(window: tuple[Rows, Rows], num_steps: int, vocab: Vocabulary) -> list[torch.Tensor]:
     """What a window reads and predicts as vocabulary ids."""
     ids = vocab.get_token_to_index_vocabulary("lm_tokens")
     return [

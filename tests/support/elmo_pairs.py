@@ -1,7 +1,7 @@
 """Our ELMo and AllenNLP's with the same weights, and what compares the two."""
 
 from functools import cache, partial
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from allennlp_elmo_plugin.modules import elmo as ours
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 
-SIZES: Dict[str, Dict[str, Any]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "plain": {},
     "one layer": {"n_layers": 1, "activation": "tanh", "n_highway": 2},
     "three layers": {"n_layers": 3, "activation": "tanh"},
@@ -57,7 +57,7 @@ def files_of(tmp_path_factory):
     """Options and weights of one of the `SIZES`, written once."""
 
     @cache
-    def files(size: str = "plain") -> Dict[str, str]:
+    def files(size: str = "plain") -> dict[str, str]:
         folder = tmp_path_factory.mktemp("elmo")
         paths = write_random_elmo(folder, seed=len(size), **SIZES[size])
         return dict(zip(("options_file", "weight_file"), paths))
@@ -76,7 +76,7 @@ def elmo_pair(files_of):
     return make
 
 
-def random_ids(*lengths: int, timesteps: Optional[int] = None, seed: int = 0) -> torch.Tensor:
+def random_ids(*lengths: int, timesteps: int | None = None, seed: int = 0) -> torch.Tensor:
     """
     Rows of any character ids at all, 0 and 261 in the middle of words too; a row is padded from its
     length on. Shape `(len(lengths), timesteps, 50)`.

@@ -2,7 +2,6 @@
 
 import random
 from os import PathLike
-from typing import Union
 
 import numpy as np
 
@@ -17,9 +16,7 @@ def make_text(n_lines: int, seed: int = 0) -> str:
     return "\n".join([*lines, "the mill .", "", "the mill ."])
 
 
-def assert_same_files(
-    path: "Union[str, PathLike[str]]", other: "Union[str, PathLike[str]]"
-) -> None:
+def assert_same_files(path: "str | PathLike[str]", other: "str | PathLike[str]") -> None:
     """Compare two HDF5 files, dataset by dataset, to the bit."""
     arrays, others = read_arrays(path), read_arrays(other)
     np.testing.assert_equal(arrays, others)

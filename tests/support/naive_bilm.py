@@ -5,7 +5,8 @@ package, and stands in for runs of bilm-tf that are not at hand.
 """
 
 import math
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,8 +27,8 @@ class Stream(NamedTuple):
 
     tokens: torch.Tensor
     targets: torch.Tensor
-    samples: Optional[Tuple[torch.Tensor, int]] = None
-    masks: Optional[Sequence[torch.Tensor]] = None
+    samples: tuple[torch.Tensor, int] | None = None
+    masks: Sequence[torch.Tensor] | None = None
 
 
 def log_expected_count(ids: torch.Tensor, n_words: int, n_samples: int, num_tries: int):
@@ -44,7 +45,7 @@ class NaiveBiLm:
     variables have TensorFlow's names. Each replica has rows and states of its own.
     """
 
-    def __init__(self, options: Dict[str, Any], variables: Dict[str, np.ndarray]) -> None:
+    def __init__(self, options: dict[str, Any], variables: dict[str, np.ndarray]) -> None:
         self.options = options
         self.lstm = options["lstm"]
         self.directions = DIRECTIONS if options.get("bidirectional") else DIRECTIONS[:1]
@@ -57,7 +58,7 @@ class NaiveBiLm:
             for name, values in self.variables.items()
         }
         # For replica, direction and layer: c (B, dim) and m (B, projection).
-        self.states: Dict[Tuple[int, str, int], Tuple[torch.Tensor, torch.Tensor]] = {}
+        self.states: dict[tuple[int, str, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def token_vectors(self, tokens: torch.Tensor) -> torch.Tensor:
         """Shape (B, T, projection)."""
@@ -134,7 +135,7 @@ class NaiveBiLm:
         sampled = sampled.masked_fill(targets[:, None] == ids, -math.inf)
         return (torch.logsumexp(torch.cat([true[:, None], sampled], 1), 1) - true).mean()
 
-    def step(self, replicas: Sequence[Dict[str, Stream]]) -> Dict[str, Any]:
+    def step(self, replicas: Sequence[dict[str, Stream]]) -> dict[str, Any]:
         """
         Forward, backward and update; a stream for each replica and direction. Return losses,
         gradients, their norm and the states of all rows, named as in the files of bilm-tf's runs.

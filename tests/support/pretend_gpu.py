@@ -8,7 +8,8 @@ autograd, modules, optimizers, copies. Only the thread that begins has the GPU.
 
 import contextlib
 import types
-from typing import Any, Callable, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -193,7 +194,7 @@ def _resolve(device: Any) -> torch.device:
     return _GPU if device.type == "cuda" else device
 
 
-def _tensors(value: Any) -> List[torch.Tensor]:
+def _tensors(value: Any) -> list[torch.Tensor]:
     return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
@@ -210,7 +211,7 @@ def _put(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor
 
 
-def _storages(tensor: torch.Tensor) -> List[Any]:
+def _storages(tensor: torch.Tensor) -> list[Any]:
     """Return the storages of a tensor: one, those of a sparse tensor's parts, or none."""
     if tensor.layout == torch.sparse_coo:
         with torch.no_grad():

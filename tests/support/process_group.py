@@ -2,8 +2,9 @@
 
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ def _run(rank: int, world_size: int, folder: str, function: Any, arguments: Any)
 
 def run_processes(
     world_size: int, folder: Path, function: Callable[..., Any], *arguments: Any
-) -> List[Any]:
+) -> list[Any]:
     """Return what a function, called with the rank, returns in each process of a group."""
     mp.start_processes(
         _run, (world_size, str(folder), function, arguments), world_size, start_method="fork"

@@ -2,9 +2,10 @@
 
 import os
 import struct
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Union
 
 import google_crc32c
 import numpy as np
@@ -34,7 +35,7 @@ def _message(field: int, message: bytes) -> bytes:
     return varint(field << 3 | 2) + varint(len(message)) + message
 
 
-def _block(items: List[Tuple[bytes, bytes]], compression: int) -> bytes:
+def _block(items: list[tuple[bytes, bytes]], compression: int) -> bytes:
     body, restarts, last = b"", [], b""
     for i, (key, value) in enumerate(items):
         shared = 0
@@ -52,7 +53,7 @@ def _block(items: List[Tuple[bytes, bytes]], compression: int) -> bytes:
 
 def write_index(
     path: Union[str, "PathLike[str]"],
-    entries: Dict[bytes, bytes],
+    entries: dict[bytes, bytes],
     block_entries: int = 20,
     compression: int = 0,
 ) -> None:
@@ -85,7 +86,7 @@ def entry(
 
 def write_checkpoint(
     prefix: Union[str, "PathLike[str]"],
-    variables: Dict[str, np.ndarray],
+    variables: dict[str, np.ndarray],
     n_shards: int = 1,
     **table: int,
 ) -> None:

@@ -8,9 +8,10 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Union
 from unittest.mock import patch
 
 import h5py
@@ -28,13 +29,13 @@ def write_random_elmo(
     lstm_dim: int = 16,
     projection_dim: int = 8,
     n_layers: int = 2,
-    filters: Sequence[Tuple[int, int]] = ((1, 4), (2, 6), (3, 8)),
+    filters: Sequence[tuple[int, int]] = ((1, 4), (2, 6), (3, 8)),
     n_highway: int = 1,
     activation: str = "relu",
     cell_clip: float = 3.0,
     proj_clip: float = 3.0,
     recurrent_scale: float = 0.4,
-) -> Tuple[str, str]:
+) -> tuple[str, str]:
     """
     Write `options.json` and `weights.hdf5` of a random language model.
 
@@ -97,15 +98,15 @@ def write_random_elmo(
     return str(options_file), str(weight_file)
 
 
-def read_arrays(path: Union[str, "PathLike[str]"]) -> Dict[str, "np.ndarray[Any, Any]"]:
+def read_arrays(path: Union[str, "PathLike[str]"]) -> dict[str, "np.ndarray[Any, Any]"]:
     """All datasets of an HDF5 file by their full names."""
-    names: List[str] = []
+    names: list[str] = []
     with h5py.File(path, "r") as file:
         file.visit(names.append)
         return {name: file[name][...] for name in names if isinstance(file[name], h5py.Dataset)}
 
 
-def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> Dict[str, bytes]:
+def read_files(folder: Union[str, "PathLike[str]"], *leave_out: str) -> dict[str, bytes]:
     """The bytes of all files in a folder, by their paths there, but for some."""
     paths = sorted(filter(Path.is_file, Path(folder).rglob("*")))
     files = {str(path.relative_to(folder)): path for path in paths}
@@ -123,7 +124,7 @@ def refused(capsys: Any, *arguments: Any) -> str:
     return message
 
 
-def fork(function: Callable[[], Any], kill_at: Optional[int] = None, wait: bool = True) -> int:
+def fork(function: Callable[[], Any], kill_at: int | None = None, wait: bool = True) -> int:
     """
     Call a function in a child process, and return how it ended: 0 if well, 256 after an exception,
     or the number of a signal; without `wait` the number of the process. The child is killed

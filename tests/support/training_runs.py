@@ -7,7 +7,7 @@ import random
 import sys
 import types
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -93,9 +93,9 @@ def finish(process: int, folder: Path, status: int = 0) -> str:
     return printed
 
 
-def losses(folder: Path, rank: int = 0) -> Dict[Any, Any]:
+def losses(folder: Path, rank: int = 0) -> dict[Any, Any]:
     """A process's losses of each batch; those of a batch trained twice have to be the same."""
-    seen: Dict[Any, Any] = {}
+    seen: dict[Any, Any] = {}
     for line in (folder / f"losses{rank}.jsonl").read_text().splitlines():
         epoch, *others = json.loads(line)
         assert seen.setdefault((epoch, others[0]), others) == others
@@ -127,7 +127,7 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, data: Path, changes: Dict[str, Any]) -> Path:
+def write_config(folder: Path, data: Path, changes: dict[str, Any]) -> Path:
     """Two epochs of a dozen batches."""
     reader = {"type": "truncated_bptt_lm", "batch_size": 4, "num_steps": 7}
     config = {

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 from allennlp.commands.train import TrainModel
@@ -30,7 +30,7 @@ TWO = {
 }
 # In training too with windows in which some rows have no words left, and at the end with one in
 # which a process has none.
-EVEN: Dict[str, Any] = {"model.num_samples": 0, "dataset_reader.drop_last": False}
+EVEN: dict[str, Any] = {"model.num_samples": 0, "dataset_reader.drop_last": False}
 TOKENS = {
     **EVEN,
     "model.options": {"dropout": 0.0, "lstm": {"dim": 12, "projection_dim": 8, "n_layers": 2}},
@@ -39,7 +39,7 @@ TOKENS = {
     "trainer.num_gradient_accumulation_steps": 2,
     "trainer.num_epochs": 1,
 }
-VARIANTS: Dict[str, Dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "characters": {
         **EVEN,
         "model.options.dropout": 0.0,

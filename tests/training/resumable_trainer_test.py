@@ -1,7 +1,7 @@
 """Runs that are killed and recovered against runs that were never stopped."""
 
 import shutil
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from tests.support.testing import fork, read_files
 from tests.support.training_runs import Killed, assert_equal_runs, losses, train_here, write_config
 
 LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
-VARIANTS: Dict[str, Dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "characters": {},
     "epochs_of_batches": {
         "data_loader.num_workers": 1,

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from types import SimpleNamespace
-from typing import Any, List
+from typing import Any
 
 import allennlp.commands.train
 import pytest
@@ -26,7 +26,7 @@ processes = multiprocessing.get_context("fork")
 @pytest.fixture
 def calls(monkeypatch):
     """What AllenNLP's `train_model` is called with, and the files that it finds."""
-    found: List[Any] = []
+    found: list[Any] = []
 
     def train(params, folder, recover, force, node_rank, packages):
         found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))

@@ -2,8 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from allennlp.commands.evaluate import evaluate_from_archive

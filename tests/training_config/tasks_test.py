@@ -2,8 +2,9 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_config_makes_a_model_that_learns_from_its_data(
         original = dict(Elmo(*files, 1)._elmo_lstm.named_parameters())
         for name, parameter in module._elmo_lstm.named_parameters():
             assert torch.equal(parameter, original[name]) and parameter.grad is None
-        mixes: List[Any] = [p for mix in module._scalar_mixes for p in mix.scalar_parameters]
+        mixes: list[Any] = [p for mix in module._scalar_mixes for p in mix.scalar_parameters]
         assert all(parameter.grad is not None for parameter in mixes)
         assert all(mix.gamma.grad.item() != 0 for mix in module._scalar_mixes)
         (_, rule) = regularizer["regexes"][0]

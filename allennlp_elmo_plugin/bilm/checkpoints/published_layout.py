@@ -4,7 +4,8 @@ of each dataset and their places in the model, shared by readers and writers. It
 that files can be compared with options before there is memory for one.
 """
 
-from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -38,7 +39,7 @@ class Part(NamedTuple):
     parameter: str
     rows: slice = _ALL
     layout: Callable[[torch.Tensor], torch.Tensor] = _same
-    place: Tuple[slice, ...] = (_ALL,)
+    place: tuple[slice, ...] = (_ALL,)
     sign: float = 1.0
     offset: float = 0.0
 
@@ -50,8 +51,8 @@ class Dataset(NamedTuple):
     """A dataset of the published layout: its name, its shape, and the places of its numbers."""
 
     name: str
-    shape: Tuple[int, ...]
-    parts: List[Part]
+    shape: tuple[int, ...]
+    parts: list[Part]
 
     def get(self, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the dataset, float32 on the CPU, of a model's parameters, by their names."""
@@ -131,7 +132,7 @@ def datasets(options: BiLmOptions, forget_bias: float = 1.0) -> Iterator[Dataset
                 yield Dataset(f"{cell}/W_P_0", (lstm_dim, dim), [part])
 
 
-def softmax_datasets(n_words: int, dim: int) -> List[Dataset]:
+def softmax_datasets(n_words: int, dim: int) -> list[Dataset]:
     """Return the datasets of a `Softmax`, by their names in bilm-tf's checkpoints."""
     return [
         Dataset(SOFTMAX_WEIGHT, (n_words, dim), [Part("weight")]),

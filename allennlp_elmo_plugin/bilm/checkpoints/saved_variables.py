@@ -6,11 +6,12 @@ check the options with them, and load them into a model.
 import math
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -62,7 +63,7 @@ class Variable(NamedTuple):
     """A variable: its file, its shape, and what opens an array that is read where it is sliced."""
 
     file: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     open: Callable[[], Any]
 
 
@@ -73,14 +74,14 @@ class Weights(NamedTuple):
     variables: Mapping[str, Variable]
 
     @property
-    def n_words(self) -> Optional[int]:
+    def n_words(self) -> int | None:
         """How many words the saved tables of words have; `None` if there are none."""
         for name in (SOFTMAX_BIAS, "embedding"):
             if name in self.variables and self.variables[name].shape:
                 return self.variables[name].shape[0]
         return None
 
-    def check(self, table: Iterable[Dataset], parts: Tuple[str, ...] = _BILM) -> None:
+    def check(self, table: Iterable[Dataset], parts: tuple[str, ...] = _BILM) -> None:
         """
         Check that there are the variables that a model needs, and no others whose names begin with
         `parts`, by default those of a biLM. Nothing is read or allocated.
@@ -100,7 +101,7 @@ class Weights(NamedTuple):
                 text = f"has the variable '{shown(name, 200)}', which the options don't ask for"
                 raise ValueError(f"{variable.file}: {text}; {_ADVICE}")
 
-    def read(self, name: str) -> Iterator[Tuple[int, torch.Tensor]]:
+    def read(self, name: str) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield a variable as float32, in blocks of rows, each with the number of its first row."""
         variable = self.variables[name]
         try:
@@ -120,13 +121,13 @@ class Weights(NamedTuple):
 
 
 @contextmanager
-def open_weights(path: PathLike, softmax_file: Optional[PathLike] = None) -> Iterator[Weights]:
+def open_weights(path: PathLike, softmax_file: PathLike | None = None) -> Iterator[Weights]:
     """Open an HDF5 file, with that of its softmax, or the prefix of a checkpoint of TensorFlow."""
     path = os.fspath(path)
     if path.endswith(".index") or os.path.isfile(f"{path}.index"):
         yield _of_checkpoint(path.removesuffix(".index"))
         return
-    variables: Dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     with ExitStack() as files:
         for each in (path,) if softmax_file is None else (path, softmax_file):
             file = files.enter_context(open_weight_file(each))
@@ -139,7 +140,7 @@ def open_weights(path: PathLike, softmax_file: Optional[PathLike] = None) -> Ite
 
 def _of_checkpoint(prefix: str, slot: str = "") -> Weights:
     """Return the variables of bilm-tf in a checkpoint, or those of a slot of its optimizer."""
-    variables: Dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for name, entry in read_index(prefix).items():
         match = re.fullmatch(rf"lm/(.*?)({_ACCUMULATOR})?", name)
         if match is not None and (match[2] or "") == slot and entry.is_float:
@@ -148,7 +149,7 @@ def _of_checkpoint(prefix: str, slot: str = "") -> Weights:
     return Weights(prefix + slot, variables)
 
 
-def read_accumulators(prefix: PathLike) -> Optional[Tuple[Weights, int]]:
+def read_accumulators(prefix: PathLike) -> tuple[Weights, int] | None:
     """Return Adagrad's accumulators and the number of updates so far; `None` if there are none."""
     accumulators = _of_checkpoint(os.fspath(prefix), _ACCUMULATOR)
     if not accumulators.variables:
@@ -166,7 +167,7 @@ def weights_of_state_dict(
     """Return the weights in the state dict of a `bidirectional_lm` of these options."""
     n_words, dim = options.n_tokens_vocab or 0, options.projection_dim
     parameters = {name.partition(".")[2]: tensor for name, tensor in tensors.items()}
-    variables: Dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for dataset in chain(datasets(options), softmax_datasets(n_words, dim)):
         for part in dataset.parts:
             # Here the table ends, however many layers the options ask for.
@@ -206,7 +207,7 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> 
     `"meta"` get their memory here. Nothing changes unless all can be read, and none is NaN.
     """
     parameters = model.state_dict()
-    loaded: Dict[str, torch.Tensor] = {}
+    loaded: dict[str, torch.Tensor] = {}
     table = list(table)
     n_bytes = sum(4 * math.prod(dataset.shape) for dataset in table)
     with step_bar(f"reading {os.path.basename(weights.source)}", n_bytes) as update:
@@ -230,7 +231,7 @@ def load(model: torch.nn.Module, table: Iterable[Dataset], weights: Weights) -> 
     model.load_state_dict(loaded, strict=False, assign=is_empty)
 
 
-def make_language_model(options: BiLmOptions, weights: Weights) -> Tuple[BiLm, Optional[Softmax]]:
+def make_language_model(options: BiLmOptions, weights: Weights) -> tuple[BiLm, Softmax | None]:
     """
     Make a model of saved weights with the options that they completed, and its output layer, `None`
     if that isn't saved. There is one copy of a large table in memory.

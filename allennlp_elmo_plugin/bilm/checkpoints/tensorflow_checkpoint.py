@@ -11,9 +11,10 @@ import math
 import os
 import re
 import struct
+from collections.abc import Iterator
 from operator import index
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -35,7 +36,7 @@ class Entry(NamedTuple):
     """An entry of the index: the type and shape of a variable, and its place in a data file."""
 
     dtype: int
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     file: str
     offset: int
     size: int
@@ -70,7 +71,7 @@ class Entry(NamedTuple):
         return array
 
 
-def read_index(prefix: PathLike) -> Dict[str, Entry]:
+def read_index(prefix: PathLike) -> dict[str, Entry]:
     """Return the entries of a checkpoint's index by the names of the variables."""
     path = f"{os.fspath(prefix).removesuffix('.index')}.index"
     table = b""
@@ -99,7 +100,7 @@ def read_index(prefix: PathLike) -> Dict[str, Entry]:
         raise ValueError(f"{path}: is damaged ({shown(error, 200)})") from error
 
 
-def _block(table: bytes, offset: int, size: int) -> Iterator[Tuple[bytes, bytes]]:
+def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block."""
     from google_crc32c import value as crc32c
 
@@ -122,7 +123,7 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[Tuple[bytes, bytes]
         yield key, block[place - n_value : place]
 
 
-def _entry(fields: Dict[int, Any], prefix: str, n_files: int) -> Entry:
+def _entry(fields: dict[int, Any], prefix: str, n_files: int) -> Entry:
     sizes = [dict(_fields(size)) for number, size in _fields(fields.get(2, b"")) if number == 2]
     shape = tuple(index(size.get(1, 0)) for size in sizes)
     if len(shape) > _MAX_DIMENSIONS:
@@ -135,7 +136,7 @@ def _entry(fields: Dict[int, Any], prefix: str, n_files: int) -> Entry:
     )
 
 
-def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a protocol buffer: each one's number and its value, a number or bytes."""
     place = 0
     while place < len(message):
@@ -154,7 +155,7 @@ def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
         yield tag >> 3, value
 
 
-def _varints(data: bytes, place: int, count: int) -> Tuple[int, ...]:
+def _varints(data: bytes, place: int, count: int) -> tuple[int, ...]:
     """Return `count` numbers of seven bits a byte from `place` on, and the place after them."""
     numbers = []
     for _ in range(count):

@@ -2,7 +2,6 @@
 
 import math
 import os
-from typing import List
 
 import torch
 
@@ -45,7 +44,7 @@ def write_softmax(path: PathLike, softmax: Softmax) -> None:
 
 
 def _write(
-    path: PathLike, model: torch.nn.Module, table: List[Dataset], dtype: str = "float32"
+    path: PathLike, model: torch.nn.Module, table: list[Dataset], dtype: str = "float32"
 ) -> None:
     import h5py
 

@@ -2,7 +2,8 @@
 
 import itertools
 import threading
-from typing import Any, Callable, Dict, Generic, List, Optional, Self, Sequence, Tuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 
@@ -23,7 +24,7 @@ class CachedValue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._kept: Optional[Tuple[T, Any, List[torch.Tensor], torch.Tensor]] = None
+        self._kept: tuple[T, Any, list[torch.Tensor], torch.Tensor] | None = None
 
     def get(self, parameters: Sequence[torch.Tensor], make: Callable[[], T], key: Any = None) -> T:
         """Return what `make` makes from the parameters. `key` is what else it depends on."""
@@ -44,7 +45,7 @@ class CachedValue(Generic[T]):
     def drop(self) -> None:
         self._kept = None
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {"_kept": None}
 
 
@@ -65,7 +66,7 @@ class CachingModule(torch.nn.Module):
         return replica
 
 
-def _version(parameter: torch.Tensor) -> Tuple[int, int]:
+def _version(parameter: torch.Tensor) -> tuple[int, int]:
     # Inference tensors have no versions.
     return parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
 
@@ -86,10 +87,10 @@ class WordCache:
     def __init__(self, max_words: int) -> None:
         self.max_words = max_words
         self._lock = threading.RLock()
-        self._places: Dict[bytes, int] = {}
+        self._places: dict[bytes, int] = {}
         self.n_staying = 0
         # In the order of the words, with space for more: (at least n_words, dim)
-        self._vectors: Optional[torch.Tensor] = None
+        self._vectors: torch.Tensor | None = None
 
     def stay(self) -> None:
         """Never forget the words that are here now."""
@@ -101,7 +102,7 @@ class WordCache:
             self._places = dict(itertools.islice(self._places.items(), self.n_staying))
 
     def look_up(
-        self, words: Sequence[bytes], encode: Callable[[List[bytes]], torch.Tensor]
+        self, words: Sequence[bytes], encode: Callable[[list[bytes]], torch.Tensor]
     ) -> torch.Tensor:
         """Return the vectors of words, shape `(len(words), dim)`. `encode` computes new ones."""
         with self._lock, lasting_tensors():
@@ -116,10 +117,10 @@ class WordCache:
             index = torch.tensor(places, dtype=torch.long, device="cpu")
             return self._vectors.index_select(0, index.to(self._vectors.device))
 
-    def _missing(self, words: Sequence[bytes]) -> List[bytes]:
+    def _missing(self, words: Sequence[bytes]) -> list[bytes]:
         return [word for word in dict.fromkeys(words) if word not in self._places]
 
-    def _add(self, words: List[bytes], vectors: torch.Tensor) -> None:
+    def _add(self, words: list[bytes], vectors: torch.Tensor) -> None:
         start, end = len(self._places), len(self._places) + len(words)
         if self._vectors is None or end > self._vectors.size(0):
             larger = vectors.new_empty(max(1024, 2 * end), vectors.size(1))

@@ -1,7 +1,8 @@
 """A fast tanh, gradients of elementwise functions, and what a backward pass may do."""
 
 import functools
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.autograd import function as autograd_function
@@ -14,7 +15,7 @@ def backward_once(backward: Callable[..., Any]) -> Any:
     differentiable_once = autograd_function.once_differentiable(backward)
 
     @functools.wraps(backward)
-    def call(ctx: Any, *grads: Optional[torch.Tensor]) -> Any:
+    def call(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if torch.is_grad_enabled():  # With `create_graph`, torch's error needs a gradient.
             grads = tuple(
                 None if each is None else each.detach().requires_grad_() for each in grads

@@ -5,7 +5,7 @@ of torch's compiler, not public: it is used if it returns the right numbers.
 
 import functools
 import warnings
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 import torch
 
@@ -51,7 +51,7 @@ def product_type(parameter: torch.Tensor, precision: str) -> torch.dtype:
 
 
 def _onednn_product(
-    rows: torch.Tensor, weight: torch.Tensor, add: Optional[torch.Tensor]
+    rows: torch.Tensor, weight: torch.Tensor, add: torch.Tensor | None
 ) -> torch.Tensor:
     operator = torch.ops.mkldnn._linear_pointwise
     if add is None or add.dim() == 1:
@@ -60,13 +60,13 @@ def _onednn_product(
 
 
 def _torch_product(
-    left: torch.Tensor, right: torch.Tensor, add: Optional[torch.Tensor]
+    left: torch.Tensor, right: torch.Tensor, add: torch.Tensor | None
 ) -> torch.Tensor:
     return torch.mm(left, right) if add is None else torch.addmm(add, left, right)
 
 
 def matrix_product(
-    left: torch.Tensor, right: torch.Tensor, add: Optional[torch.Tensor] = None
+    left: torch.Tensor, right: torch.Tensor, add: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Return `left @ right + add` without a gradient. `add` has shape `(m,)` or `(n, m)`."""
     is_large = left.size(0) * right.numel() >= _FEW_MULTIPLICATIONS
@@ -120,7 +120,7 @@ class PreparedMatrix:
         self,
         matrix: torch.Tensor,
         precision: str = "float32",
-        scales: Optional[torch.Tensor] = None,
+        scales: torch.Tensor | None = None,
     ) -> None:
         self.dtype = product_type(matrix, precision)
         self._matrix = matrix.detach()
@@ -130,9 +130,9 @@ class PreparedMatrix:
         self._is_large = matrix.numel() * MANY_ROWS >= _FEW_MULTIPLICATIONS
         self._is_packed = on_cpu and not self._is_quantized and has_onednn(self.dtype)
         self.is_exact = precision != "int8" and self.dtype != torch.bfloat16
-        self._stacks: Dict[Tuple[PreparedMatrix, ...], torch.Tensor] = {}
+        self._stacks: dict[tuple[PreparedMatrix, ...], torch.Tensor] = {}
 
-    def product(self, rows: torch.Tensor, add: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def product(self, rows: torch.Tensor, add: torch.Tensor | None = None) -> torch.Tensor:
         """
         Return `rows @ matrix + add`, shape `(n, m)`, without a gradient, from shapes `(n, k)` and
         `(m,)` or `(n, m)`, all of the type `dtype`. The latter may be overwritten.

@@ -1,8 +1,9 @@
 """Modes of torch that must not reach into the language model, and checks for hooks."""
 
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Iterator, Type, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -55,7 +56,7 @@ def needs_grad(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
+def is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
     """Return whether a module's call may be bypassed: it is of this very class, without hooks."""
     return type(module) is kind and not any(
         _IGNORED_HOOKS not in str(getattr(hook, "__module__", ""))
@@ -64,7 +65,7 @@ def is_plain(module: torch.nn.Module, kind: Type[torch.nn.Module]) -> bool:
     )
 
 
-def check_layers(module: torch.nn.Module, *kinds: Type[torch.nn.Module]) -> None:
+def check_layers(module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> None:
     """Raise a `ValueError` if a layer in a module, which is not called, isn't plain."""
     for name, layer in module._modules.items():
         if layer is not None and not any(is_plain(layer, kind) for kind in kinds):

@@ -6,8 +6,9 @@ two threads share, both wait for the slower one, thousands of times in a recurre
 import functools
 import os
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Callable, List, Sequence, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -16,7 +17,7 @@ from allennlp_elmo_plugin.bilm.kernels.memory import share_memory_of_threads
 T = TypeVar("T")
 
 
-def run_in_parallel(functions: Sequence[Callable[[], T]]) -> List[T]:
+def run_in_parallel(functions: Sequence[Callable[[], T]]) -> list[T]:
     """Call functions in a thread each, without a gradient, in the caller's inference mode."""
     is_inference = torch.is_inference_mode_enabled()
 

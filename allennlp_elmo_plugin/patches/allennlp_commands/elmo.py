@@ -1,8 +1,9 @@
 """`allennlp.commands.elmo` of AllenNLP 0.9, whose folder `drop_in.apply` adds to its package."""
 
 import warnings
+from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Union
 
 import numpy
 import torch
@@ -36,18 +37,18 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
 
     def batch_to_embeddings(
         self, batch: Sequence[Sequence[str]]
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return super().batch_to_embeddings(_letters(batch))
 
     def embed_batch(
-        self, batch: Sequence[Sequence[str]], output_format: Optional[str] = None
-    ) -> List[numpy.ndarray]:
+        self, batch: Sequence[Sequence[str]], output_format: str | None = None
+    ) -> list[numpy.ndarray]:
         arrays = super().embed_batch(_letters(batch), output_format or "all")
         if output_format is not None:
             return arrays
         return [array if array.shape[1] else empty_embedding() for array in arrays]
 
-    def embed_file(self, *arguments: Any, **options: Any) -> Dict[str, Any]:
+    def embed_file(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         return super().embed_file(*arguments, **{"overwrite": True, **options})
 
 
@@ -61,7 +62,7 @@ def empty_embedding() -> numpy.ndarray:
     return numpy.zeros((3, 0, 1024))
 
 
-def _letters(batch: Sequence[Sequence[str]]) -> List[List[str]]:
+def _letters(batch: Sequence[Sequence[str]]) -> list[list[str]]:
     if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
         warnings.warn("A sentence is a string with spaces, which is read letter by letter")
     return list(map(list, batch))
