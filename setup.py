@@ -33,5 +33,4 @@ setup(
         f"{PACKAGE}.pretrained": ["*/*"],
         CONFIGS: ["*.libsonnet", "*/*.libsonnet", "*/*.jsonnet"],
     },
-    py_modules=[f"{PACKAGE}_activation"],
 )

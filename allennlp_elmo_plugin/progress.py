@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-_is_quiet = False
+_is_quiet = _is_file_friendly = False
 
 
 def counted(number: int, name: str) -> str:
@@ -35,8 +35,10 @@ def progress_bar(**settings: Any) -> Iterator[Any]:
     if _is_quiet or sys.stderr is None:  # the latter as with 2>&-
         settings["disable"] = True
     # Notebooks rewrite lines, as terminals do.
-    elif getattr(allennlp_logging, "FILE_FRIENDLY_LOGGING", False) or not (
-        sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules
+    elif (
+        _is_file_friendly
+        or getattr(allennlp_logging, "FILE_FRIENDLY_LOGGING", False)
+        or not (sys.stderr.isatty() or "ipykernel.kernelapp" in sys.modules)
     ):
         settings = {"file": _LogFile(), "mininterval": 10.0, **settings}
     with tqdm(**settings, leave=False, dynamic_ncols=True) as bar:
@@ -56,11 +58,12 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
 
 
 @contextmanager
-def progress_of_command(quiet: bool = False) -> Iterator[None]:
-    """Show no progress in the `with` block if it is to be `quiet`."""
-    global _is_quiet
-    before, _is_quiet = _is_quiet, quiet
+def progress_of_command(quiet: bool = False, file_friendly: bool = False) -> Iterator[None]:
+    """In the `with` block, show no progress if `quiet`, or lines as in a log file."""
+    global _is_quiet, _is_file_friendly
+    before = _is_quiet, _is_file_friendly
+    _is_quiet, _is_file_friendly = quiet, file_friendly
     try:
         yield
     finally:
-        _is_quiet = before
+        _is_quiet, _is_file_friendly = before

@@ -1,7 +1,4 @@
-"""
-The version of this package, and of the AllenNLP that it extends. pyproject.toml and the program
-`allennlp-elmo-plugin` read this file without importing the package, which would import AllenNLP.
-"""
+"""The version of this package, and of the AllenNLP that it extends."""
 
 __version__ = "0.1.0"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import regex  # AllenNLP needs it, too
 
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.text.lines import open_lines
 
 LABELS = ("neg", "pos")
 NAMES = ("train.jsonl", "validation.jsonl", "test.jsonl", "text.txt")
@@ -61,7 +61,7 @@ def reviews(folder: Path) -> list[str]:
         raise SystemExit(f"{folder}: no reviews, named NUMBER_RATING.txt as in aclImdb")
     texts = []
     for _, path in sorted(paths.items()):
-        with open_lines(path, SystemExit) as lines:
+        with open_lines(path) as lines:
             texts.append("\n".join(line.sentence for line in lines))
     return texts
 

@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.benchmark.report import draw_bars, draw_layer_weights
-from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from allennlp_elmo_plugin.plots.surprise import write_surprise
-from allennlp_elmo_plugin.plots.training_curves import STYLE, draw_curves, read_run
-from allennlp_elmo_plugin.plots.word_map import make_map, write_map
+from allennlp_elmo_plugin.analysis.surprise import write_surprise
+from allennlp_elmo_plugin.analysis.training_curves import STYLE, draw_curves, read_run
+from allennlp_elmo_plugin.analysis.word_map import make_map, write_map
+from allennlp_elmo_plugin.plugin.benchmark.report import draw_bars, draw_layer_weights
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 

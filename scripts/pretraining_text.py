@@ -21,9 +21,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import output_folder
+from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files
+from allennlp_elmo_plugin.text.lines import open_lines
 
 N = 8  # successive words that count as common text
 LONGEST_GAP = 20  # between lines that are left out; the lines between them are, too

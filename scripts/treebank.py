@@ -13,8 +13,8 @@ from pathlib import Path
 from nltk import Tree
 from nltk.corpus.reader.util import read_sexpr_block
 
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.text.lines import open_lines
 
 
 def without_empty(tree: Tree) -> Tree | None:
@@ -33,7 +33,7 @@ def main() -> None:
     n_trees = n_words = 0
     with whole_file(output) as staged, open(staged, "w", encoding="utf-8") as file:
         for source in sources:
-            with open_lines(source, SystemExit) as lines:
+            with open_lines(source) as lines:
                 text = " ".join(line.sentence for line in lines)
             for block in read_sexpr_block(io.StringIO(text), 10**9):
                 tree = without_empty(Tree.fromstring(block, remove_empty_top_bracketing=True))

@@ -13,8 +13,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.text.lines import open_lines
 
 
 class Sentences:
@@ -24,7 +24,7 @@ class Sentences:
         self.path = path
 
     def __iter__(self) -> Iterator[list[str]]:
-        with open_lines(self.path, SystemExit) as text:
+        with open_lines(self.path) as text:
             for line in text:
                 yield [word.lower() for word in line.words]
 

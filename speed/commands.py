@@ -15,7 +15,7 @@ import torch
 from allennlp.commands import main
 
 from allennlp_elmo_plugin import ElmoEmbedder
-from allennlp_elmo_plugin.modules.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from speed.report import Row, take_turns
 from speed.workload import Corpus, Sentence
 

@@ -9,11 +9,11 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.checkpoints.weights import write_weights
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.pretrained.weight_file import write_weights
 
 Sentence = list[str]
 

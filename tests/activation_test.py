@@ -1,8 +1,5 @@
 """The program `allennlp-elmo-plugin`."""
 
-import importlib.util
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +7,9 @@ import pytest
 from allennlp.common import plugins
 
 import allennlp_elmo_plugin
-import allennlp_elmo_plugin_activation as activation
-from allennlp_elmo_plugin_activation import LOCAL_FILE, PLUGIN, global_file, main
+from allennlp_elmo_plugin import activation
+from allennlp_elmo_plugin.__main__ import main
+from allennlp_elmo_plugin.activation import LOCAL_FILE, PLUGIN, global_file
 
 
 @pytest.fixture(autouse=True)
@@ -83,17 +81,3 @@ def test_a_file_that_cannot_be_written(capsys: Any) -> None:
     LOCAL_FILE.mkdir()
     assert main(["--activate-here"]) == 2
     assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"
-
-
-def test_starts_without_allennlp_and_torch() -> None:
-    """Importing them takes seconds."""
-    imports = re.findall(r"^(?:import|from) (\w+)", Path(activation.__file__).read_text(), re.M)
-    assert imports and sys.stdlib_module_names.issuperset(imports)
-
-
-def test_import_without_allennlp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    source = Path(allennlp_elmo_plugin.__file__).read_text(encoding="utf-8")
-    with pytest.raises(ModuleNotFoundError, match="pip install --no-deps allennlp") as error:
-        exec(compile(source, allennlp_elmo_plugin.__file__, "exec"), {"__name__": "again"})
-    assert error.value.name == "allennlp"

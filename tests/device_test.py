@@ -9,9 +9,9 @@ import torch
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
-from allennlp_elmo_plugin.benchmark.cached_bilm import Vectors, keep_vectors
-from allennlp_elmo_plugin.modules import ElmoTokenEmbedder
-from allennlp_elmo_plugin.modules.elmo_output_encoder import ElmoOutputEncoder
+from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
+from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
+from allennlp_elmo_plugin.plugin.components.elmo_output_encoder import ElmoOutputEncoder
 from tests.support.pretend_gpu import check_on_gpu
 from tests.support.testing import read_arrays, write_random_elmo
 

@@ -36,18 +36,22 @@ def test_our_command_starts_without_task_models(tmp_path: Path, start: Any) -> N
 def test_names_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(commands, "__version__", commands.__version__)
     sigterm = signal.getsignal(signal.SIGTERM)
-    name = "python -m allennlp_elmo_plugin"
-    for given, printed in (
-        (["--version"], f"{name} {__version__} (AllenNLP 2.10.1)\n"),
-        (["elmo", "a"], f"see `{name} elmo --help`\n"),
+    for program, name in (
+        ("__main__.py", "python -m allennlp_elmo_plugin"),
+        ("allennlp-elmo-plugin", "allennlp-elmo-plugin"),
     ):
-        monkeypatch.setattr(sys, "argv", ["__main__.py", *given])
-        with pytest.raises(SystemExit):
-            __main__.run()
-        assert signal.getsignal(signal.SIGTERM) is not sigterm
-        signal.signal(signal.SIGTERM, sigterm)
-        output = capsys.readouterr()
-        assert (output.out + output.err).endswith(printed)
+        for given, printed in (
+            (["--version"], f"{name} {__version__} (AllenNLP 2.10.1)\n"),
+            (["elmo", "a"], f"see `{name} elmo --help`\n"),
+            (["elmo-benchmark", "a"], f"see `{name} elmo-benchmark --help`\n"),
+        ):
+            monkeypatch.setattr(sys, "argv", [program, *given])
+            with pytest.raises(SystemExit):
+                __main__.main()
+            output = capsys.readouterr()
+            assert (output.out + output.err).endswith(printed)
+    assert signal.getsignal(signal.SIGTERM) is not sigterm  # as in the program `allennlp`
+    signal.signal(signal.SIGTERM, sigterm)
 
 
 def test_command_of_allennlp(tmp_path: Path, start: Any) -> None:

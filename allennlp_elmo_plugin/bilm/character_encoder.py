@@ -139,7 +139,8 @@ class CharacterEncoder(CachingModule):
         self.precision = "float32"
         self._table = CharacterTable(options.max_characters_per_token)
         self._prepared: CachedValue[_Prepared] = CachedValue()
-        self.reset_parameters()
+        if device != "meta":  # where loading weights gives parameters their values
+            self.reset_parameters()
 
     @property
     def convolutions(self) -> list[torch.nn.Conv1d]:

@@ -44,7 +44,8 @@ class ProjectedLstm(CachingModule):
             self.state_projection = torch.nn.Linear(dim, projection_dim, bias=False, device=device)
         self.precision = "float32"
         self._prepared: CachedValue[LstmWeights] = CachedValue()
-        self.reset_parameters()
+        if device != "meta":  # where loading weights gives parameters their values
+            self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise as bilm-tf, where inputs and state share one kernel."""

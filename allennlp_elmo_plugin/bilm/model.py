@@ -1,7 +1,7 @@
 """The bidirectional language model of ELMo as one module of torch."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 import torch
 
@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, glorot_uniform_
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 
-Lengths = Union[Sequence[int], torch.Tensor, None]
+Lengths = Sequence[int] | torch.Tensor | None
 
 keep_freed_memory()
 
@@ -48,7 +48,8 @@ class TokenEmbedding(torch.nn.Module):
     def __init__(self, n_tokens_vocab: int, output_dim: int, device: str | None = None) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.empty(n_tokens_vocab, output_dim, device=device))
-        glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
+        if device != "meta":
+            glorot_uniform_(self.weight, n_tokens_vocab, output_dim)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
         # (n_tokens,) to (n_tokens, output_dim)

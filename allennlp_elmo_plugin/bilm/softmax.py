@@ -174,7 +174,8 @@ class Softmax(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(n_words, device=device))
         if weight is None:
             weight = torch.nn.Parameter(torch.empty(n_words, dim, device=device))
-            torch.nn.init.normal_(weight, std=1.0 / math.sqrt(dim))
+            if device != "meta":
+                torch.nn.init.normal_(weight, std=1.0 / math.sqrt(dim))
         self.weight = weight
 
     @model_call

@@ -1,7 +1,7 @@
-"""The subcommands of `allennlp`, one a module. `command.py` has what they share."""
+"""The commands, one a module. `command.py` has what they share."""
 
+from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.commands.elmo import Elmo
-from allennlp_elmo_plugin.commands.elmo_benchmark import ElmoBenchmark
 from allennlp_elmo_plugin.commands.elmo_configs import ElmoConfigs
 from allennlp_elmo_plugin.commands.elmo_export import ElmoExport
 from allennlp_elmo_plugin.commands.elmo_import import ElmoImport
@@ -9,3 +9,8 @@ from allennlp_elmo_plugin.commands.elmo_nearest import ElmoNearest
 from allennlp_elmo_plugin.commands.elmo_plot import ElmoPlot
 from allennlp_elmo_plugin.commands.elmo_probe import ElmoProbe
 from allennlp_elmo_plugin.commands.elmo_vocab import ElmoVocab
+
+COMMANDS: tuple[Command, ...] = (
+    *(Elmo(), ElmoConfigs(), ElmoExport(), ElmoImport()),
+    *(ElmoNearest(), ElmoPlot(), ElmoProbe(), ElmoVocab()),
+)

@@ -5,7 +5,9 @@ Ctrl-C and SIGTERM print one line and end the program by the signal. `--debug` s
 
 import argparse
 import functools
+import importlib
 import inspect
+import pkgutil
 import shlex
 import sys
 import tarfile
@@ -16,19 +18,13 @@ from contextlib import contextmanager
 from logging import CRITICAL, ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import Any, NoReturn
-from unittest.mock import patch
 
-from allennlp.commands import ArgumentParserWithDefaults
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import import_module_and_submodules
-
-from allennlp_elmo_plugin.data.text import find_files
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of, terminable
-from allennlp_elmo_plugin.files.text_lines import SentenceLine, open_lines
-from allennlp_elmo_plugin.modules.elmo_files import SHORT_NAMES
+from allennlp_elmo_plugin.pretrained.find import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
+from allennlp_elmo_plugin.text.corpus import find_files
+from allennlp_elmo_plugin.text.lines import SentenceLine, open_lines
 
 ELMO_HELP = (
     "folder with options.json and weights.hdf5, an archive (.zip, model.tar.gz), or the short name "
@@ -36,9 +32,6 @@ ELMO_HELP = (
 )
 TEXT_HELP = "tokenised text, one sentence a line, plain or gzip: files, folders or globs"
 
-register = Subcommand.register
-
-_MISTAKES = (ConfigurationError, OSError, ValueError, EOFError, MemoryError, ImportError)
 # Libraries raise these for bad files, and torch the second one for a GPU that isn't there.
 _OF_LIBRARIES = (KeyError, AssertionError, RuntimeError, tarfile.TarError, zlib.error)
 
@@ -46,11 +39,14 @@ _OF_LIBRARIES = (KeyError, AssertionError, RuntimeError, tarfile.TarError, zlib.
 _LEVELS = {"": ERROR, "allennlp_elmo_plugin": WARNING, "cached_path": CRITICAL}
 
 
-class Command(Subcommand):
-    """Base class of our subcommands. The docstring of a subclass describes the command."""
+class Command:
+    """Base class of our commands. The docstring of a subclass describes the command."""
 
-    # `add_subparser` adds --include-package, so that a missing package is an error like others.
-    requires_plugins = False
+    name: str
+    mistakes: tuple[type[Exception], ...] = (
+        *(OSError, ValueError, EOFError, MemoryError, ImportError),
+    )
+    """What ends the command with one line."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments that other commands don't have."""
@@ -62,6 +58,7 @@ class Command(Subcommand):
         """Return the options to add to continue after Ctrl-C, `None` if nothing can continue."""
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        """Add this command to those of a program."""
         subparser = self.add_parser(parser)
         self.add_arguments(subparser)
         add = subparser.add_argument
@@ -75,13 +72,8 @@ class Command(Subcommand):
     def add_parser(self, parsers: argparse._SubParsersAction) -> argparse.ArgumentParser:
         """Add a parser that has the description of this command, and no arguments."""
         description = inspect.getdoc(self) or ""
-        with patch.object(parsers, "_parser_class", _Parser):
-            return parsers.add_parser(
-                self.name,
-                description=description,
-                help=description.split("\n")[0],
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
+        help = description.split("\n")[0]
+        return parsers.add_parser(self.name, description=description, help=help)
 
     def _run(self, prog: str, args: argparse.Namespace) -> None:
         if args.debug:
@@ -98,7 +90,7 @@ class Command(Subcommand):
             if options is not None:
                 given = shlex.join([*options, *sys.argv[2:]])
                 message += f"; continue with: {prog} {printable(given)}"
-        except _MISTAKES as error:
+        except self.mistakes as error:
             message = f"error: {describe(error)}"
         except _OF_LIBRARIES as error:
             message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
@@ -107,13 +99,32 @@ class Command(Subcommand):
 
     def _import_and_run(self, args: argparse.Namespace) -> None:
         for package in args.packages:
-            import_module_and_submodules(package)
-        with progress_of_command(args.quiet):
+            _import_all(package)
+        with progress_of_command(args.quiet, getattr(args, "file_friendly_logging", False)):
             self.run(args)
 
 
-class _Parser(ArgumentParserWithDefaults):
+def _import_all(package: str) -> None:
+    """Import a package with its submodules, also from the folder where the command runs."""
+    sys.path.append("")
+    module = importlib.import_module(package)
+    for each in pkgutil.walk_packages(getattr(module, "__path__", []), f"{package}."):
+        importlib.import_module(each.name)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as they are written, and the defaults of options, as AllenNLP shows them."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        has_default = action.default not in (None, False, [], argparse.SUPPRESS)
+        return f"{action.help} (default = %(default)s)" if has_default else action.help
+
+
+class Parser(argparse.ArgumentParser):
     """A parser that reports wrong arguments, unknown ones too, in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=_Help)
 
     def parse_known_args(self, *given: Any, **options: Any) -> Any:
         parsed, unknown = super().parse_known_args(*given, **options)

@@ -6,18 +6,16 @@ import os
 import time
 from typing import Any
 
-from allennlp.common import logging as common_logging
-
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
-from allennlp_elmo_plugin.commands.command import Command, add_model_arguments, positive, register
+from allennlp_elmo_plugin.commands.command import Command, add_model_arguments, positive
+from allennlp_elmo_plugin.elmo.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, check_output
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
 from allennlp_elmo_plugin.embedding.parts import PartsFolder
 from allennlp_elmo_plugin.embedding.ray_workers import embed_parts
-from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.modules.elmo_bilm import INITIAL_STATES
 from allennlp_elmo_plugin.progress import counted
+from allennlp_elmo_plugin.text.lines import open_lines
 
 _MODEL_SETTINGS = ("options_file", "weight_file", "initial_state", "precision")
 _CORPUS_SETTINGS = (
@@ -26,7 +24,6 @@ _CORPUS_SETTINGS = (
 )
 
 
-@register("elmo")
 class Elmo(Command):
     """
     Write the layers of a pretrained language model for sentences to HDF5.
@@ -42,6 +39,8 @@ class Elmo(Command):
     --ray-workers embeds the parts with Ray (pip install 'allennlp_elmo_plugin[ray]'), on all cores
     or GPUs of a machine or of a cluster with a shared file system.
     """
+
+    name = "elmo"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -89,7 +88,6 @@ class Elmo(Command):
         return [] if args.resume else ["--resume"]
 
     def run(self, args: argparse.Namespace) -> None:
-        common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
         if args.ray_workers is not None:
             if args.cuda_device != -1:
                 raise ValueError("Ray chooses GPUs: give --gpus-per-worker, not --cuda-device")

@@ -3,12 +3,11 @@
 import argparse
 from pathlib import Path
 
-from allennlp_elmo_plugin.commands.command import Command, register
+from allennlp_elmo_plugin.commands.command import Command
+from allennlp_elmo_plugin.configs import CONFIGS
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.modules.configs import CONFIGS
 
 
-@register("elmo-configs")
 class ElmoConfigs(Command):
     """
     Copy the configs of this package to a folder.
@@ -18,6 +17,8 @@ class ElmoConfigs(Command):
     DIR/elmo.libsonnet adds ELMo to any config
     DIR/benchmark      the smaller task models of `allennlp elmo-benchmark`
     """
+
+    name = "elmo-configs"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, metavar="DIR", help="new files are added to it")

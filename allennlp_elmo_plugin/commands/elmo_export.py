@@ -7,19 +7,19 @@ import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from allennlp_elmo_plugin.bilm.checkpoints.weights import (
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command
+from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
+from allennlp_elmo_plugin.pretrained import file_names as files
+from allennlp_elmo_plugin.pretrained.find import find_model
+from allennlp_elmo_plugin.pretrained.language_model import read_model
+from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
+from allennlp_elmo_plugin.pretrained.weight_file import (
     WEIGHT_DTYPES,
     write_softmax,
     write_weights,
 )
-from allennlp_elmo_plugin.bilm.vocabulary import write_vocabulary_file
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, register
-from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
-from allennlp_elmo_plugin.files import model_file_names as files
-from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
-from allennlp_elmo_plugin.models.model_card import Training, model_card
-from allennlp_elmo_plugin.models.pretrained import read_model
-from allennlp_elmo_plugin.modules.elmo_files import find_model
+from allennlp_elmo_plugin.text.vocabulary_file import write_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
 
 _OUTPUTS = (
     *(files.OPTIONS_FILE, files.WEIGHT_FILE, files.SOFTMAX_FILE),
@@ -27,7 +27,6 @@ _OUTPUTS = (
 )
 
 
-@register("elmo-export")
 class ElmoExport(Command):
     """
     Write a trained language model in the layout in which ELMo models are published.
@@ -43,6 +42,8 @@ class ElmoExport(Command):
     writes one file, as the NLPL vector repository has them and simple_elmo reads them, without the
     softmax: options.json, model.hdf5, vocab.txt and README.md.
     """
+
+    name = "elmo-export"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -85,7 +86,7 @@ def export(
 
 def _write(name: str, folder: Path, title: str, zipped: bool, precision: str) -> None:
     """Write the files of an export to a folder."""
-    with find_model(name) as found:
+    with find_model(name, for_training=True) as found:
         model = read_model(found, found.vocabulary)
         training = Training.of(found)
         card = found.options.parent / files.CARD_FILE

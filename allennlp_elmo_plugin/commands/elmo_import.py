@@ -10,19 +10,18 @@ from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.bilm.checkpoints import saved_variables
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.commands.command import Command, register
-from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
-from allennlp_elmo_plugin.files import model_file_names as names
+from allennlp_elmo_plugin.commands.command import Command
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import LateErrorFile, PathLike, output_folder
-from allennlp_elmo_plugin.models.pretrained import PretrainedLanguageModel, read_model
-from allennlp_elmo_plugin.modules.elmo_files import find_model
-from allennlp_elmo_plugin.training.adagrad_file import write_adagrad_state
+from allennlp_elmo_plugin.pretrained import file_names as names
+from allennlp_elmo_plugin.pretrained.adagrad_file import write_adagrad_state
+from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables
+from allennlp_elmo_plugin.pretrained.find import find_model
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_model
+from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
 
 
-@register("elmo-import")
 class ElmoImport(Command):
     """
     Convert a checkpoint of bilm-tf, or a published model, to an archive.
@@ -39,6 +38,8 @@ class ElmoImport(Command):
     path of one of several checkpoints, without .index; or the short name of a model. The vocabulary
     in it is vocab.txt, vocab*.txt, vocabulary/lm_tokens.txt, or one of them with .gz.
     """
+
+    name = "elmo-import"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -57,7 +58,10 @@ def import_model(
 ) -> None:
     """Make an archive of a language model. The arguments are those of the command."""
     outputs = (names.ARCHIVE_FILE, names.ADAGRAD_FILE)
-    with output_folder(output, outputs, force) as made, find_model(os.fspath(source)) as files:
+    with (
+        output_folder(output, outputs, force) as made,
+        find_model(os.fspath(source), for_training=True) as files,
+    ):
         model = read_model(files, vocab_file or files.vocabulary)
         if model.words is None:
             raise ValueError(f"{source}: has no vocabulary, or several; give --vocab-file")

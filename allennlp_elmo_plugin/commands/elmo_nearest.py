@@ -5,10 +5,9 @@ from functools import partial
 
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.embedding.nearest import MAX_OCCURRENCES, nearest, read_vectors
-from allennlp_elmo_plugin.files.text_lines import split_words
+from allennlp_elmo_plugin.text.lines import split_words
 
 
-@command.register("elmo-nearest")
 class ElmoNearest(command.Command):
     """
     Show the occurrences of a word that have similar vectors.
@@ -21,6 +20,8 @@ class ElmoNearest(command.Command):
     each with its similarity (from -1 to 1) and its context. Without --query, the occurrences in the
     text are divided into two groups, and the one in the middle of each group is a query.
     """
+
+    name = "elmo-nearest"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

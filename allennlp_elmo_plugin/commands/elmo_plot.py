@@ -5,14 +5,14 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from allennlp_elmo_plugin.analysis import word_map
+from allennlp_elmo_plugin.analysis.surprise import write_surprise
+from allennlp_elmo_plugin.analysis.training_curves import ENDINGS, draw_curves, read_run
 from allennlp_elmo_plugin.commands import command
-from allennlp_elmo_plugin.files.text_lines import split_words
 from allennlp_elmo_plugin.files.whole import check_whole_file
-from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from allennlp_elmo_plugin.plots import word_map
-from allennlp_elmo_plugin.plots.surprise import write_surprise
-from allennlp_elmo_plugin.plots.training_curves import ENDINGS, draw_curves, read_run
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from allennlp_elmo_plugin.progress import counted
+from allennlp_elmo_plugin.text.lines import split_words
 
 MAX_SENTENCES = 1000
 _PAGE = (".html", ".htm")
@@ -105,7 +105,6 @@ class Surprise(command.Command):
         print(f"{how_many}, perplexity: {perplexities}. Written to {args.output}")
 
 
-@command.register("elmo-plot")
 class ElmoPlot(command.Command):
     """
     Draw training runs, the contexts of a word, and the perplexity of each word.
@@ -114,6 +113,8 @@ class ElmoPlot(command.Command):
       allennlp elmo-plot map play text.txt --output play.html
       allennlp elmo-plot surprise my_model/model.tar.gz text.txt --output surprise.html
     """
+
+    name = "elmo-plot"
 
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         subparser = self.add_parser(parser)

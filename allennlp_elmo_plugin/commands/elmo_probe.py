@@ -3,21 +3,20 @@
 import argparse
 from contextlib import suppress
 
-from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive, register
-from allennlp_elmo_plugin.data.text import find_files
+from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
+from allennlp_elmo_plugin.analysis.probe_report import draw, markdown
+from allennlp_elmo_plugin.analysis.probes import TASKS
+from allennlp_elmo_plugin.analysis.probing import run
+from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.whole import output_folder
-from allennlp_elmo_plugin.probing.labelled_text import choose, read_sentences
-from allennlp_elmo_plugin.probing.probes import TASKS
-from allennlp_elmo_plugin.probing.report import draw, markdown
-from allennlp_elmo_plugin.probing.run import run
+from allennlp_elmo_plugin.text.corpus import find_files
 
 _OUTPUTS = ("results.json", "results.md", "layers.png")
 _SETTINGS = ("elmo", "task", "train", "test", "columns", "max_examples", "seed")
 
 
-@register("elmo-probe")
 class ElmoProbe(Command):
     """
     Predict parts of speech or word senses from each layer of an ELMo.
@@ -37,6 +36,8 @@ class ElmoProbe(Command):
 
     A word whose label is - or _ is only a context for others.
     """
+
+    name = "elmo-probe"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -2,20 +2,19 @@
 
 import argparse
 
-from allennlp_elmo_plugin.bilm.vocabulary import SPECIAL_WORDS, write_vocabulary_file
-from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive, register
-from allennlp_elmo_plugin.data.text import PathOrPaths, find_files
-from allennlp_elmo_plugin.data.vocabulary import VOCABULARY_FOLDER, write_vocabulary_folder
-from allennlp_elmo_plugin.data.word_counts import count_words, select_words
-from allennlp_elmo_plugin.files.model_file_names import VOCABULARY_FILE
+from allennlp_elmo_plugin.commands.command import TEXT_HELP, Command, positive
 from allennlp_elmo_plugin.files.whole import PathLike, output_folder
+from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
 from allennlp_elmo_plugin.progress import counted
+from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files
+from allennlp_elmo_plugin.text.vocabulary_file import SPECIAL_WORDS, write_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, write_vocabulary_folder
+from allennlp_elmo_plugin.text.word_counts import count_words, select_words
 
 COUNTS_FILE = "counts.tsv"
 _OUTPUTS = (VOCABULARY_FOLDER, VOCABULARY_FILE, COUNTS_FILE)
 
 
-@register("elmo-vocab")
 class ElmoVocab(Command):
     """
     Make the vocabulary of a language model from a corpus.
@@ -26,6 +25,8 @@ class ElmoVocab(Command):
     vocab/vocab.txt for bilm-tf, the same words with the same ids; and vocab/counts.tsv, the number
     of times that each word is a target.
     """
+
+    name = "elmo-vocab"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

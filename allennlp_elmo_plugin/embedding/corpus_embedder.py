@@ -10,13 +10,13 @@ from typing import Any
 import numpy
 import torch
 
-from allennlp_elmo_plugin.data.text_check import check_text
+from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.embedding import layers_file
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
-from allennlp_elmo_plugin.files.text_lines import SentenceLine, TextLines
 from allennlp_elmo_plugin.files.whole import check_whole_file
-from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.progress import progress_bar
+from allennlp_elmo_plugin.text.checks import check_text
+from allennlp_elmo_plugin.text.lines import SentenceLine, TextLines
 
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""

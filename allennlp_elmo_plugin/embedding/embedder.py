@@ -18,6 +18,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 )
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import (
     MAX_OCCURRENCES,
@@ -26,9 +27,8 @@ from allennlp_elmo_plugin.embedding.nearest import (
     embed_places,
     nearest,
 )
-from allennlp_elmo_plugin.files.text_lines import TextLines
-from allennlp_elmo_plugin.modules.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.modules.elmo_files import BUNDLED_MODEL
+from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
+from allennlp_elmo_plugin.text.lines import TextLines
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.locks import open_locked
 from allennlp_elmo_plugin.files.whole import LateErrorFile
 
@@ -70,7 +69,7 @@ class PartsFolder:
         try:
             return Part(*torch.load(path, weights_only=True, mmap=True))
         except Exception as error:  # torch documents none of those that damaged files cause
-            raise BadFile(f"{path}: damaged; remove it and continue (`--resume`)") from error
+            raise ValueError(f"{path}: damaged; remove it and continue (`--resume`)") from error
 
     def write(self, number: int, part: Part) -> None:
         with self._write(f"{number:05}") as file:

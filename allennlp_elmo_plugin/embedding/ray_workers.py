@@ -12,8 +12,8 @@ from typing import Any
 
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.files.text_lines import open_lines
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
+from allennlp_elmo_plugin.text.lines import open_lines
 
 
 def embed_parts(

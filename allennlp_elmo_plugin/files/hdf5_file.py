@@ -4,9 +4,8 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Union
+from typing import Any
 
-from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
 MAX_EXPANSION = 100
@@ -19,10 +18,10 @@ def allowance(size: int) -> int:
 
 
 @contextmanager
-def open_weight_file(path: Union[str, "os.PathLike[str]"]) -> Iterator[Any]:
+def open_weight_file(path: str | os.PathLike[str]) -> Iterator[Any]:
     """
     Open an HDF5 file for reading, if it contains all its data, and their size, unpacked, is in
-    proportion to the file's. Raise `FileNotFoundError` or `BadFile`.
+    proportion to the file's. Raise `FileNotFoundError` or `ValueError`.
     """
     import h5py
 
@@ -33,25 +32,25 @@ def open_weight_file(path: Union[str, "os.PathLike[str]"]) -> Iterator[Any]:
         datasets = float_datasets(weight_file)
     except Exception as error:  # h5py has no class for the errors of HDF5
         reason = shown(error, 200)
-        raise BadFile(f"{path}: not an HDF5 file, or one cut off ({reason})") from error
+        raise ValueError(f"{path}: not an HDF5 file, or one cut off ({reason})") from error
     with weight_file:
         total = 0
         for name, dataset in datasets:
             place = f"{path}: '{shown(name, 200)}'"
             if dataset.is_virtual or dataset.external:
-                raise BadFile(f"{place} has its data in other files")
+                raise ValueError(f"{place} has its data in other files")
             # Without compression, everything must be there; with it, something.
             is_compressed = dataset.id.get_create_plist().get_nfilters() > 0
             stored = dataset.id.get_storage_size()
             if stored < (min(dataset.nbytes, 1) if is_compressed else dataset.nbytes):
-                raise BadFile(
+                raise ValueError(
                     f"{place} takes {dataset.nbytes:,} bytes, of which {stored:,} are stored; get "
                     "the file again"
                 )
             chunk = math.prod(dataset.chunks or (0,)) * dataset.dtype.itemsize
             total += max(dataset.nbytes, chunk)
         if total > allowance(os.path.getsize(path)):
-            raise BadFile(
+            raise ValueError(
                 f"{path}: its datasets take {total:,} bytes, more than {MAX_EXPANSION} times the "
                 "file's; write the file without compression"
             )

@@ -4,21 +4,19 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Union
-
-from allennlp_elmo_plugin.files import BadFile
+from typing import Any
 
 MAX_BYTES = 4 * 2**20
 """The largest file that is read; a model's options take less than 2 KB."""
 
 
-def read_json_object(path: Union[str, "os.PathLike[str]"]) -> dict[str, Any]:
-    """Read a file that holds one JSON object, or raise `FileNotFoundError` or `BadFile`."""
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file that holds one JSON object, or raise `FileNotFoundError` or `ValueError`."""
     if os.path.getsize(path) > MAX_BYTES or not os.path.isfile(path):
-        raise BadFile(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
+        raise ValueError(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
     values = parse_json(Path(path).read_bytes(), str(path))
     if not isinstance(values, dict):
-        raise BadFile(f"{path}: the options must be a JSON object {{...}}")
+        raise ValueError(f"{path}: the options must be a JSON object {{...}}")
     return values
 
 
@@ -32,7 +30,7 @@ def parse_json(text: bytes, source: str) -> Any:
             parse_constant=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise BadFile(f"{source}: not a JSON file of options ({error})") from None
+        raise ValueError(f"{source}: not a JSON file of options ({error})") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

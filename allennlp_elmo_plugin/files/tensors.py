@@ -4,18 +4,17 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable
-from typing import Any, Union
+from typing import Any
 
 import torch
 
-from allennlp_elmo_plugin.files import BadFile
 from allennlp_elmo_plugin.files.json_file import shown
 
 
-def read_tensors(path: Union[str, "os.PathLike[str]"]) -> dict[str, torch.Tensor]:
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """
     Return the floating-point tensors of a state dict, mapped to memory: numbers are read when they
-    are used. Raise `BadFile` if there is anything else in it.
+    are used. Raise `ValueError` if there is anything else in it.
     """
     advice = "use weights that torch.save wrote from a state dict"
     try:
@@ -26,7 +25,7 @@ def read_tensors(path: Union[str, "os.PathLike[str]"]) -> dict[str, torch.Tensor
         values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch documents none of those that damaged files cause
         found = re.search(r"GLOBAL (\S+)", str(error))
-        raise BadFile(
+        raise ValueError(
             f"{path}: damaged, or contains something else than tensors, which could run code; "
             f"{advice} ({shown(found[1] if found else error, 200)})"
         ) from None
@@ -34,8 +33,8 @@ def read_tensors(path: Union[str, "os.PathLike[str]"]) -> dict[str, torch.Tensor
     for tensor in tensors:
         is_plain = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
         if not is_plain or tensor.device.type != "cpu" or not tensor.is_floating_point():
-            raise BadFile(f"{path}: not a dictionary of floating-point tensors; {advice}")
+            raise ValueError(f"{path}: not a dictionary of floating-point tensors; {advice}")
     # Twice, since the softmax may share the token embedding's numbers.
     if sum(tensor.nbytes for tensor in tensors) > 2 * os.path.getsize(path):
-        raise BadFile(f"{path}: has fewer numbers than its tensors; {advice}")
+        raise ValueError(f"{path}: has fewer numbers than its tensors; {advice}")
     return {str(name): tensor.detach() for name, tensor in values.items()}

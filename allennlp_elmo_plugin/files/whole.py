@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from allennlp_elmo_plugin.files.locks import open_locked
 
-PathLike = Union[str, "os.PathLike[str]"]
+PathLike = str | os.PathLike[str]
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exhausted quota and a file over the allowed size."""

@@ -9,6 +9,7 @@ from allennlp_elmo_plugin.bilm import recurrence
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from tests.support.processor import needs_bfloat16
 
 LENGTHS = [4, 7, 1, 7, 2]
 PACKING = PackedBatch(LENGTHS, 7)
@@ -111,6 +112,7 @@ def test_gradient(options):
     )
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("clips, tolerance", [((None, None), 0.02), ((0.35, 0.15), 0.2)])
 def test_gradient_in_bfloat16_is_near(clips, tolerance):
     """With a state from before, and recurrent dropout."""

@@ -3,8 +3,9 @@ import torch
 
 from allennlp_elmo_plugin import BiLm, BiLmOptions
 from allennlp_elmo_plugin.bilm.characters import sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.pretrained.weight_file import read_weights
+from tests.support.processor import needs_bfloat16
 from tests.support.testing import write_random_elmo
 
 SENTENCES = [["<S>", "the", "cat", "sat", "</S>"], ["<S>", "the", "</S>"], ["<S>", "</S>"]]
@@ -54,7 +55,9 @@ def test_words_are_their_characters_in_one_packed_text_or_two(bilm, max_cached_w
         assert layers(bilm.run_words([[], []])).shape == (3, 2, 0, 128)
 
 
-@pytest.mark.parametrize("precision, bound", [("bfloat16", 0.02), ("int8", 0.06)])
+@pytest.mark.parametrize(
+    "precision, bound", [pytest.param("bfloat16", 0.02, marks=needs_bfloat16), ("int8", 0.06)]
+)
 def test_precision(bilm, precision, bound):
     """Of any model, and in training."""
     parameters = list(bilm.parameters())

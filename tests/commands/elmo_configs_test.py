@@ -6,7 +6,7 @@ from typing import Any
 
 from allennlp.common import Params
 
-from allennlp_elmo_plugin.modules.configs import CONFIGS
+from allennlp_elmo_plugin.configs import CONFIGS
 from tests.support.testing import read_files
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from allennlp.models import archive_model
 
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
+from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
-from allennlp_elmo_plugin.modules.elmo import Elmo, batch_to_ids
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
 from tests.support.bilm_tf import (
     CHAR_CNN,
     LSTM,

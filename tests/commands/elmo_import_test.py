@@ -12,10 +12,10 @@ import pytest
 import torch
 from allennlp.models import load_archive
 
-from allennlp_elmo_plugin.bilm.checkpoints.tensorflow_checkpoint import read_index
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
-from allennlp_elmo_plugin.models.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.pretrained.checkpoints.tensorflow_checkpoint import read_index
 from tests.support import testing
 from tests.support.bilm_tf import CHAR_CNN, LSTM, REFERENCE, load_run, read_vocabulary, variables
 from tests.support.tensorflow_checkpoint_writer import write_checkpoint

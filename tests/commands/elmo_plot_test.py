@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.commands import elmo_plot
-from allennlp_elmo_plugin.models.pretrained import read_pretrained
-from allennlp_elmo_plugin.plots.surprise import write_surprise
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from tests.analysis.word_map_test import TEXT
 from tests.commands.elmo_export_test import save_run
-from tests.plots.word_map_test import TEXT
 from tests.support.bilm_tf import OPTIONS
 from tests.support.testing import refused, write_random_elmo
 

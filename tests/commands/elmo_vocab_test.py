@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from allennlp.data import Vocabulary
 
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
 from tests.support.testing import refused
 
 SPECIAL = ["<S>", "</S>", "<UNK>"]

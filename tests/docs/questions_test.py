@@ -12,7 +12,7 @@ from allennlp.data import Vocabulary
 from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler
 from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
-from allennlp_elmo_plugin.data.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from tests.conftest import REPOSITORY_ROOT
 from tests.support.testing import write_random_elmo
 

@@ -32,16 +32,16 @@ from unittest.mock import patch
 import h5py
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.bilm.checkpoints import saved_variables, tensorflow_checkpoint
-from allennlp_elmo_plugin.bilm.checkpoints.weights import read_weights
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.bilm.vocabulary import read_vocabulary_file
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.files.tensors import read_tensors
-from allennlp_elmo_plugin.files.text_lines import open_lines
-from allennlp_elmo_plugin.models.pretrained import read_pretrained
+from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables, tensorflow_checkpoint
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from allennlp_elmo_plugin.pretrained.weight_file import read_weights
+from allennlp_elmo_plugin.text.lines import open_lines
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
 from tests.support.bilm_tf import REFERENCE
 from tests.support.tensorflow_checkpoint_writer import write_index
 from tests.support.testing import read_arrays, read_files

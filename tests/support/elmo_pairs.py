@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from allennlp_elmo_plugin.modules import elmo as ours
+from allennlp_elmo_plugin.elmo import elmo as ours
 from tests.support.originals import elmo as original
 from tests.support.testing import write_random_elmo
 

@@ -12,7 +12,7 @@ from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.plugins import import_plugins
 
-from allennlp_elmo_plugin.modules import Elmo
+from allennlp_elmo_plugin import Elmo
 from tests.support.testing import write_random_elmo
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tasks"
@@ -93,7 +93,7 @@ def test_config_makes_a_model_that_learns_from_its_data(
 
 
 def test_srl_with_the_model_of_5_5_billion_words(load: Load, elmo: Path, monkeypatch: Any) -> None:
-    module = "allennlp_elmo_plugin.modules.elmo_files"
+    module = "allennlp_elmo_plugin.pretrained.find"
     monkeypatch.setattr(f"{module}.cached_path", lambda address: str(elmo / "options.json"))
     found, expected = (load(TASKS[0], suffix).as_dict(True) for suffix in ("_elmo_5.5b", "_elmo"))
     embedder = expected["model"]["text_field_embedder"]["token_embedders"]["elmo"]

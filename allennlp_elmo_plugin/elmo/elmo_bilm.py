@@ -1,0 +1,203 @@
+"""AllenNLP's `_ElmoBiLm`: the language model of `Elmo`, read from the published files."""
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    CharacterTable,
+    sentences_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
+from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
+from allennlp_elmo_plugin.bilm.packing import PackedBatch
+from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
+from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.pretrained.find import find_model
+
+logger = logging.getLogger(__name__)
+
+PaddedLayers = dict[str, torch.Tensor | list[torch.Tensor]]
+"""
+What AllenNLP's `_ElmoBiLm` returns: the layers as `activations`, shape `(batch_size, timesteps + 2,
+n_directions * projection_dim)` each, and `mask`, shape `(batch_size, timesteps + 2)`.
+"""
+
+MAX_CACHED_WORDS = 50_000
+INITIAL_STATES = ("carried", "settled", "zero")
+
+
+class ElmoBiLm(CachingModule, BiLm):
+    """
+    AllenNLP's `_ElmoBiLm` over our language model, with AllenNLP's arguments and results; see
+    `Elmo` for the parameters. `run_ids` and `run_sentences` return packed layers.
+    """
+
+    def __init__(
+        self,
+        options_file: str | None,
+        weight_file: str | None,
+        requires_grad: bool = False,
+        vocab_to_cache: list[str] | None = None,
+        initial_state: str = "carried",
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
+    ) -> None:
+        if initial_state not in INITIAL_STATES:
+            raise ValueError(f"initial_state is {initial_state!r}; use one of {INITIAL_STATES}")
+        if precision == "int8" and requires_grad:
+            raise ValueError("the precision int8 has no gradient: set requires_grad to false")
+        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
+            weights.check(datasets(options))
+            encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
+            # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.
+            super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
+            load(self, datasets(options, self.forget_bias), weights)
+        self.set_precision(precision)
+        encoder.max_cached_words = max_cached_words
+        self.max_characters = encoder.options.max_characters_per_token
+        self.initial_state = initial_state
+        self._elmo_lstm.stateful = initial_state == "carried"
+        self._settled: CachedValue[FixedState] = CachedValue()
+        self._requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+        self._word_embedding: torch.nn.Embedding | None = None
+        self._bos_embedding: torch.Tensor | None = None
+        self._eos_embedding: torch.Tensor | None = None
+        if vocab_to_cache:
+            if requires_grad:
+                logger.warning("vocab_to_cache keeps its vectors while the encoder is trained.")
+            self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    @property
+    def token_layer(self) -> Any:
+        return self._token_embedder
+
+    def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
+        """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
+        with torch.no_grad():
+            vectors = self.token_layer.embed_words(words)  # (len(tokens) + 2, projection_dim)
+        self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
+        vectors = vectors[2:].clone()  # (len(tokens), projection_dim)
+        vectors[0] = 0.0
+        self._word_embedding = torch.nn.Embedding.from_pretrained(
+            vectors, freeze=not self._requires_grad, padding_idx=0
+        )
+        # In AllenNLP's order, in which optimizers number the parameters.
+        self._elmo_lstm = self._modules.pop("_elmo_lstm")  # type: ignore[assignment]
+
+    def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
+        """Return what `forward` reads for these words."""
+        ids = sentences_to_character_ids(sentences, CharacterTable(self.max_characters))
+        return torch.from_numpy(ids).to(next(self.parameters()).device)
+
+    def forward(  # type: ignore[override]
+        self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None
+    ) -> PaddedLayers:
+        """
+        Run the layers over character ids, shape `(batch_size, timesteps, 50)`, or where all words
+        are cached over their indices `word_inputs`, shape `(batch_size, timesteps)`.
+        """
+        return padded_layers(self.run_ids(inputs, word_inputs))
+
+    @model_call
+    def run_ids(self, inputs: torch.Tensor, word_inputs: torch.Tensor | None = None) -> BiLmOutput:
+        """Run the layers as `forward` does, and return them packed."""
+        embedded = self._cached_vectors(word_inputs) or self._token_embedder(inputs)
+        return self.run(*_pack(embedded["token_embedding"], embedded["mask"]), self.start())
+
+    @model_call
+    def run_sentences(
+        self, sentences: Sequence[Sequence[str]], carried: CarriedState | None = None
+    ) -> BiLmOutput:
+        """Run the layers over words, by default from `start()`, and return them packed."""
+        bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+        return self.run_words(bounded, carried=self.start() if carried is None else carried)
+
+    def _cached_vectors(self, word_inputs: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
+        """Return what the character encoder does, if all words are in `vocab_to_cache`."""
+        if self._word_embedding is None or word_inputs is None:
+            return None
+        n_cached = self._word_embedding.num_embeddings
+        if not bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
+            return None
+        vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
+        assert self._bos_embedding is not None and self._eos_embedding is not None
+        boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
+        vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
+        return {"token_embedding": vectors, "mask": mask}
+
+    def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
+        if is_plain(self._token_embedder, ElmoCharacterEncoder):
+            return super()._embed_words(sentences)
+        embedded = self._token_embedder(self.character_ids(sentences))
+        # Without the boundaries that the encoder adds.
+        return _pack(embedded["token_embedding"][:, 1:], embedded["mask"][:, 2:])
+
+    def start(self) -> CarriedState:
+        """Return the state that sentences start from, by `initial_state`."""
+        return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
+
+    @model_call
+    def settled_state(self) -> FixedState:
+        """
+        Return what is left, in either direction, when the sentence without a word, `<S> </S>`, is
+        read from zero until ten times change no state by more than 1e-6, at most 100 times.
+        """
+        if not is_plain(self._token_embedder, ElmoCharacterEncoder):
+            return self._settle()
+        weights = [*self.token_layer.weights, *self.lstm.weights]
+        return self._settled.get(weights, self._settle, self.precision)
+
+    def _settle(self) -> FixedState:
+        with torch.enable_grad():  # in training nothing is prepared for two words
+            vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
+        vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
+        packing = PackedBatch([20], 20, vectors.device)
+        state, before = CarriedState(), vectors.new_full((), math.inf)
+        for _ in range(10):
+            self.run(vectors, packing, state)
+            values = state.row(0)
+            if (values - before).abs().max() <= 1e-6:
+                break
+            before = values
+        return FixedState(state)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what layers depend on: a digest of the model, and the settings."""
+        digest = hashlib.sha256(json.dumps(self.options.architecture).encode())
+        for module in (self.token_layer, self.lstm):
+            for name, parameter in sorted(module.named_parameters()):
+                digest.update(f"{name} {tuple(parameter.shape)}".encode())
+                digest.update(parameter.detach().cpu().flatten().contiguous().numpy().tobytes())
+        settings = {"initial_state": self.initial_state, "precision": self.precision}
+        return {"model": digest.hexdigest(), **settings}
+
+
+def _pack(vectors: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, PackedBatch]:
+    """
+    Return vectors, shape `(batch_size, timesteps, projection_dim)`, without their padding, shape
+    `(n_tokens, projection_dim)`, by a mask of shape `(batch_size, timesteps)`.
+    """
+    packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
+    return packing.pack(vectors), packing
+
+
+def padded_layers(output: BiLmOutput) -> PaddedLayers:
+    """Return layers as AllenNLP's `_ElmoBiLm` does."""
+    return {
+        "activations": [output.unpack(layer) for layer in range(output.n_layers)],
+        "mask": output.packing.mask(),
+    }

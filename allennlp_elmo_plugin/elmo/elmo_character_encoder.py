@@ -1,0 +1,122 @@
+"""AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
+
+from dataclasses import replace
+
+import torch
+
+from allennlp_elmo_plugin.bilm.character_encoder import CharacterEncoder
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    END_WORD,
+    MAX_CHARACTERS_PER_TOKEN,
+    N_CHARACTERS,
+    PADDING,
+    words_to_character_ids,
+)
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
+from allennlp_elmo_plugin.pretrained.find import ModelFiles, find_model
+
+
+class ElmoCharacterEncoder(CharacterEncoder):
+    """
+    AllenNLP's `_ElmoCharacterEncoder` over our `CharacterEncoder`: from the character ids of
+    sentences to token vectors, sentence boundaries added.
+    """
+
+    # (max_characters,) each, by the names that they have in AllenNLP's class
+    _beginning_of_sentence_characters: torch.Tensor
+    _end_of_sentence_characters: torch.Tensor
+
+    def __init__(
+        self, options_file: str | None, weight_file: str | None, requires_grad: bool = False
+    ) -> None:
+        with find_model(options_file, weight_file) as files, files.open() as (options, weights):
+            encoder_only = replace(options, n_layers=0)
+            weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
+            self._make(options, files, requires_grad)
+            modules = torch.nn.ModuleDict({"_token_embedder": self})
+            load(modules, datasets(encoder_only), weights)
+
+    @classmethod
+    def without_values(
+        cls, options: BiLmOptions, files: ModelFiles, requires_grad: bool
+    ) -> "ElmoCharacterEncoder":
+        """Return an encoder whose parameters have no memory yet, for a model that loads them."""
+        encoder = cls.__new__(cls)
+        encoder._make(options, files, requires_grad)
+        return encoder
+
+    def _make(self, options: BiLmOptions, files: ModelFiles, requires_grad: bool) -> None:
+        if options.char_cnn is None:
+            raise ValueError('the options have no "char_cnn", but Elmo reads characters')
+        dim, project = options.projection_dim, options.project_characters
+        super().__init__(options.char_cnn, dim, project, "meta")
+        self.requires_grad = requires_grad
+        self.requires_grad_(requires_grad)
+        # What programs read of AllenNLP's class.
+        self._options = options.to_dict()
+        self._weight_file = str(files.weights)
+        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
+        ids = words_to_character_ids(words, options.char_cnn.max_characters_per_token)
+        for name, characters in zip(("beginning", "end"), torch.from_numpy(ids).long()):
+            self.register_buffer(f"_{name}_of_sentence_characters", characters, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        """
+        Return `token_embedding`, shape `(batch_size, timesteps + 2, output_dim)`, and `mask`, shape
+        `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
+        """
+        inputs = fit_width(inputs, self.options.max_characters_per_token)
+        if inputs.numel():
+            low, high = torch.stack(torch.aminmax(inputs)).tolist()
+            if low < 0 or high >= N_CHARACTERS:
+                raise ValueError(
+                    f"got character ids from {low} to {high}, but they go from 0 (no word) to "
+                    f"{N_CHARACTERS - 1}: are these word ids?"
+                )
+        bounded, mask = add_boundaries(
+            inputs,
+            (inputs > 0).any(-1).sum(-1),
+            self._beginning_of_sentence_characters.to(inputs),
+            self._end_of_sentence_characters.to(inputs),
+        )  # (batch_size, timesteps + 2, max_characters)
+        vectors = super().forward(bounded.flatten(0, 1))  # (batch_size * timesteps, output_dim)
+        return {"token_embedding": vectors.view(*mask.shape, self.output_dim), "mask": mask}
+
+
+def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
+    """
+    Return character ids, shape `(batch_size, timesteps, width)`, of words cut to as many characters
+    as a model was trained with, shape `(batch_size, timesteps, max_characters)`.
+    """
+    width = inputs.size(-1)
+    is_wrong = inputs.dim() < 3 or inputs.is_floating_point() or width < max_characters
+    if is_wrong or width not in (max_characters, MAX_CHARACTERS_PER_TOKEN):
+        raise ValueError(
+            f"got {inputs.dtype} of shape {tuple(inputs.shape)}, but the model reads character ids "
+            f"of shape (batch_size, timesteps, {max_characters}); batch_to_ids gives 50"
+        )
+    if width == max_characters:
+        return inputs
+    cut = inputs[..., :max_characters].clone()
+    last = cut[..., -1]  # (batch_size, timesteps)
+    last.masked_fill_((last != 0) & (last != PADDING + 1), END_WORD + 1)
+    return cut
+
+
+def add_boundaries(
+    tokens: torch.Tensor, lengths: torch.Tensor, begin: torch.Tensor, end: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Set `begin` and `end`, shape `(dim,)` each, around every sentence of `tokens`, shape
+    `(batch_size, timesteps, dim)`, with `lengths`, shape `(batch_size,)`; also around one without a
+    token, as AllenNLP does. Return them, and their mask, shape `(batch_size, timesteps + 2)`.
+    """
+    bounded = torch.nn.functional.pad(tokens, (0, 0, 1, 1))  # (batch_size, timesteps + 2, dim)
+    bounded[:, 0] = begin
+    place = (lengths + 1).view(-1, 1, 1).expand(-1, 1, bounded.size(2))  # (batch_size, 1, dim)
+    steps = torch.arange(bounded.size(1), device=tokens.device)
+    return bounded.scatter(1, place, end.expand_as(place)), steps < (lengths + 2).unsqueeze(1)

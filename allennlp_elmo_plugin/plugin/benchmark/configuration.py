@@ -1,0 +1,103 @@
+"""The configurations of a benchmark's runs, and digests of what their results depend on."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, kind_of
+from allennlp_elmo_plugin.pretrained.find import elmo_model
+from allennlp_elmo_plugin.text.corpus import digests
+from allennlp_elmo_plugin.text.lines import open_lines
+
+
+@dataclass
+class Configuration:
+    """The configurations of all models, from the command's arguments (`folder` is `--configs`)."""
+
+    tasks: dict[str, dict[str, Path]]
+    elmo: str
+    folder: Path
+    overrides: str = "{}"
+    vectors: Path | None = None
+
+    def __post_init__(self) -> None:
+        found = elmo_model(self.elmo)
+        self._elmo_files = [found["options_file"], found["weight_file"]]
+        self.models = [model for model in MODELS if self.vectors or model != "vectors"]
+        self._word_dim = ""
+        if self.vectors:
+            with open_lines(self.vectors) as lines:
+                lines.read_line()  # of word2vec, it has two sizes
+                self._word_dim = str(len(lines.read_line().split()) - 1)
+
+    def params(self, task: str, model: str, seed: int) -> Params:
+        """Return the configuration for `allennlp train`."""
+        path = self.folder / f"{kind_of(task)}{'_elmo' if model == 'elmo' else ''}.jsonnet"
+        if not path.exists():
+            raise FileNotFoundError(f"--configs {self.folder}: there is no {path}")
+        # Always set: variables of the environment with these names would change the baseline.
+        variables = {
+            "ELMO": self.elmo,
+            "WORD_DIM": self._word_dim,
+            "VECTORS": str(self.vectors) if self.vectors and model != "baseline" else "",
+            **{f"{split.upper()}_DATA_PATH": str(at) for split, at in self.tasks[task].items()},
+        }
+        params = Params.from_file(str(path), self.overrides, ext_vars=variables)
+        for key in ("random_seed", "numpy_seed", "pytorch_seed"):
+            params[key] = seed
+        return params
+
+    def digests(self, task: str, model: str) -> dict[str, str]:
+        """Return digests of what the result of a run depends on, apart from its seed."""
+        config = json.dumps(self.params(task, model, 0).as_dict(quiet=True), sort_keys=True)
+        data = list(self.tasks[task].values())
+        for path in (*self._elmo_files, self.vectors, *data):
+            config = config.replace(json.dumps(str(path)), "null")  # Its content counts.
+        found = {"config": _hash(config), "data": _digest(data)}
+        if model == "elmo":
+            # A checkpoint's index has the checksums of its data.
+            names = [name for file in self._elmo_files for name in (file, f"{file}.index")]
+            files = [Path(name) for name in names if os.path.exists(name)]
+            found["elmo"] = _digest(files) if files else self.elmo
+        if model != "baseline":
+            found["vectors"] = _digest([self.vectors] if self.vectors else [])
+        return found
+
+    def check(self, tasks: list[str]) -> None:
+        """Read the weights of the ELMo, and the data as AllenNLP does, to find errors early."""
+        ElmoBiLm(*self._elmo_files)
+        for task in tasks:
+            for model in self.models:
+                params = self.params(task, model, 0)
+            train = params.pop("dataset_reader")
+            validation = params.pop("validation_dataset_reader", train.duplicate())
+            for split, path in self.tasks[task].items():
+                reader = (train if split == "train" else validation).duplicate()
+                name, number = f"{path}: AllenNLP's reader {reader['type']!r}", 0
+                try:
+                    for _ in DatasetReader.from_params(reader).read(str(path)):
+                        number += 1
+                except Exception as error:  # Readers raise errors of any kind.
+                    raise ConfigurationError(
+                        f"{name} stops after {number} instances: {type(error).__name__}: {error}"
+                    ) from error
+                if not number:
+                    raise ConfigurationError(f"{name} finds nothing in it to train or test with")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """Return a digest of the contents of files, and of all files in folders."""
+    files = [file for path in paths for file in (path, *sorted(path.rglob("*")))]
+    return _hash("".join(digests(filter(Path.is_file, files)).values()))

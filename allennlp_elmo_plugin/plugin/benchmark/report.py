@@ -1,0 +1,160 @@
+"""Tables and pictures of a benchmark's finished runs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy
+
+from allennlp_elmo_plugin.files.json_file import to_json
+from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.plugin.benchmark.results import Runs, read_runs
+from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, TASKS, kind_of
+
+Bars = Mapping[str, Sequence[float | None]]
+
+
+def write_tables(output: Path) -> str:
+    """Write `results.json` and `results.md` of all finished runs. Return the latter."""
+    rows = summarize(read_runs(output))
+    table = markdown(rows)
+    for name, text in (("results.json", to_json(rows)), ("results.md", table)):
+        with whole_file(output / name) as staged:
+            Path(staged).write_text(text, encoding="utf-8")
+    return table
+
+
+def summarize(runs: Runs) -> list[dict[str, Any]]:
+    """Return a row for each task, over the seeds that all its models have been trained with."""
+    rows = []
+    for name in dict.fromkeys(task for task, _ in runs):
+        models = [model for model in MODELS if (name, model) in runs]
+        seeds = set.intersection(*({run["seed"] for run in runs[name, model]} for model in models))
+        if not seeds or not {"baseline", "elmo"}.issubset(models):
+            continue
+        row: dict[str, Any] = {"task": name, **TASKS[kind_of(name)]._asdict()}
+        for model in models:
+            results = [run for run in runs[name, model] if run["seed"] in seeds]
+            scores = [run["score"] for run in results]
+            row[model] = {
+                "mean": mean(scores),
+                "std": stdev(scores) if len(scores) > 1 else None,
+                "seeds": [run["seed"] for run in results],
+                "seconds": mean(run["seconds"] for run in results),
+                "epochs": mean(run["epochs"] for run in results),
+                "trained_parameters": results[0]["trained_parameters"],
+            }
+        mixes = zip(*(run["layer_weights"] for run in results))  # of ELMo, the last one
+        row["layer_weights"] = [[mean(layer) for layer in zip(*mix)] for mix in mixes]
+        row["deltas"] = {model: _delta(row, model) for model in models if model != "elmo"}
+        row["delta"] = row["deltas"]["baseline"]["mean"]
+        machines = (run["machine"] for model in models for run in runs[name, model])
+        row["machines"] = list(dict.fromkeys(machines))
+        rows.append(row)
+    return rows
+
+
+def _delta(row: dict[str, Any], model: str) -> dict[str, Any]:
+    elmo, other = row["elmo"], row[model]
+    delta, error, beyond = elmo["mean"] - other["mean"], None, None
+    if other["std"] is not None:
+        error = math.hypot(elmo["std"], other["std"]) / math.sqrt(len(other["seeds"]))
+        beyond = abs(delta) > 2 * error
+    return {"mean": delta, "standard_error": error, "beyond_two_standard_errors": beyond}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the table."""
+    models = [model for model in MODELS if any(model in row for row in rows)]
+    others = [model for model in models if model != "elmo"]
+    deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
+    columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
+    columns += ["paper's delta", "seeds", "time a run"]
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for row in rows:
+        cells = [row["task"], row["score_name"]]
+        for model in models:
+            found = row.get(model)
+            cells.append(_with_error(f"{found['mean']:.2f}", found["std"]) if found else "")
+        for model in others:
+            delta = row["deltas"].get(model)
+            cells.append(_of_delta(delta) if delta else "")
+        cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
+        cells.append(str(len(row["elmo"]["seeds"])))
+        times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
+        lines.append(f"| {' | '.join([*cells, times])} min |")
+    titles = " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
+    machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
+    notes = (
+        "Official scores in percent: mean and standard deviation over the seeds. Deltas: with "
+        f"their standard error, in bold if they are beyond two of them. Time: {titles}, which "
+        "shares the vectors of its sentences between the runs."
+    )
+    lines += ["", notes, "", f"Machine: {'; or '.join(machines)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _of_delta(delta: dict[str, Any]) -> str:
+    text = f"{delta['mean']:+.2f}"
+    if delta["beyond_two_standard_errors"]:
+        text = f"**{text}**"
+    return _with_error(text, delta["standard_error"])
+
+
+def _with_error(number: str, error: float | None) -> str:
+    return number if error is None else f"{number} ± {error:.2f}"
+
+
+def draw(output: Path) -> None:
+    """Draw `scores.png` and `layer_weights.png`."""
+    from matplotlib.figure import Figure
+
+    rows = summarize(read_runs(output))
+    models = [model for model in MODELS if any(model in row for row in rows)]
+    means, deviations = (
+        {MODELS[model]: [row.get(model, {}).get(key) for row in rows] for model in models}
+        for key in ("mean", "std")
+    )
+    scores = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
+    names = [f"{row['task']}\n{row['score_name']}" for row in rows]
+    draw_bars(scores.subplots(), names, means, deviations)
+    scores.axes[0].set_ylabel("test, %")
+    figures = {"scores.png": scores}
+    weights = {}
+    for row in rows:
+        for number, mix in enumerate(row["layer_weights"], 1):
+            weights[row["task"] if number == 1 else f"{row['task']}, mix {number}"] = mix
+    if weights:  # A user's configs may have no mix.
+        figures["layer_weights.png"] = draw_layer_weights(weights)
+    for name, figure in figures.items():
+        with whole_file(output / name) as staged:
+            figure.savefig(staged, format="png")
+
+
+def draw_layer_weights(weights: dict[str, list[float]]) -> Any:
+    """Return a figure with the weights of the layers, by the names of scalar mixes."""
+    from matplotlib.figure import Figure
+
+    layers = list(zip(*weights.values()))
+    names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
+    width = 1.8 + 0.35 * len(layers) * len(weights)
+    figure = Figure(figsize=(width, 3.5), layout="constrained")
+    axes = figure.subplots()
+    draw_bars(axes, list(weights), dict(zip(names, layers)))
+    axes.tick_params("x", rotation=40)
+    return figure
+
+
+def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:
+    """Draw groups of bars with their values over them; `None` is a bar that is missing."""
+    width = 0.9 / len(bars)
+    for number, (label, values) in enumerate(bars.items()):
+        places = numpy.arange(len(groups)) + (number + 0.5) * width - 0.45
+        heights = numpy.array(values, dtype=float)  # NaN for None
+        deviations = numpy.array(errors[label], dtype=float) if errors else None
+        drawn = axes.bar(places, heights, width, yerr=deviations, label=label, capsize=3)
+        axes.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))

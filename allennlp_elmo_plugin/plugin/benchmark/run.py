@@ -1,0 +1,70 @@
+"""One training and evaluation of a task model."""
+
+import json
+import os
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.util import prepare_environment
+
+from allennlp_elmo_plugin.elmo.scalar_mix import ScalarMix
+from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors, keep_vectors
+from allennlp_elmo_plugin.plugin.benchmark.task import TASKS
+from allennlp_elmo_plugin.plugin.evaluation.official_evaluator import PREFIX, OfficialEvaluator
+from allennlp_elmo_plugin.plugin.evaluation.scorers import BracketingScorer
+from allennlp_elmo_plugin.version import __version__
+
+
+def run(kind: str, params: Params, folder: Path, vectors: Vectors) -> dict[str, Any]:
+    """
+    Train and evaluate a task model in a new folder. Return what `runs/` has of it, such as `curve`,
+    the validation metric after each epoch in percent.
+    """
+    start = time.monotonic()
+    prepare_environment(params)
+    loop: Any = TrainModel.from_params(params=params, serialization_dir=str(folder), local_rank=0)
+    model: Any = loop.model
+    keep_vectors(model, vectors)
+    if hasattr(model, "_evalb_score"):
+        model._evalb_score = BracketingScorer()
+    loop.run()  # leaves the best weights in the model
+    task, trainer = TASKS[kind], loop.trainer
+    evaluate = OfficialEvaluator(kind, cuda_device=trainer.cuda_device)
+    metrics = evaluate(model, loop.evaluation_data_loader)
+    scores = {name[len(PREFIX) :]: metrics.pop(name) for name in [*metrics] if PREFIX in name}
+    curve: list[float] = []
+    while (file := folder / f"metrics_epoch_{len(curve)}.json").exists():
+        epoch = json.loads(file.read_text(encoding="utf-8"))
+        curve.append(100 * epoch[f"validation_{task.allennlp_metric}"])
+    mixes = [module for module in model.modules() if isinstance(module, ScalarMix)]
+    trained = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
+    return {
+        "score": scores[task.score_name],
+        "scores": scores,
+        "allennlp_metrics": metrics,
+        "curve": curve,
+        "layer_weights": [
+            torch.softmax(torch.cat(list(mix.scalar_parameters)), dim=0).tolist() for mix in mixes
+        ],
+        "epochs": len(curve),
+        "stopped_early": trainer._metric_tracker.should_stop_early(),
+        "trained_parameters": sum(trained),
+        "seconds": time.monotonic() - start,
+        "machine": _machine(trainer.cuda_device),
+    }
+
+
+def _machine(device: torch.device) -> str:
+    """Describe what the times and last digits depend on."""
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpus.read_text("utf-8")) if cpus.exists() else None
+    name = found[1] if found else platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name += f" with {torch.cuda.get_device_name(device)}"
+    return f"{name}, {os.cpu_count()} cores; torch {torch.__version__}, this package {__version__}"

@@ -1,0 +1,347 @@
+"""The AllenNLP model that trains a `BiLm` as bilm-tf does."""
+
+import math
+import numbers
+import os
+from dataclasses import replace
+from typing import Any, Optional, Union
+
+import torch
+import torch.distributed as dist
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import is_distributed, is_global_primary
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.nn import RegularizerApplicator
+from allennlp.nn.parallel import DdpAccelerator
+from allennlp.nn.util import dist_reduce_sum
+
+from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import SampledSoftmaxWarnings
+from allennlp_elmo_plugin.plugin.components.token_perplexity import AgreeingMetrics, TokenPerplexity
+from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.pretrained.downloads import cached_path
+from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
+from allennlp_elmo_plugin.pretrained.training_run import set_options
+from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
+from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.windows import check_window_order
+
+
+@Model.register("bidirectional_lm")
+class BidirectionalLanguageModel(Model):
+    """
+    The language model of ELMo (Peters et al. 2018), trained as bilm-tf trains it: a `BiLm` with a
+    `Softmax`, trained by truncated back-propagation through time over the windows of the dataset
+    reader `truncated_bptt_lm`. LSTM states are carried from window to window, row by row.
+    Evaluation carries separate states, which start from zero at every pass.
+
+    `loss` is the mean negative log likelihood of a token in nats, `0.5 * (forward + backward)`.
+    Its gradient is that of `num_steps * loss`, as in bilm-tf, whose learning rate and gradient norm
+    (`all_clip_norm_val`) fit it. In distributed training each process weights its loss by its share
+    of the words, so that the mean of the processes is that of all words.
+
+    In training the loss is that of the sampled softmax unless `num_samples` is 0, in evaluation
+    always that of the full one. Don't compare the two, or the perplexities that follow from them.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        With the namespace `lm_tokens` that `allennlp elmo-vocab` writes.
+    options : `Dict[str, Any]`, optional (default = `None`)
+        The keys of bilm-tf's options.json. Of its keys for training, the model uses `dropout`,
+        `sample_softmax`, `n_negative_samples_batch` and `share_embedding_softmax`. Without
+        `char_cnn` it has a token embedding.
+    options_file : `str`, optional (default = `None`)
+        An options.json, in place of `options`.
+    pretrained_file : `str`, optional (default = `None`)
+        A language model to start from, by any name that `find_model` knows. Its options are the
+        default. If its vocabulary differs, the words of both keep their rows in the softmax and in
+        a token embedding, and the others start fresh.
+
+        The options are also written to `options.json` in the folder of the training run. With
+        `"include_in_archive": ["options.json"]` in the configuration, the archive contains them and
+        no longer needs the pretrained model.
+    num_samples : `Union[int, str]`, optional (default = that of the options)
+        Negative samples for a direction and batch; 0 trains with the full softmax. "auto" is 8,192,
+        as in bilm-tf, for a vocabulary of at least 16,384 words, and 0 for a smaller one.
+    dropout : `float`, optional (default = that of the options)
+        On the input of every LSTM layer and on the output of the last.
+    variational_dropout : `bool`, optional (default = `False`)
+        Draw one mask of `dropout` for all words of a row in a window (Gal and Ghahramani 2016).
+    recurrent_dropout : `float`, optional (default = `0.0`)
+        The share of the weights between an LSTM's output and its next gates that a window is
+        computed without (DropConnect, Merity et al. 2018). Layers that need no gradient have none.
+    state_reset : `float`, optional (default = `0.0`)
+        The probability of a row to start a window of training from zero rather than from its
+        carried state. Where no row ever does, as in bilm-tf, a model can end up in states that it
+        never reaches from zero, where evaluation starts; large learning rates of Adam lead there.
+    share_embedding_softmax : `bool`, optional (default = that of the options)
+        Whether the softmax's weight is the token embedding.
+    bidirectional : `bool`, optional (default = that of the options)
+        `false` for a model with the forward direction only.
+    precision : `str`, optional (default = `"float32"`)
+        Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
+        hardware that supports it. All else is float32, also under `torch.autocast`.
+    regularizer, serialization_dir, ddp_accelerator
+        Those of AllenNLP's `Model`.
+    """
+
+    default_predictor = "bidirectional_lm"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        options: Optional[dict[str, Any]] = None,
+        options_file: Optional[str] = None,
+        pretrained_file: Optional[str] = None,
+        num_samples: Union[int, str, None] = None,
+        dropout: Optional[float] = None,
+        variational_dropout: bool = False,
+        recurrent_dropout: float = 0.0,
+        state_reset: float = 0.0,
+        share_embedding_softmax: Optional[bool] = None,
+        bidirectional: Optional[bool] = None,
+        precision: str = "float32",
+        regularizer: RegularizerApplicator = None,  # type: ignore[assignment]
+        serialization_dir: Optional[str] = None,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
+    ) -> None:
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
+        n_words = check_vocabulary(vocab)
+        if precision not in ("float32", "bfloat16"):
+            raise ConfigurationError(f"precision is {precision!r}; use float32 or bfloat16")
+        for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
+            if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
+                raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
+        try:
+            pretrained = None if pretrained_file is None else read_pretrained(pretrained_file)
+            values, source = _read_options(options, options_file, pretrained, serialization_dir)
+            arguments = {
+                "num_samples": num_samples,
+                "dropout": dropout,
+                "share_embedding_softmax": share_embedding_softmax,
+                "bidirectional": bidirectional,
+            }
+            set_options(values, arguments, n_words)
+            values["n_tokens_vocab"] = n_words
+            self.options = BiLmOptions.from_dict(values, source=source)
+            if pretrained is not None:
+                pretrained.check_options(self.options, source)
+                if num_samples is None and self.options.n_negative_samples_batch >= n_words:
+                    # The published options lack the number, and bilm-tf's default is too large.
+                    self.options = replace(self.options, sample_softmax=False)
+            # A pretrained model of characters has all parameters: none needs to be initialised.
+            is_copy = pretrained is not None and self.options.char_cnn is not None
+            self.bilm = BiLm(self.options, device="meta" if is_copy else None)
+            shared: Any = None
+            if self.options.share_embedding_softmax:
+                shared = self.bilm.token_layer.weight
+            self.softmax = Softmax(
+                n_words,
+                self.options.projection_dim,
+                self.options.n_negative_samples_batch if self.options.sample_softmax else 0,
+                shared,
+            )
+        except (FileNotFoundError, ValueError) as error:
+            raise ConfigurationError(str(error)) from error
+        if pretrained is not None:
+            if is_copy:
+                self.bilm.to_empty(device=torch.empty(0).device)
+            words = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            pretrained.copy_to(self, [words[index] for index in range(n_words)])
+            if serialization_dir is not None and is_global_primary():
+                self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))
+        self.bilm.lstm.variational_dropout = variational_dropout
+        self.bilm.lstm.recurrent_dropout = recurrent_dropout
+        self._state_reset = state_reset
+        self._precision = precision
+        self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
+        self.n_predicted_words = 0
+        """How many words, sentence ends included, a direction predicted for the last metrics."""
+        self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
+        # LSTM states and number of the last window, in training (`True`) and in evaluation.
+        self._carried = {True: CarriedState(), False: CarriedState()}
+        self._last_window: dict[bool, Optional[int]] = {True: None, False: None}
+
+    @model_call
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        targets: torch.Tensor,
+        tokens_reverse: Optional[torch.Tensor] = None,
+        targets_reverse: Optional[torch.Tensor] = None,
+        window: Optional[torch.Tensor] = None,
+    ) -> dict[str, torch.Tensor]:
+        """
+        Return `loss`, `forward_loss` and, unless forward only, `backward_loss`, in nats a token.
+
+        # Parameters
+
+        tokens, tokens_reverse : `torch.Tensor`
+            What each direction reads: character ids, shape `(batch_size, num_steps, 50)`, or
+            vocabulary ids, shape `(batch_size, num_steps)`.
+        targets, targets_reverse : `torch.Tensor`
+            Vocabulary ids of the words that follow, shape `(batch_size, num_steps)`; -100 after the
+            last.
+        window : `torch.Tensor`, optional (default = `None`)
+            Number of the window in its pass, number of the row and of all rows, shape
+            `(batch_size, 3)`. Without it, the data loader's order is not checked, and evaluation
+            never starts from zero by itself.
+        """
+        self._check_reader(tokens, tokens_reverse)
+        self.bilm.set_precision(self._precision if self.training else "float32")
+        self.softmax.precision = self.bilm.precision
+        carried = self._carried[self.training]
+        all_targets = {"forward": targets}
+        if self.options.bidirectional:
+            all_targets["backward"] = targets_reverse  # type: ignore[assignment]
+        facts = [(each != IGNORED_TARGET).sum(1) for each in all_targets.values()]
+        if window is not None:
+            facts.append(window[:, 0])
+        facts = list(torch.stack(facts).cpu())  # in one copy from a GPU; (batch_size,) each
+        if window is not None:
+            self._follow(facts[-1].unsqueeze(1))
+        lengths = dict(zip(all_targets, facts))
+        if self.training and self._state_reset:
+            carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
+        output = self.bilm(
+            tokens,
+            lengths["forward"],
+            tokens_reverse if self.options.bidirectional else None,
+            lengths.get("backward"),
+            carried,
+        )
+        losses = {}
+        for direction, layers in output.layers.items():
+            packing = output.packings[direction]
+            packed_targets = packing.pack(all_targets[direction])  # (n_tokens,)
+            top = self.bilm.lstm.drop(layers[-1], packing)  # (n_tokens, projection_dim)
+            losses[direction] = self._loss(direction, top, packed_targets)
+        loss = torch.stack(list(losses.values())).mean()
+        n_tokens = [packing.n_tokens for packing in output.packings.values()]
+        if self.training and is_distributed() and 0 in n_tokens:
+            # Every process must run a backward pass, which gives each parameter whose gradient is
+            # dense a gradient, if only zero.
+            sparse = {id(parameter) for parameter in self.sparse_gradient_parameters()}
+            dense = [p for p in self.parameters() if p.requires_grad and id(p) not in sparse]
+            zero = loss.new_zeros((), requires_grad=True)
+            loss = loss + sum((p.reshape(-1)[:0].sum() for p in dense), zero)
+        outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
+        outputs["loss"] = loss
+        if self.training and loss.requires_grad:
+            num_steps = targets.size(1)
+            loss.register_hook(lambda gradient: gradient * num_steps)
+        return outputs
+
+    def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        n_tokens = targets.size(0)
+        if n_tokens == 0:
+            # The text of this direction, or of this process, may end before the others.
+            loss = top.sum()
+        elif self.training:
+            loss = self.softmax.loss(top, targets)
+            if self.softmax.sampler is not None:
+                self._warn(targets)
+        else:
+            loss = -self.softmax.log_probabilities(top, targets).mean()
+        # All processes must run this for each direction: they wait for each other.
+        self._perplexities[direction](loss.detach() * n_tokens, n_tokens)
+        if is_distributed():
+            loss = loss * (n_tokens * dist.get_world_size() / max(dist_reduce_sum(n_tokens), 1))
+        return loss
+
+    def _check_reader(self, tokens: torch.Tensor, tokens_reverse: Optional[torch.Tensor]) -> None:
+        char_cnn = self.options.char_cnn
+        n_characters = None if char_cnn is None else char_cnn.max_characters_per_token
+        given = tokens.size(2) if tokens.dim() == 3 else None
+        if given != n_characters:
+            raise ConfigurationError(
+                f"The dataset reader gives words of {given} characters, but the model reads words "
+                f"of {n_characters}: set max_characters_per_token in the reader to that number. "
+                "(None is null, for words of the vocabulary, which options without char_cnn read.)"
+            )
+        if self.options.bidirectional and tokens_reverse is None:
+            raise ConfigurationError("bidirectional is true in the model, but not in the reader")
+
+    def _follow(self, window: torch.Tensor) -> None:
+        """Check that this window is the next one, and reset evaluation at every new pass."""
+        try:
+            number = check_window_order(window, self._last_window[self.training])
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        self._last_window[self.training] = number
+        if number == 0 and not self.training:
+            self._carried[False].reset()
+
+    def sparse_gradient_parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters whose gradients in training are sparse."""
+        is_sampled = self.softmax.sampler is not None
+        found: list[Any] = [self.softmax.weight, self.softmax.bias] if is_sampled else []
+        if self.options.char_cnn is None and not self.options.share_embedding_softmax:
+            found.append(self.bilm.token_layer.weight)
+        return [parameter for parameter in found if parameter.requires_grad]
+
+    def training_state(self) -> dict[str, Any]:
+        """Return all state but the parameters, as tensors and plain Python values."""
+        sampler = self.softmax.sampler
+        return {
+            "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
+            "last_window": dict(self._last_window),
+            "perplexities": {key: dict(vars(each)) for key, each in self._perplexities.items()},
+            "sampler": None if sampler is None else sampler.state_dict(),
+        }
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Restore what `training_state` returned."""
+        for mode, carried in self._carried.items():
+            carried.states = state["carried"][mode]
+        self._last_window.update(state["last_window"])
+        for direction, perplexity in self._perplexities.items():
+            vars(perplexity).update(state["perplexities"][direction])
+        if self.softmax.sampler is not None:
+            self.softmax.sampler.load_state_dict(state["sampler"])
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        """
+        Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
+        direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
+        becomes the logarithm of `perplexity`.
+        """
+        self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
+        metrics = {
+            f"{direction}_perplexity": perplexity.get_metric(reset)
+            for direction, perplexity in self._perplexities.items()
+        }
+        # The mean of the losses is the geometric mean of the perplexities.
+        mean = math.prod(metrics.values()) ** (1 / len(metrics))
+        return AgreeingMetrics(perplexity=mean, **metrics)
+
+
+def _read_options(
+    options: Optional[dict[str, Any]],
+    options_file: Optional[str],
+    pretrained: Optional[PretrainedLanguageModel],
+    serialization_dir: Optional[str],
+) -> tuple[dict[str, Any], str]:
+    """Return the keys of options.json, and where they come from."""
+    if options is not None and options_file is not None:
+        raise ValueError("bidirectional_lm takes either options or options_file, not both")
+    if options is not None:
+        return dict(options), "options"
+    if options_file is None and pretrained is not None:
+        return pretrained.options.to_dict(), pretrained.source
+    if options_file is None:
+        # In an archive, the options of a model that was trained from a `pretrained_file`.
+        options_file = os.path.join(serialization_dir or "", OPTIONS_FILE)
+        if serialization_dir is None or not os.path.exists(options_file):
+            raise ValueError(
+                "bidirectional_lm needs options, options_file or pretrained_file; an archive has "
+                f'them if its configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
+            )
+    return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file

@@ -1,0 +1,122 @@
+"""The predictor for the language model: probabilities of sentences."""
+
+import math
+import reprlib
+import string
+from typing import Any, NoReturn, Optional
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import JsonDict
+from allennlp.data import DatasetReader, Instance
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+from allennlp_elmo_plugin.analysis.sentence_probabilities import (
+    perplexity_of,
+    sentence_log_probabilities,
+)
+from allennlp_elmo_plugin.text.lines import split_words
+from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+
+
+@Predictor.register("bidirectional_lm")
+class BidirectionalLanguageModelPredictor(Predictor):
+    """
+    Computes how likely sentences are under a `bidirectional_lm`, in either direction.
+
+        allennlp predict model.tar.gz sentences.txt
+
+    A line of input is a sentence, split at ASCII white space as the dataset reader does, or a JSON
+    object: `{"sentence": "its words"}` or `{"tokens": ["its", "words"]}`. The output has `tokens`;
+    `unknown`, those that count as `<UNK>`; `perplexity`, the geometric mean of the directions'; and
+
+    - `forward_log_probabilities` of the tokens and then of `</S>`, each given what is left of it,
+      and `backward_log_probabilities` of `<S>` and then of the tokens, each given what is right of
+      it: natural logarithms
+    - `forward_log_probability`, their sum, and `forward_perplexity`, `exp` of minus their mean;
+      the same for `backward`
+
+    For each sentence the LSTM states start from zero. `allennlp evaluate` carries them from
+    sentence to sentence.
+
+    # Parameters
+
+    plain_text : `bool`, optional (default = `None`)
+        `true` if all lines are sentences, `false` if all are JSON
+        (`--predictor-args '{"plain_text": true}'`). By default, those are JSON that start with `{`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        dataset_reader: DatasetReader,
+        frozen: bool = True,
+        plain_text: Optional[bool] = None,
+    ) -> None:
+        super().__init__(model, dataset_reader, frozen)
+        self.plain_text = plain_text
+
+    def predict(self, sentence: str) -> JsonDict:
+        return self.predict_json({"sentence": sentence})
+
+    def load_line(self, line: str) -> JsonDict:
+        is_json = not self.plain_text
+        if self.plain_text is None:
+            is_json = line.lstrip(string.whitespace).startswith("{")
+        if not is_json:
+            return {"sentence": line}
+        try:
+            return super().load_line(line)
+        except ValueError as error:
+            raise _not_a_sentence(line) from error
+
+    def predict_json(self, inputs: JsonDict) -> JsonDict:
+        return self.predict_batch_json([inputs])[0]
+
+    def predict_batch_json(self, inputs: list[JsonDict]) -> list[JsonDict]:
+        sentences = [_tokens(each) for each in inputs]
+        model: Any = self._model
+        vocabulary = model.vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        log_probabilities = sentence_log_probabilities(
+            model.bilm, model.softmax, vocabulary, sentences
+        )
+        outputs = []
+        for row, tokens in enumerate(sentences):
+            unknown = [token for token in tokens if token not in vocabulary]
+            output: JsonDict = {"tokens": tokens, "unknown": unknown}
+            losses = []
+            for direction, values in log_probabilities.items():
+                of_tokens = values[row, : len(tokens) + 1].tolist()
+                total = math.fsum(of_tokens)
+                losses.append(-total / len(of_tokens))
+                output[f"{direction}_log_probabilities"] = of_tokens
+                output[f"{direction}_log_probability"] = total
+                output[f"{direction}_perplexity"] = perplexity_of(losses[-1])
+            output["perplexity"] = perplexity_of(math.fsum(losses) / len(losses))
+            outputs.append(output)
+        return outputs
+
+    def predict_instance(self, instance: Instance) -> NoReturn:
+        raise ConfigurationError(
+            "The instances of the dataset reader are windows of a text, not sentences: leave out "
+            "--use-dataset-reader"
+        )
+
+    predict_batch_instance = predict_instance  # type: ignore[assignment]
+
+
+def _tokens(inputs: JsonDict) -> list[str]:
+    values = inputs if isinstance(inputs, dict) else {}
+    tokens, sentence = values.get("tokens"), values.get("sentence")
+    if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
+        return tokens
+    if isinstance(sentence, str):
+        return split_words(sentence.encode("utf-8"))
+    raise _not_a_sentence(inputs)
+
+
+def _not_a_sentence(value: Any) -> ConfigurationError:
+    return ConfigurationError(
+        f'{reprlib.repr(value)} is not a sentence: a line is its words, {{"sentence": "..."}} or '
+        '{"tokens": [...]}; with --predictor-args \'{"plain_text": true}\' always its words'
+    )

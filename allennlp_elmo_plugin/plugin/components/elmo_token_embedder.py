@@ -1,0 +1,105 @@
+"""ELMo as the token embedder of an AllenNLP model."""
+
+from typing import Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+
+# Importing the whole package registers AllenNLP's own class, which must come first to be replaced.
+from allennlp.modules.token_embedders import TokenEmbedder
+
+from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
+from allennlp_elmo_plugin.plugin.components.elmo import Elmo
+from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+
+
+@override_registered(TokenEmbedder, "elmo_token_embedder")
+class ElmoTokenEmbedder(TokenEmbedder):
+    """
+    ELMo representations of each token. Registered as `elmo_token_embedder` in the place of
+    AllenNLP's class, whose arguments, outputs and `state_dict` keys it shares: configurations and
+    archives made with either work with the other.
+
+    # Parameters
+
+    projection_dim : `int`, optional (default = `None`)
+        Project the output linearly to this size: all representations of a token together.
+    namespace_to_cache : `str`, optional (default = `None`)
+        A namespace of the vocabulary whose words are `vocab_to_cache`, as in AllenNLP 0.9. The
+        indexer `elmo_characters` with the same `namespace_to_cache` produces the `word_inputs`.
+    num_output_representations : `int`, optional (default = `1`)
+        How many mixes the output has, side by side; see `ElmoOutputEncoder` for a use of two.
+    others : optional
+        See `Elmo`. The files default to the published original model, as in AllenNLP.
+    """
+
+    def __init__(
+        self,
+        options_file: str = DEFAULT_OPTIONS_FILE,
+        weight_file: str = DEFAULT_WEIGHT_FILE,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: Optional[int] = None,
+        vocab_to_cache: Optional[list[str]] = None,
+        scalar_mix_parameters: Optional[list[float]] = None,
+        initial_state: str = "carried",
+        namespace_to_cache: Optional[str] = None,
+        vocab: Optional[Vocabulary] = None,
+        precision: str = "float32",
+        max_cached_words: int = MAX_CACHED_WORDS,
+        num_output_representations: int = 1,
+    ) -> None:
+        super().__init__()
+        if namespace_to_cache is not None:
+            if vocab_to_cache is not None:
+                raise ConfigurationError("give vocab_to_cache or namespace_to_cache, not both")
+            vocab_to_cache = _words_of(vocab, namespace_to_cache)
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            num_output_representations,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            requires_grad=requires_grad,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            initial_state=initial_state,
+            precision=precision,
+            max_cached_words=max_cached_words,
+        )
+        self._projection: Optional[torch.nn.Linear] = None
+        self.output_dim: int = num_output_representations * self._elmo.get_output_dim()
+        if projection_dim:
+            self._projection = torch.nn.Linear(self.output_dim, projection_dim)
+            self.output_dim = projection_dim
+
+    def get_output_dim(self) -> int:
+        return self.output_dim
+
+    def forward(
+        self, elmo_tokens: torch.Tensor, word_inputs: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """
+        Return representations, shape `(batch_size, ..., timesteps, output_dim)`, of character ids,
+        shape `(batch_size, ..., timesteps, 50)`; see `Elmo.forward`.
+        """
+        # (batch_size, ..., timesteps, n_directions * projection_dim) each
+        representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
+        output = torch.cat(representations, dim=-1) if representations[1:] else representations[0]
+        return output if self._projection is None else self._projection(output)
+
+
+def _words_of(vocab: Optional[Vocabulary], namespace: str) -> list[str]:
+    """Return the words of a namespace by their ids, padding first."""
+    words: dict[int, str] = {}
+    if vocab is not None and namespace in vocab.get_namespaces():
+        words = vocab.get_index_to_token_vocabulary(namespace)
+    if vocab is None or words.get(0) != vocab._padding_token:
+        raise ConfigurationError(
+            f"namespace_to_cache is {namespace!r}, but there is no vocabulary with such words: set "
+            "namespace_to_cache of the indexer elmo_characters, too"
+        )
+    return [words[i] for i in range(len(words))]

@@ -1,0 +1,211 @@
+"""The dataset reader of the language model's training: windows of text as batches."""
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.dataset_readers import DatasetReader
+from allennlp.data.instance import Instance
+from allennlp.data.vocabulary import Vocabulary
+
+from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
+from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.plugin.registration import configuration_errors
+from allennlp_elmo_plugin.text.checks import check_text
+from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
+from allennlp_elmo_plugin.text.lexicon import LINE_END, Lexicon
+from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
+from allennlp_elmo_plugin.text.windows import Window, WindowStream
+
+_COUNTED_BYTES = 32 * 2**20
+
+
+@DatasetReader.register("truncated_bptt_lm")
+class TruncatedBpttLmReader(DatasetReader):
+    """
+    Reads text for a language model that is trained by truncated back-propagation through time, as
+    bilm-tf does. The text has one tokenised sentence a line, its words separated by ASCII white
+    space; the data path is a file, a folder or a glob, plain or gzip.
+
+    It makes batches for the data loader "truncated_bptt". One pass over the text is an epoch, which
+    depends on the settings and on its number alone. In distributed training `batch_size` is that of
+    one process: the processes share one set of rows, and each reads its part of them.
+
+    # Parameters
+
+    batch_size : `int`
+        The number of rows, each a stream of sentences.
+    num_steps : `int`, optional (default = `20`)
+        The number of words in a row of a window: gradients go no further back.
+    max_characters_per_token : `int`, optional (default = `50`)
+        As in the options of the model; `None` for a model with token embeddings.
+    bidirectional : `bool`, optional (default = `True`)
+        Whether to make the stream of the backward direction, too.
+    shuffle_sentences : `bool`, optional (default = `False`)
+        Read the files in random order and the sentences of a file in random order (within blocks
+        of 64 MB), another one for each direction.
+    drop_last : `bool`, optional (default = `True`)
+        At the end of a pass, drop the batch that can't be filled, as bilm-tf does. With `False`,
+        for evaluation, every word counts once, and rows that end early are padded.
+    seed : `int`, optional (default = `0`)
+    encoding_errors : `str`, optional (default = `"strict"`)
+        For bytes that are not UTF-8: "strict" (an error) or "replace" (by U+FFFD).
+    contiguous : `bool`, optional (default = `False`)
+        `False`: each row takes the next line of the text when it has read its last, as in bilm-tf,
+        so that neighbouring lines stand in different rows. `True`, for small corpora, which are
+        held in memory: each row reads its part of the text across the line ends; the backward
+        direction reads the whole text from its end. With a batch size of 1, evaluation then has all
+        text before (or after) a word as its context.
+    max_instances : `int`, optional (default = `None`)
+        Stop a pass after this many rows, those of whole batches.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_steps: int = 20,
+        max_characters_per_token: Optional[int] = MAX_CHARACTERS_PER_TOKEN,
+        bidirectional: bool = True,
+        shuffle_sentences: bool = False,
+        drop_last: bool = True,
+        seed: int = 0,
+        encoding_errors: str = "strict",
+        contiguous: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
+            if value is None or value < 1:  # AllenNLP lets a config's null pass for a number.
+                raise ConfigurationError(f"{name} is {value}, but must be at least 1")
+        self.batch_size = batch_size
+        self.num_steps = num_steps
+        self.bidirectional = bidirectional
+        self.shuffle_sentences = shuffle_sentences
+        self.drop_last = drop_last
+        self.seed = seed
+        self.encoding_errors = encoding_errors
+        self.contiguous = contiguous
+        self._max_characters = max_characters_per_token
+
+    @property
+    def _rows(self) -> tuple[int, range]:
+        """The number of rows of all processes together, and the rows of this process."""
+        info = self.get_distributed_info()
+        first = self.batch_size * (info.global_rank if info else 0)
+        n_rows = self.batch_size * (info.world_size if info else 1)
+        return n_rows, range(first, first + self.batch_size)
+
+    def batches(
+        self,
+        file_path: PathOrPaths,
+        epoch: int = 0,
+        skip: int = 0,
+        vocab: Optional[Vocabulary] = None,
+    ) -> Iterator[Any]:
+        """
+        Yield the batches of an epoch after the first `skip`, which are read, but make no tensors: a
+        dictionary of `tokens` and `targets`, the same with `_reverse`, and `window`, all int64,
+        shape (rows, num_steps), of characters (rows, num_steps, max_characters).
+        """
+        with configuration_errors():
+            yield from self._batches(file_path, epoch, skip, vocab)
+
+    def _batches(
+        self, file_path: PathOrPaths, epoch: int, skip: int, vocab: Optional[Vocabulary]
+    ) -> Iterator[Any]:
+        files = find_files(file_path)
+        n_rows, rows = self._rows
+        directions = ("forward", "backward") if self.bidirectional else ("forward",)
+        word_ids = None
+        if vocab is not None:
+            check_vocabulary(vocab)
+            word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        lexicon = Lexicon(self._max_characters, word_ids)
+        if self._max_characters and not (epoch or skip or rows.start):
+            texts = read_text(files, self.encoding_errors)
+            check_text(str(file_path), texts, self._max_characters)
+        streams: list[Any] = []
+        # Each direction has an order of its own of shuffled sentences.
+        for together in zip(directions) if self.shuffle_sentences else [directions]:
+            shuffle = None
+            if self.shuffle_sentences:
+                shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
+            texts = read_text(files, self.encoding_errors, shuffle)
+            windows = self._stream(texts, lexicon, together).windows(skip)
+            streams.append(map(partial(self._tensors, lexicon), windows))
+        if self.drop_last:
+            batches: Iterable[Any] = zip(*streams)
+        else:
+            # One direction may end earlier.
+            nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
+            no_words = self._tensors(lexicon, [Window(nothing, nothing)])
+            batches = itertools.zip_longest(*streams, fillvalue=no_words)
+        if self.max_instances is not None:
+            batches = itertools.islice(batches, self.max_instances // n_rows - skip)
+        number = skip - 1
+        for number, tensors in enumerate(batches, skip):
+            batch = {}
+            for suffix, (tokens, targets) in zip(("", "_reverse"), itertools.chain(*tensors)):
+                batch[f"tokens{suffix}"], batch[f"targets{suffix}"] = tokens, targets
+            place = [[number, row, self.batch_size] for row in range(self.batch_size)]
+            batch["window"] = torch.tensor(place)
+            yield batch
+        if number < 0:
+            raise ConfigurationError(
+                f"{file_path} is smaller than one batch: its words don't fill {n_rows} rows of "
+                f"{self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
+                "drop_last false to pad what is missing"
+            )
+
+    @configuration_errors()
+    def count_batches(self, file_path: PathOrPaths) -> int:
+        """
+        Return the number of batches in an epoch. It is exact for a text of up to 32 MB that is read
+        in order, and otherwise an estimate from its start.
+        """
+        files = find_files(file_path)
+        n_read: list[int] = []
+        texts = read_text(files, "replace", update=n_read.append)
+        start = itertools.takewhile(lambda text: sum(n_read) <= _COUNTED_BYTES, texts)
+        n_batches = sum(1 for _ in self._stream(start, Lexicon()).fill_rows())
+        n_batches = n_batches * sum(file.stat().st_size for file in files) // sum(n_read)
+        if self.max_instances is not None:
+            n_batches = min(n_batches, self.max_instances // self._rows[0])
+        return n_batches
+
+    def _stream(
+        self, texts: Iterator[bytes], lexicon: Lexicon, directions: Sequence[str] = ("forward",)
+    ) -> WindowStream:
+        n_rows, rows = self._rows
+        return WindowStream(
+            texts,
+            n_rows,
+            self.num_steps,
+            lexicon,
+            directions=directions,
+            drop_last=self.drop_last,
+            contiguous=self.contiguous,
+            returned=rows,
+        )
+
+    def _tensors(self, lexicon: Lexicon, windows: list[Window]) -> list[Any]:
+        """Return the tokens and the targets of each direction."""
+        tensors = []
+        for window in windows:
+            if self._max_characters is None:
+                tokens = lexicon.vocabulary_ids(window.inputs).clamp(min=0)
+            else:
+                tokens = lexicon.character_ids(window.inputs)
+            tensors.append((tokens, lexicon.vocabulary_ids(window.targets)))
+        return tensors
+
+    def _read(self, file_path: Any) -> Iterator[Instance]:
+        raise ConfigurationError(
+            'The dataset reader "truncated_bptt_lm" makes batches, not instances: use the data '
+            'loader "truncated_bptt", and a vocabulary "from_files" of `allennlp elmo-vocab`'
+        )

@@ -1,0 +1,70 @@
+"""`allennlp.commands.elmo` of AllenNLP 0.9, whose folder `drop_in.apply` adds to its package."""
+
+import warnings
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy
+import torch
+from allennlp.commands.subcommand import Subcommand
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
+
+from allennlp_elmo_plugin.commands import elmo as elmo_of_program
+from allennlp_elmo_plugin.elmo import elmo
+from allennlp_elmo_plugin.embedding import embedder
+from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+
+DEFAULT_BATCH_SIZE = 64
+
+Elmo = Subcommand.by_name("elmo")
+elmo_command = elmo_of_program.Elmo().run
+
+
+class ElmoEmbedder(embedder.ElmoEmbedder):
+    """
+    AllenNLP 0.9's `ElmoEmbedder`. Unlike our class of this name, its default model is the published
+    original, states are carried from batch to batch, a sentence may be a string, which is read
+    letter by letter, and `embed_file` replaces an existing file.
+    """
+
+    def __init__(
+        self,
+        options_file: str | PathLike[str] = DEFAULT_OPTIONS_FILE,
+        weight_file: str | PathLike[str] = DEFAULT_WEIGHT_FILE,
+        cuda_device: int = -1,
+    ) -> None:
+        super().__init__(str(options_file), str(weight_file), cuda_device, initial_state="carried")
+        self.indexer = ELMoTokenCharactersIndexer()
+
+    def batch_to_embeddings(
+        self, batch: Sequence[Sequence[str]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().batch_to_embeddings(_letters(batch))
+
+    def embed_batch(
+        self, batch: Sequence[Sequence[str]], output_format: str | None = None
+    ) -> list[numpy.ndarray]:
+        arrays = super().embed_batch(_letters(batch), output_format or "all")
+        if output_format is not None:
+            return arrays
+        return [array if array.shape[1] else empty_embedding() for array in arrays]
+
+    def embed_file(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return super().embed_file(*arguments, **{"overwrite": True, **options})
+
+
+def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+    """Return the character ids of sentences; a string is read letter by letter."""
+    return elmo.batch_to_ids(_letters(batch))
+
+
+def empty_embedding() -> numpy.ndarray:
+    """Return what 0.9 returns for an empty sentence, whatever the size of the model."""
+    return numpy.zeros((3, 0, 1024))
+
+
+def _letters(batch: Sequence[Sequence[str]]) -> list[list[str]]:
+    if any(isinstance(sentence, str) and " " in sentence for sentence in batch):
+        warnings.warn("A sentence is a string with spaces, which is read letter by letter")
+    return list(map(list, batch))

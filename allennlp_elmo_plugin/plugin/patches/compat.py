@@ -1,0 +1,104 @@
+"""
+What keeps AllenNLP 2.10.1, made for torch 1.12 and Python 3.10, working on later versions of both.
+"""
+
+import functools
+import inspect
+import multiprocessing
+import tarfile
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy
+import torch
+from allennlp.common import Tqdm
+from allennlp.common import util as common_util
+from allennlp.training.learning_rate_schedulers import ReduceOnPlateauLearningRateScheduler
+
+from allennlp_elmo_plugin.plugin.patches.replaced_names import replace, replace_attribute
+
+
+def apply() -> None:
+    """Apply every patch, each for the versions that its line names."""
+    why = "torch before 2.14: sparse gradients"
+    replace(torch.nn.utils.clip_grad_norm_, clip_grad_norm_, why)
+    scheduler, why = ReduceOnPlateauLearningRateScheduler, "torch has no `verbose` any more"
+    replace_attribute(scheduler, "__init__", _init_plateau_scheduler, why)
+    why = "Python 3.11.5 and later: data loaders' spawned workers"
+    replace_attribute(Tqdm, "get_lock", staticmethod(get_lock), why)
+    why = "torch 2 without an accelerator: AllenNLP's message instead of an error"
+    replace(common_util.int_to_device, int_to_device, why)
+    # torch 2.4: the trainer enters this at every batch, mixed precision or not.
+    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning)
+    # torch 2.6 loads tensors and plain Python values alone, but metrics in a training state, as
+    # AllenNLP's checkpointer saves it, are often scalars of NumPy. Files name either module.
+    scalar = numpy.float64(0).__reduce__()[0]
+    allowed: list[Any] = [numpy.dtype, *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"}]
+    allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    torch.serialization.add_safe_globals(allowed)
+    # Python before 3.14: archives are unpacked without a filter.
+    tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
+    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        # torch 2.9 warns at the first sparse tensor unless this was chosen. It is the default.
+        torch.sparse.check_sparse_tensor_invariants.disable()
+
+
+def clip_grad_norm_(
+    parameters: torch.Tensor | Iterable[torch.Tensor],
+    max_norm: float,
+    *args: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """
+    `torch.nn.utils.clip_grad_norm_` for any mixture of dense and sparse gradients. Sparse gradients
+    are coalesced (several gradients of one row are summed, as in a dense gradient).
+    """
+    if isinstance(parameters, torch.Tensor):
+        parameters = [parameters]
+    stand_ins = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            parameter.grad = gradient = gradient.coalesce()
+            # Shape: (rows with a gradient, ...); shares memory with the gradient
+            values = gradient._values()
+            parameter = values.detach()
+            parameter.grad = values
+        stand_ins.append(parameter)
+    return torch.nn.utils.clip_grad_norm_(stand_ins, max_norm, *args, **kwargs)
+
+
+_init_original_plateau_scheduler = ReduceOnPlateauLearningRateScheduler.__init__
+
+
+@functools.wraps(_init_original_plateau_scheduler)
+def _init_plateau_scheduler(*args: Any, **kwargs: Any) -> None:
+    arguments = inspect.signature(_init_original_plateau_scheduler).bind(*args, **kwargs).arguments
+    self = arguments.pop("self")
+    arguments.pop("verbose", None)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(**arguments)
+    super(ReduceOnPlateauLearningRateScheduler, self).__init__(scheduler)
+
+
+_spawned_lock = functools.cache(multiprocessing.get_context("spawn").RLock)
+
+
+def get_lock() -> Any:
+    """
+    Return the lock of the progress bars of workers. Python refuses to send AllenNLP's, of the
+    default (fork) context, to a spawned process.
+    """
+    return _spawned_lock()
+
+
+def int_to_device(device: int | torch.device) -> torch.device:
+    """
+    Return the CUDA device of an index, the CPU for a negative one; a device is returned as it is.
+    `torch.device(0)` raises where torch was built without an accelerator.
+    """
+    if isinstance(device, torch.device):
+        return device
+    return torch.device("cpu") if device < 0 else torch.device("cuda", device)

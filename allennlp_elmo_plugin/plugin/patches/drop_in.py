@@ -1,0 +1,56 @@
+"""
+Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
+`allennlp.modules.elmo`; `allennlp.commands.elmo`, for programs written for AllenNLP 0.9; archives
+that carry their ELMo files; and `train_model` with a lock on the folder of its run.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from allennlp import commands
+from allennlp.commands import train
+from allennlp.models import archival
+from allennlp.modules import elmo
+from allennlp.modules.token_embedders import elmo_token_embedder
+
+from allennlp_elmo_plugin.elmo import elmo as our_elmo
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
+from allennlp_elmo_plugin.plugin import components
+from allennlp_elmo_plugin.plugin.patches import archival as our_archival
+from allennlp_elmo_plugin.plugin.patches.replaced_names import replace
+from allennlp_elmo_plugin.plugin.training import run_folder, train_command
+
+
+def apply() -> None:
+    """Replace AllenNLP's classes and functions by ours in its modules."""
+    commands.__path__.append(str(Path(__file__).with_name("allennlp_commands")))
+    why = "this package's ELMo"
+    for original, ours in (
+        (elmo.Elmo, components.Elmo),
+        (elmo_token_embedder.ElmoTokenEmbedder, components.ElmoTokenEmbedder),
+    ):
+        _redirect_from_params(original, ours)
+        replace(original, ours, why)
+    replace(elmo.batch_to_ids, our_elmo.batch_to_ids, why)
+    replace(elmo._ElmoBiLm, ElmoBiLm, why)
+    replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder, why)
+    why = "archives carry their ELMo files, and are written whole or not at all"
+    replace(archival.archive_model, our_archival.archive_model, why)
+    why = "exact resume: one process at a time in the folder of a run"
+    replace(train.train_model, run_folder.train_model, why)
+    why = "language models: results as a table; one line, with the command to continue, at the end"
+    replace(train.train_model_from_file, train_command.train_model_from_file, why)
+
+
+def _redirect_from_params(original: Any, replacement: Any) -> None:
+    """
+    Let `original.from_params` make a `replacement`, for arguments annotated with `original`: an
+    annotation keeps the class that it was written with.
+    """
+    from_params = original.from_params.__func__
+
+    def redirected(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        return from_params(replacement if cls is original else cls, *arguments, **keywords)
+
+    original.from_params = classmethod(redirected)

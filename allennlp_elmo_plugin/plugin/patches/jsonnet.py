@@ -1,0 +1,54 @@
+"""
+What every configuration can use: `import` finds this package's configs, and `elmo.libsonnet` and
+`data.libsonnet` call functions of Python. An archive has the evaluated configuration.
+"""
+
+import functools
+import os
+import re
+from typing import Any
+
+from allennlp.common import params
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.plugin.patches.replaced_names import replace_attribute
+from allennlp_elmo_plugin.pretrained.find import elmo_model
+
+# The error of `std.extVar` about a variable that is missing.
+_UNSET = re.compile(r"undefined external variable: (\w+)")
+_original_evaluate_file = params.evaluate_file
+
+
+def apply() -> None:
+    """
+    Add `std.native("elmo_model")(name)`, and `std.native("ext_var_or_empty")(name)`, which is
+    `std.extVar` with an empty string for a variable that is missing.
+    """
+    why = "functions for jsonnet, which the configs of ELMo use"
+    replace_attribute(params, "evaluate_file", _evaluate_file, why)
+
+
+@functools.wraps(_original_evaluate_file)
+def _evaluate_file(
+    filename: str, *args: Any, ext_vars: dict[str, str] | None = None, **kwargs: Any
+) -> str:
+    if os.path.isdir(filename):  # jsonnet aborts the process.
+        raise ConfigurationError(f"The config {filename} is a folder; give a file in it")
+    variables = dict(ext_vars or {})
+    kwargs.setdefault("jpathdir", str(CONFIGS))
+    # One parameter each, and no None: jsonnet's binding for Python confuses the names of two
+    # parameters, and counts the references to None wrongly.
+    kwargs["native_callbacks"] = {
+        "elmo_model": (("name",), elmo_model),
+        "ext_var_or_empty": (("name",), lambda name: variables.get(name, "")),
+    }
+    try:
+        return _original_evaluate_file(filename, *args, ext_vars=variables, **kwargs)
+    except RuntimeError as error:
+        unset = _UNSET.search(str(error))
+        if unset is None:
+            raise
+        raise ConfigurationError(
+            f"{filename} needs {unset[1]} in the environment: export {unset[1]}=..."
+        ) from None

@@ -1,0 +1,148 @@
+"""The folder of a training run: one process at a time works in it."""
+
+import functools
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any, Optional
+
+from allennlp.commands import train
+from allennlp.commands.train import TrainModel
+from allennlp.common import Lazy, Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import is_distributed
+from allennlp.data import Vocabulary
+from allennlp.training.util import evaluate
+
+from allennlp_elmo_plugin.files.whole import remove
+from allennlp_elmo_plugin.plugin.registration import override_registered
+from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE, VOCABULARY_FOLDER
+
+# AllenNLP's own, which the plugin replaces under its name.
+_train_model = train.train_model
+
+logger = logging.getLogger(__name__)
+
+_TRAINED = re.compile(r"(model_state_.*|best)\.th")
+
+
+@functools.wraps(_train_model)
+def train_model(
+    params: Params,
+    serialization_dir: str | os.PathLike[str],
+    recover: bool = False,
+    force: bool = False,
+    node_rank: int = 0,
+    include_package: Optional[list[str]] = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """
+    AllenNLP's function of this name, which also locks the folder. If the training of a language
+    model fails before it has saved any weights, a new folder is removed, so that the same command
+    can start it again.
+    """
+    # The processes of distributed training import plugins anew, and may not find this one.
+    packages = [*(include_package or []), "allennlp_elmo_plugin.plugin.registration"]
+    folder = Path(serialization_dir)
+    is_new = is_language_model(params.params) and not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The folder {folder} can't be made ({error.strerror}); choose another one"
+        ) from error
+    with _locked(folder):
+        if force and not recover:
+            for path in folder.iterdir():  # AllenNLP would remove what is locked.
+                remove(path)
+            force = False
+        others = active_children()
+        try:
+            return _train_model(
+                params, serialization_dir, recover, force, node_rank, packages, *args, **kwargs
+            )
+        except BaseException:
+            _end(set(active_children()).difference(others))
+            if is_new and not is_trained(folder):
+                shutil.rmtree(folder)
+            raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder itself, for the `with` block."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"{folder}: another process is training in this folder; wait for its end, or choose "
+            "another one. In distributed training each machine needs one of its own"
+        ) from None
+    except (ImportError, OSError) as error:  # on Windows, and some network file systems
+        logger.warning("%s can't be locked (%s): start nothing else there", folder, error)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _end(workers: Any) -> None:
+    """End processes by SIGTERM, upon which they save. If another signal comes, end them at once."""
+    try:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+@override_registered(TrainModel, "default", constructor="from_partial_objects")
+class TrainingLoop(TrainModel):
+    """
+    AllenNLP's training loop "default", which recovers the run of a language model with the run's
+    own vocabulary: the rows of its tables belong to these words. In distributed training, all
+    processes evaluate on the test set: each reads its rows of the text, and waits for the others.
+    """
+
+    @classmethod
+    @functools.wraps(TrainModel.from_partial_objects.__func__)  # type: ignore[attr-defined]
+    def from_partial_objects(  # type: ignore[override]
+        cls, serialization_dir: str, **kwargs: Any
+    ) -> TrainModel:
+        path = os.path.join(serialization_dir, VOCABULARY_FOLDER)
+        if is_trained(serialization_dir) and os.path.exists(f"{path}/{LM_NAMESPACE}.txt"):
+            kwargs["vocabulary"] = Lazy(lambda instances: Vocabulary.from_files(path))
+        return super().from_partial_objects(serialization_dir, **kwargs)
+
+    def run(self) -> dict[str, Any]:
+        metrics = super().run()
+        loader = self.evaluation_data_loader
+        is_ours = hasattr(self.model, "training_state")
+        if is_distributed() and self.evaluate_on_test and loader is not None and is_ours:
+            trainer: Any = self.trainer
+            found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
+            metrics.update({f"test_{name}": value for name, value in found.items()})
+            self.evaluation_data_loader = None  # type: ignore[assignment]
+        return metrics
+
+
+def is_language_model(config: Mapping[str, Any]) -> bool:
+    """Return whether a config names a component of the training of language models."""
+    return any(name in str(config) for name in ("bidirectional_lm", "truncated_bptt"))
+
+
+def is_trained(folder: str | os.PathLike[str]) -> bool:
+    """Return whether the run in a folder has saved weights to go on with."""
+    return os.path.isdir(folder) and any(map(_TRAINED.fullmatch, os.listdir(folder)))

@@ -1,0 +1,116 @@
+"""Distributed training of tables of which a batch uses few rows, such as a sampled softmax."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
+from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel, TorchDdpAccelerator
+from torch.nn.parallel import DistributedDataParallel
+
+from allennlp_elmo_plugin.plugin.registration import override_registered
+
+
+def check_same(value: Any, what: str) -> None:
+    """
+    Raise a `ConfigurationError` in all processes of distributed training, each of which calls this
+    function, unless they have the same value.
+    """
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
+    if ranks:
+        raise ConfigurationError(
+            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
+            "machine to the others"
+        )
+
+
+def average_sparse_gradients(
+    parameters: Sequence[torch.nn.Parameter], dtype: Optional[torch.dtype] = None
+) -> None:
+    """
+    Replace the gradient of each parameter, shape `(n_rows, ...)`, by its mean over all processes.
+    Of sparse gradients only the rows that some process has are sent, as numbers of type `dtype`.
+    All processes get the same numbers, to the bit.
+    """
+    world_size = dist.get_world_size()
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is not None and not gradient.is_sparse:  # It is regularised.
+            dist.all_reduce(gradient)
+            gradient /= world_size
+            continue
+        if gradient is None:
+            no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
+            gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
+        gradient = gradient.coalesce()
+        own = gradient.indices()[0]
+        is_used = torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device)
+        is_used[own] = 1
+        dist.all_reduce(is_used, dist.ReduceOp.MAX)
+        rows = is_used.nonzero()[:, 0]  # (n_used,)
+        values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
+        values[torch.searchsorted(rows, own)] = gradient.values()
+        if len(rows):  # gloo crashes on empty tensors
+            sent = values.to(dtype or values.dtype)  # `values` itself if the type is the same
+            dist.all_reduce(sent)
+            values.copy_(sent).div_(world_size)
+        parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
+        parameter.grad._coalesced_(True)
+
+
+class SparseDdpWrappedModel(DdpWrappedModel):
+    """A model in `DistributedDataParallel`, and the parameters whose gradients it leaves out."""
+
+    sparse_parameters: Sequence[torch.nn.Parameter] = ()
+    dtype: Optional[torch.dtype] = None
+
+    def average_sparse_gradients(self) -> None:
+        """To be called in all processes after the last backward pass before an update."""
+        average_sparse_gradients(self.sparse_parameters, self.dtype)
+
+
+@override_registered(DdpAccelerator, "torch")
+class SparseDdpAccelerator(TorchDdpAccelerator):
+    """
+    AllenNLP's accelerator "torch", its default, for language models with sparse gradients, too,
+    which torch's `DistributedDataParallel` does not average: it gets the other parameters only.
+
+    # Parameters
+
+    sparse_gradient_dtype : `str`, optional (default = `"float32"`)
+        "bfloat16" to send and add sparse gradients with half of the bytes.
+    """
+
+    def __init__(self, *, sparse_gradient_dtype: str = "float32", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if sparse_gradient_dtype not in ("float32", "bfloat16"):
+            raise ConfigurationError(
+                f"sparse_gradient_dtype is {sparse_gradient_dtype!r}, but must be "
+                '"float32" or "bfloat16"'
+            )
+        self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
+
+    def wrap_model(self, model: Any) -> tuple[Model, DdpWrappedModel]:
+        if not hasattr(model, "sparse_gradient_parameters"):
+            return super().wrap_model(model)
+        parameters: list[torch.nn.Parameter] = model.sparse_gradient_parameters()
+        ignored = {id(parameter) for parameter in parameters}
+        names = [
+            f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter
+            for prefix, module in model.named_modules()
+            for name, parameter in module.named_parameters(recurse=False)
+            if id(parameter) in ignored
+        ]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
+        model, by_torch = super().wrap_model(model)
+        for parameter in parameters:
+            dist.broadcast(parameter.detach(), 0)
+        # The optimizer's groups and `no_grad` know the names without "module.".
+        by_torch.model.named_parameters = model.named_parameters  # type: ignore[method-assign]
+        wrapped = SparseDdpWrappedModel(by_torch.model, self.local_rank, self.world_size)
+        wrapped.sparse_parameters, wrapped.dtype = parameters, self._dtype
+        return model, wrapped

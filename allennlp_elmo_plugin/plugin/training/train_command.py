@@ -1,0 +1,101 @@
+"""The end of `allennlp train` of a language model: a table, or one line if it was stopped."""
+
+import functools
+import json
+import shlex
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from allennlp.commands import train
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.errors import describe, end_with, signal_of, terminable
+from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
+from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
+from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
+
+# AllenNLP's own, which the plugin replaces under its name. (`train_model_from_args` can't be
+# replaced: the program `allennlp` takes it before it imports plugins.)
+_train_model_from_file = train.train_model_from_file
+
+_MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
+# Their errors about a value of a config say what is wrong.
+_PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
+
+
+@functools.wraps(_train_model_from_file)
+def train_model_from_file(
+    parameter_filename: Any, serialization_dir: Any, overrides: Any = "", *args: Any, **kwargs: Any
+) -> Any:
+    """
+    AllenNLP's function of this name. In `allennlp train`, Ctrl-C and SIGTERM end it with a line
+    that names the command to continue with. For a language model, it prints the metrics in the end,
+    and a user's mistake ends it with a line that says what to do.
+    """
+    given = (parameter_filename, serialization_dir, overrides, *args)
+    program = Path(sys.argv[0]).name
+    if sys.argv[1:2] != ["train"] or program not in ("allennlp", "__main__.py"):
+        return _train_model_from_file(*given, **kwargs)  # A user's own program gets exceptions.
+    folder = Path(serialization_dir)
+    is_ours = True  # until the config is read
+    number = 0
+    try:
+        with terminable():
+            is_ours = is_language_model(Params.from_file(parameter_filename, overrides).params)
+            model = _train_model_from_file(*given, **kwargs)
+        if is_ours and not kwargs.get("dry_run"):
+            _print_results(folder)
+        return model
+    except KeyboardInterrupt as error:
+        number, word = signal_of(error)
+        message = f"{word}{_how_to_continue(folder)}" if is_ours or is_trained(folder) else word
+    except Exception as error:
+        if not is_ours or not _is_mistake(error):
+            raise
+        message = f"error: {describe(error)}"
+    # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
+    end_with(message, number=number)
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Return whether an error is the user's, or of the disk, and its message is enough."""
+    modules = [
+        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    package = modules[-1].split(".")[0]
+    is_of_disk = isinstance(error, OSError) and package == __name__.split(".")[0]
+    if isinstance(error, ConfigurationError) or is_of_disk:
+        return True
+    # AllenNLP was reading the config, or making the model and the trainer with its settings: any
+    # constructor may refuse a value. One of a user's own code may have a fault, though.
+    return package in _PACKAGES and not _MODULES_OF_CONFIGS.isdisjoint(modules)
+
+
+def _how_to_continue(folder: Path) -> str:
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    is_saved = is_trained(folder)
+    words = [each for each in sys.argv[1:] if each not in ("-f", "--force", "-r", "--recover")]
+    command = f"{name} {shlex.join(words + ['--recover'] * is_saved)}"
+    start = "; continue with" if is_saved else " before anything was saved; start again with"
+    return f"{start}: {command}"
+
+
+def _print_results(folder: Path) -> None:
+    path = folder / METRICS_FILE
+    if not path.exists():  # on another machine than the first
+        return
+    metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
+    columns: dict[str, dict[str, Any]] = {}
+    for prefix in ("training", "best_validation", "test"):
+        for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
+            if f"{prefix}_{name}" in metrics:
+                column = columns.setdefault(prefix.split("_")[-1], {})
+                column[name] = metrics[f"{prefix}_{name}"]
+    print(metrics_table(columns))
+    epoch = metrics.get("best_epoch")  # from 0; None if no epoch was validated
+    best = "" if epoch is None else f" (the best epoch, {epoch})"
+    print(f"The model{best} is in {folder / ARCHIVE_FILE}", flush=True)

@@ -1,0 +1,147 @@
+"""
+Read pretrained language models, to train them further or to export them: archives and folders of
+training runs, exported models, and checkpoints of bilm-tf.
+"""
+
+import logging
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from allennlp_elmo_plugin.bilm.model import BiLm
+from allennlp_elmo_plugin.bilm.options import BiLmOptions, flatten
+from allennlp_elmo_plugin.bilm.softmax import Softmax
+from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
+from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
+from allennlp_elmo_plugin.pretrained.find import ModelFiles, find_model
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary_folder import read_vocabulary_folder
+
+logger = logging.getLogger(__name__)
+
+PathLike = str | os.PathLike[str]
+
+# The parameters with one row for each word.
+_TABLES = ("bilm._token_embedder.weight", "softmax.weight", "softmax.bias")
+# What fine-tuning can't change.
+_FIXED_OPTIONS = ("bidirectional", "char_cnn", "lstm", "share_embedding_softmax")
+
+
+class PretrainedLanguageModel(NamedTuple):
+    """
+    A pretrained language model from `source`, a path or an address. `words` is its vocabulary,
+    `None` if it has no table of words; `softmax` is `None` if there is none in the files.
+    """
+
+    source: str
+    options: BiLmOptions
+    words: list[str] | None
+    bilm: BiLm
+    softmax: Softmax | None
+
+    def modules(self) -> torch.nn.ModuleDict:
+        """
+        Return the parts of a `bidirectional_lm` by their names in it, with a new output layer if
+        there is none in the files.
+        """
+        softmax, options = self.softmax, self.options
+        if softmax is None:
+            shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
+            softmax = Softmax(len(self.words or []), options.projection_dim, weight=shared)
+        return torch.nn.ModuleDict({"bilm": self.bilm, "softmax": softmax})
+
+    def check_options(self, options: BiLmOptions, source: str) -> None:
+        """
+        Check that the training of a model with these options can start from this one. The error
+        names `source` and the key in which they differ.
+        """
+        given, own = (
+            flatten({key: values.get(key) for key in _FIXED_OPTIONS})
+            for values in (options.to_dict(), self.options.to_dict())
+        )
+        for key in sorted({*given, *own}):
+            if given.get(key) != own.get(key):
+                raise ValueError(
+                    f'{source}: "{key}" is {given.get(key)!r}, but {own.get(key)!r} in '
+                    f"{self.source}, from which training starts; leave the options out"
+                )
+
+    def copy_to(self, model: torch.nn.Module, words: list[str]) -> None:
+        """
+        Copy the parameters to a `bidirectional_lm` of the same options, whose vocabulary is
+        `words`. If that is another one, words of both get their rows in tables of words, and other
+        rows stay as they are.
+        """
+        parts = {"bilm": self.bilm, **({} if self.softmax is None else {"softmax": self.softmax})}
+        own_words = self.words or []
+        ids = {word: index for index, word in enumerate(own_words)}
+        pairs = [(index, ids[word]) for index, word in enumerate(words) if word in ids]
+        state = model.state_dict()
+        for name, values in torch.nn.ModuleDict(parts).state_dict().items():
+            if name in _TABLES and own_words != words:
+                rows, own_rows = torch.tensor(pairs).unbind(1)  # (n_shared,) each
+                state[name][rows] = values[own_rows]  # (n_shared, ...)
+            else:
+                state[name].copy_(values)
+        if self.softmax is None:
+            logger.warning(
+                "%s has no softmax: a new one is trained, and the perplexity means nothing before",
+                self.source,
+            )
+        if self.words not in (None, words):
+            logger.warning(
+                "The vocabulary is not that of %s (%d words): %d of %d words are in it and keep "
+                "their rows, the others start fresh",
+                self.source,
+                len(own_words),
+                len(pairs),
+                len(words),
+            )
+
+
+def read_pretrained(name: str) -> PretrainedLanguageModel:
+    """
+    Read a language model, by any name that `find_model` knows, from files that anybody may have
+    written, as data alone.
+
+    # Raises
+
+    `FileNotFoundError` or `ValueError` that names the file and what is wrong with it.
+    """
+    with find_model(name, for_training=True) as files:
+        return read_model(files)
+
+
+def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> PretrainedLanguageModel:
+    """
+    Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
+    the one in `files`; for a model without a table of words, any.
+    """
+    with files.open() as (options, weights):
+        # bilm-tf's rule for projections, as options.json can't express others.
+        options = replace(options, project_lstm=None, project_characters=None)
+        words = None
+        if weights.n_words is not None or vocab_file is not None:
+            words = _read_words(files, weights.n_words, vocab_file)
+            options = replace(options, n_tokens_vocab=len(words))
+        bilm, softmax = make_language_model(options, weights)
+    return PretrainedLanguageModel(files.source, options, words, bilm, softmax)
+
+
+def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -> list[str]:
+    path = path or files.vocabulary
+    if path is None:
+        raise FileNotFoundError(
+            f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "
+            f"which; put it there as {VOCABULARY_FILE}, one word a line"
+        )
+    is_folder = files.is_run
+    words = read_vocabulary_folder(path, str(path)) if is_folder else read_vocabulary_file(path)
+    if n_words not in (None, len(words)):
+        raise ValueError(
+            f"{path}: has {len(words)} words, but the model in {files.source} has {n_words}; give "
+            "the vocabulary that it was trained with"
+        )
+    return words

@@ -1,0 +1,165 @@
+"""
+The model card of an exported language model: README.md, with the facts that its files know, and
+fields for its author.
+"""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from allennlp_elmo_plugin.bilm.options import BiLmOptions
+from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
+from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
+from allennlp_elmo_plugin.pretrained.file_names import METRICS_FILE
+from allennlp_elmo_plugin.pretrained.find import ModelFiles
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
+
+# The sections of config.json that say how a model was trained.
+_SECTIONS = ("model", "dataset_reader", "data_loader", "trainer")
+_PATH = re.compile(r'"(?:[^"\\]|\\.)*/((?:[^"\\/]|\\.)+)/?"')
+
+_CARD = """\
+# ELMo: {name}
+
+A bidirectional language model for contextual word vectors (ELMo, Peters et al. 2018), in the layout
+of the published models. Exported by `allennlp elmo-export` of allennlp_elmo_plugin.
+
+{facts}
+
+## Perplexity
+
+{perplexities}
+
+## Training
+
+{config}
+
+## Language, data and licence
+
+- Language and author: (to be filled in by the author)
+- Training text and its tokenisation: (to be filled in by the author)
+- Licence: (to be filled in by the author)
+
+## Use
+
+{use}
+"""
+_MISSING = "(to be filled in by the author: the files of the model have no {})"
+_USE = """\
+```python
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+
+layers = ElmoEmbedder("{name}").embed_sentence(["A", "sentence", "."])
+elmo = Elmo("{name}", dropout=0.0)  # by default, dropout is 0.5 in training mode
+```
+
+```bash
+allennlp elmo sentences.txt layers.hdf5 --all --options-file {quoted}
+```
+
+simple_elmo, bilm-tf and AllenNLP read the same files, if they have two directions and float32."""
+_USE_OF_WORDS = """\
+`Elmo` does not read models of words. `allennlp elmo-import` makes an archive of it, to train
+further and to evaluate."""
+
+
+class Training(NamedTuple):
+    """
+    What the files of a training run, or of its archive, tell about it: sections of config.json, and
+    the numbers in metrics.json.
+    """
+
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+
+    @classmethod
+    def of(cls, files: ModelFiles) -> "Training":
+        """Read them from the files of any model; there may be none."""
+        if not files.is_run:
+            return cls({}, {})
+        config, metrics = read_json_object(files.options), {}
+        with suppress(FileNotFoundError, ValueError):  # NaN, of a training that diverged
+            metrics = read_json_object(files.options.parent / METRICS_FILE)
+        return cls({key: config[key] for key in _SECTIONS if key in config}, metrics)
+
+
+def model_card(
+    name: str,
+    model: PretrainedLanguageModel,
+    training: Training,
+    weight_file: Path,
+    precision: str,
+) -> str:
+    """
+    Return the model card, in Markdown, of an export to a file or folder of this name, whose weights
+    are numbers of the type `precision` in `weight_file`.
+    """
+    vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
+    if model.words is not None and model.softmax is not None:
+        vocabulary += ", which the softmax knew in training"
+    facts = {
+        "Property": "Value",
+        **facts_of(model.options, weight_file),
+        "Weights": f"{weight_file.name}, {precision}",
+        "Vocabulary": vocabulary,
+    }
+    config = _MISSING.format("config.json")
+    if training.config:
+        # What leads to a file concerns only the author.
+        text = _PATH.sub(r'"\1"', to_json(training.config))
+        config = f"```json\n{text}\n```"
+    use = _USE if model.options.char_cnn else _USE_OF_WORDS
+    return _CARD.format(
+        name=name,
+        facts=_table(facts),
+        perplexities=_perplexities(training.metrics),
+        config=config,
+        use=use.format(name=name, quoted=shlex.quote(name)),
+    )
+
+
+def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
+    """Return the rows of a card's first table that options and weights determine."""
+    directions = "in both directions" if options.bidirectional else "forward only"
+    n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
+    char_cnn = options.char_cnn
+    inputs = "words of the vocabulary"
+    if char_cnn is not None:
+        inputs = (
+            f"bytes of words, the first {char_cnn.max_characters_per_token - 2}; embeddings of "
+            f"{char_cnn.embedding_dim}, convolutions {json.dumps(char_cnn.filters)} "
+            f"(width, number), {char_cnn.n_highway} highway layers"
+        )
+    return {
+        "LSTM layers": f"{options.n_layers}, {directions}",
+        "Cells of a layer and direction": f"{options.lstm_dim:,}",
+        "Dimensions per token in each layer": (
+            f"{len(options.directions) * options.projection_dim:,}"
+        ),
+        "Input": inputs,
+        "Parameters": f"{n_parameters:,} without the softmax",
+        "Size of the weights": f"{weight_file.stat().st_size / 1e6:,.1f} MB",
+    }
+
+
+def _perplexities(metrics: Mapping[str, Any]) -> str:
+    rows = {"Text": "both directions | forward | backward"}
+    for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
+        found = [
+            metrics.get(f"{prefix}_{kind}perplexity") for kind in ("", "forward_", "backward_")
+        ]
+        if any(isinstance(value, (int, float)) for value in found):
+            rows[text] = " | ".join("" if value is None else f"{value:.1f}" for value in found)
+    if len(rows) == 1:
+        return _MISSING.format(METRICS_FILE)
+    return _table(rows) + "\n\nDon't compare the two if the softmax of training was sampled."
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    lines = [f"| {key} | {value} |" for key, value in rows.items()]
+    return "\n".join([lines[0], "|---" * (lines[0].count("|") - 1) + "|", *lines[1:]])

@@ -1,0 +1,124 @@
+"""Corpora to train on: one tokenised sentence a line, read in order or shuffled."""
+
+import glob
+import hashlib
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from allennlp_elmo_plugin.text.lines import join_lines, not_utf8, open_lines
+
+PathOrPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+BLOCK_BYTES = 64 * 2**20
+"""Lines are shuffled within blocks of this size, which fit into any memory."""
+
+READ_BYTES = 2**18
+
+
+def find_files(paths: PathOrPaths) -> list[Path]:
+    """
+    Find the files of a corpus.
+
+    # Parameters
+
+    paths : `str`, `os.PathLike`, or several of them
+        Each a file, a folder (all files in it but hidden ones) or a glob. The files of the last two
+        are sorted by name.
+    """
+    files: list[Path] = []
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        name = os.fspath(path)
+        found = [Path(each) for each in sorted(glob.glob(name, recursive=True))]
+        if os.path.exists(name):
+            found = [Path(name)]
+            if os.path.isdir(name):
+                found = [each for each in sorted(found[0].iterdir()) if each.name[0] != "."]
+        found = list(filter(Path.is_file, found))
+        if not found:
+            raise ValueError(
+                f"{name or repr(name)} does not exist, or has no text files (looked from "
+                f"{os.getcwd()}); give a file, a folder or a glob"
+            )
+        files += found
+    files = list(dict.fromkeys(files))
+    if not any(file.stat().st_size for file in files):
+        raise ValueError(f"There is no text to read: {paths} is empty")
+    return files
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file, by its name."""
+    found = {}
+    for path in files:
+        with open(path, "rb") as file:
+            found[os.fspath(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def read_text(
+    files: Iterable[Path],
+    encoding_errors: str = "strict",
+    shuffle: random.Random | None = None,
+    update: Callable[[int], Any] = int,
+) -> Iterator[bytes]:
+    """
+    Read the lines of a corpus, and yield about 256 kB of them at a time, as one text in UTF-8, as
+    `join_lines` returns it.
+
+    # Parameters
+
+    files : `Iterable[Path]`
+    encoding_errors : `str`, optional (default = `"strict"`)
+        For bytes that are not UTF-8: "strict" (an error that names file and line) or "replace" (by
+        U+FFFD).
+    shuffle : `random.Random`, optional (default = `None`)
+        If given, it draws the order of the files, and that of the lines in each block of 64 MB of
+        a file.
+    update : `Callable[[int], Any]`, optional
+        Called with the number of bytes of the files that have been read since the last call.
+    """
+    files = list(files)
+    block_bytes = READ_BYTES
+    if shuffle is not None:
+        block_bytes = BLOCK_BYTES
+        shuffle.shuffle(files)
+        seed = shuffle.getrandbits(64)
+    for number, file in enumerate(files):
+        position = 0
+        with open_lines(file) as stored:
+            while lines := stored.read_block(block_bytes):
+                update(stored.position - position)
+                position = stored.position
+                n_bytes = sum(map(len, lines))
+                if shuffle is not None:
+                    if not lines[-1].endswith(b"\n"):
+                        lines[-1] += b"\n"
+                    random.Random(f"{seed} {number} {stored.offset - n_bytes}").shuffle(lines)
+                n_lines = -(-len(lines) // max(1, n_bytes // READ_BYTES))
+                for start in range(0, len(lines), n_lines):
+                    text = join_lines(lines[start : start + n_lines])
+                    try:
+                        text.decode()
+                    except UnicodeDecodeError as error:
+                        if encoding_errors == "strict":
+                            raise ValueError(_first_undecodable(file)) from error
+                        text = text.decode("utf-8", encoding_errors).encode()
+                    yield text
+
+
+def _first_undecodable(file: Path) -> str:
+    """Return the message about the first line of a file that isn't UTF-8."""
+    alternative = (
+        ', or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
+        "--encoding-errors replace on the command line)"
+    )
+    with open_lines(file) as stored:
+        for line in iter(stored.read_line, b""):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return not_utf8(str(file), stored.number, error) + alternative
+    return f"{file} has changed while it was read"

@@ -1,0 +1,74 @@
+"""The vocabulary file of bilm-tf: one word a line, ids are line numbers from 0."""
+
+import os
+import re
+import reprlib
+from collections.abc import Iterable
+
+from allennlp_elmo_plugin.bilm.characters import BEGIN_SENTENCE_WORD, END_SENTENCE_WORD
+from allennlp_elmo_plugin.files.hdf5_file import allowance
+from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.text.lines import TextLines, without_mark
+
+UNKNOWN_WORD = "<UNK>"
+SPECIAL_WORDS = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, UNKNOWN_WORD)
+IGNORED_WORD = "!!!MAXTERMID"  # a line that bilm-tf skips
+
+_WORD_AND_COUNT = re.compile(r"(\S+)\s+\d+", re.ASCII)
+
+
+def read_vocabulary_file(path: str | os.PathLike[str], source: str = "") -> list[str]:
+    """
+    Return the words in a vocabulary file of bilm-tf, in the order of their ids, without the counts
+    of some published vocabularies. Errors call the file `source`.
+    """
+    source = source or os.fspath(path)
+    lines: list[str] = []
+    with open(path, "rb") as file:
+        text = TextLines(file, source)
+        limit = allowance(os.path.getsize(path))
+        for line in iter(text.read_line, b""):
+            number = text.number
+            if text.offset > limit:
+                raise ValueError(
+                    f"{source}: unpacks to more than {limit:,} bytes; if you trust it, "
+                    "unpack it with gunzip"
+                )
+            decoded = text.decode((without_mark(line) if number == 1 else line).strip())
+            if not decoded:
+                raise ValueError(f"{source}, line {number}: is empty; remove it (one word a line)")
+            lines.append(decoded)
+    words: dict[str, int] = {}
+    for number, word in enumerate(_without_counts(lines), 1):
+        if word == IGNORED_WORD:
+            continue
+        if word in words:
+            raise ValueError(
+                f"{source}, line {number}: {reprlib.repr(word)} is there twice, first in line "
+                f"{words[word]}; remove one of the two"
+            )
+        words[word] = number
+    missing = [word for word in SPECIAL_WORDS if word not in words]
+    if missing:
+        raise ValueError(
+            f"{source}: the special words {', '.join(missing)} are missing; a vocabulary of a "
+            f"language model starts with the lines {', '.join(SPECIAL_WORDS)}"
+        )
+    return list(words)
+
+
+def _without_counts(lines: list[str]) -> list[str]:
+    # A word may contain white space ("10 000"), so a number is a count only if all lines have one.
+    found = [_WORD_AND_COUNT.fullmatch(line) for line in lines]
+    uncounted = (*SPECIAL_WORDS, IGNORED_WORD)
+    if not any(found) or any(
+        not each and line not in uncounted for each, line in zip(found, lines)
+    ):
+        return lines
+    return [each[1] if each else line for each, line in zip(found, lines)]
+
+
+def write_vocabulary_file(path: str | os.PathLike[str], words: Iterable[str]) -> None:
+    """Write `words` one a line, whole or not at all."""
+    with whole_file(path) as staged, open(staged, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word}\n" for word in words)

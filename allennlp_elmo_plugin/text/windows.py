@@ -1,0 +1,168 @@
+"""
+Text cut into windows for truncated back-propagation through time. Every row of a batch reads lines
+of the text, and the next batch continues its rows, so that a model can carry its state.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from allennlp_elmo_plugin.text.lexicon import BEGIN_SENTENCE, END_SENTENCE, LINE_END, Lexicon
+
+
+class Window(NamedTuple):
+    """
+    One batch of one direction: the words read, and for each of these the word to predict, as
+    numbers of the lexicon, int32, shape (rows, num_steps); 0 after the last word of a row.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+class WindowStream:
+    """
+    The windows of a text. A line of n words has n + 1 pairs of an input and a target,
+    `<S> w1 .. wn </S>`; the backward direction reads it from its end, `</S> wn .. w1 <S>`.
+
+    Rows are filled as bilm-tf fills them, one after another: a row continues its line where the
+    last window stopped, then reads the next line of the common text, until it holds `num_steps`
+    pairs. So the rows of both directions are filled alike.
+
+    # Parameters
+
+    texts : `Iterable[bytes]`
+        Lines, as `read_text` yields them. Read lazily.
+    n_rows, num_steps, drop_last, contiguous
+        As in `TruncatedBpttLmReader`.
+    lexicon : `Lexicon`
+        Streams may share one. Their windows are to be used before the next one is read.
+    directions : `Sequence[str]`, optional (default = `("forward",)`)
+        "forward" and "backward".
+    returned : `range`, optional (default = `None`)
+        The rows to return. The others cost little.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[bytes],
+        n_rows: int,
+        num_steps: int,
+        lexicon: Lexicon,
+        *,
+        directions: Sequence[str] = ("forward",),
+        drop_last: bool = True,
+        contiguous: bool = False,
+        returned: range | None = None,
+    ) -> None:
+        self._num_steps = num_steps
+        self._lexicon = lexicon
+        lexicon.streams.add(self)
+        self._directions = directions
+        self._drop_last = drop_last
+        self._returned = range(n_rows) if returned is None else returned
+        # The words of the lines that rows read, and of some to come, with a line end before the
+        # first and after each: a pair is a place in it and the next. `_start` is the first place.
+        self.text = np.full(1, LINE_END, dtype=np.int32)
+        self._start = 0
+        # Of each row, the pair that the forward direction reads next, the end of its line's (or
+        # part's) pairs, and the sum of the pairs that both directions read at the same time.
+        self._rows = [(0, 0, -1)] * n_rows
+        self._texts = texts
+        if contiguous:
+            self.text = np.concatenate([self.text, *map(lexicon.number, texts)])
+            n_pairs = len(self.text) - 1
+            bounds = [row * n_pairs // n_rows for row in range(n_rows + 1)]
+            self._rows = [(*each, n_pairs - 1) for each in zip(bounds, bounds[1:])]
+            self._texts = ()
+
+    def windows(self, skip: int = 0) -> Iterator[list[Window]]:
+        """Yield the windows after the first `skip`, one for each direction."""
+        for number, runs in enumerate(self.fill_rows()):
+            if number >= skip:
+                yield self._windows(runs)
+
+    def fill_rows(self) -> Iterator[list[int]]:
+        """
+        Yield for each window the runs of pairs in its rows, one after another: the pair with which
+        the forward direction begins, its sum with that of the backward direction, and the number
+        of pairs. Both are -1 where a row is padded.
+        """
+        lines = self._read_lines()  # no attribute, so that reference counts free the text
+        while True:
+            runs: list[int] = []
+            rows = []
+            is_empty = True
+            for number, (pair, end, total) in enumerate(self._rows):
+                left = self._num_steps
+                while left:
+                    if pair == end:
+                        pair, end = next(lines, (end, end))
+                        if pair == end:
+                            break
+                        total = pair + end - 1
+                    n_pairs = end - pair if end - pair < left else left
+                    if number in self._returned:
+                        runs += pair, total, n_pairs
+                    pair += n_pairs
+                    left -= n_pairs
+                rows.append((pair, end, total))
+                is_empty = is_empty and left == self._num_steps
+                if left:
+                    if self._drop_last:
+                        return
+                    if number in self._returned:
+                        runs += -1, -1, left
+            if is_empty:
+                return
+            self._rows = rows
+            yield runs
+
+    def _read_lines(self) -> Iterator[Any]:
+        """Yield of each line its first pair and the end of its pairs."""
+        start = 0
+        for text in self._texts:
+            # What no row reads any more goes; a line is read from both ends.
+            first = min(total - end + 1 for _, end, total in self._rows)
+            self.text, self._start = self.text[first - self._start :], first
+            self._lexicon.forget()
+            numbers = self._lexicon.number(text)
+            ends = np.flatnonzero(numbers == LINE_END) + (first + len(self.text))
+            self.text = np.concatenate([self.text, numbers])
+            for end in ends.tolist():
+                yield start, end
+                start = end
+
+    def _windows(self, runs: list[int]) -> list[Window]:
+        starts, totals, n_pairs = np.array(runs, dtype=np.intp).reshape(-1, 3).T
+        ends = np.cumsum(n_pairs)
+        # The pairs of each direction, shape (rows * num_steps,).
+        forward = np.arange(ends[-1]) + np.repeat(starts - ends + n_pairs, n_pairs)
+        backward = np.repeat(totals, n_pairs) - forward
+        padding = np.flatnonzero(np.repeat(starts, n_pairs) < 0)
+        windows = []
+        for direction in self._directions:
+            places = (forward if direction == "forward" else backward) - self._start
+            places[padding] = 0
+            left, right = self.text.take(places), self.text.take(places + 1)
+            left[left == LINE_END] = BEGIN_SENTENCE
+            right[right == LINE_END] = END_SENTENCE
+            left[padding] = right[padding] = LINE_END
+            both = left.reshape(-1, self._num_steps), right.reshape(-1, self._num_steps)
+            windows.append(Window(*(both if direction == "forward" else both[::-1])))
+        return windows
+
+
+def check_window_order(window: Any, previous: int | None = None) -> int:
+    """
+    Return the number of a window in its pass, the first value in the field `window` of its batch.
+    Raise a `ValueError` unless it begins a pass or follows window `previous`.
+    """
+    number = int(window[0, 0])
+    if previous is not None and number not in (0, previous + 1):
+        raise ValueError(
+            f"The data loader changed the order of the text: window {number} follows window "
+            f'{previous}. Use the data loader "truncated_bptt"'
+        )
+    return number

@@ -1,0 +1,89 @@
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allennlp_elmo_plugin.analysis.labelled_text import (
+    Example,
+    LabelledSentence,
+    choose,
+    read_sentences,
+)
+
+POS = (1, 1, 2)
+# A byte order mark, -DOCSTART-, a `#` that is a word, a no-break space in one, \r\n, no last \n
+POS_TEXT = (
+    "\ufeffThe DT B-NP\ncat NN\r\n \n\n-DOCSTART- -X- O\n\n# # B-NP\n10\xa0000\tCD\nx -\ny NN"
+)
+POS_SENTENCES = [
+    (["The", "cat"], [(0, "The", "DT"), (1, "cat", "NN")]),
+    (["#", "10\xa0000", "x", "y"], [(0, "#", "#"), (1, "10\xa0000", "CD"), (3, "y", "NN")]),
+]
+CONLL_2012 = (4, 7, 8)
+CONLL_2012_TEXT = """\
+#begin document (a); part 000
+a 0 0 It PRP (TOP* - - - - * (ARG1*) -
+a 0 1 's VBZ * be 01 - - * (V*) -
+
+#end document
+b 0 0 running VBG * run 02 - - * (V*) -
+"""
+CONLL_2012_SENTENCES = [(["It", "'s"], [(1, "be", "01")]), (["running"], [(0, "run", "02")])]
+CONLL_U_TEXT = """\
+# 1
+1-2|Don't|_|_|_|_|_|_|_|_
+1|Do|do|AUX|_|_|_|_|_|_
+2.1|go|go|VERB|_|_|_|_|_|_
+3|10 000|10 000|NUM|_|_|_|_|_|_
+4|?|?|_|_|_|_|_|_|_
+""".replace("|", "\t")
+CONLL_U_SENTENCES = [(["Do", "10 000", "?"], [(0, "Do", "AUX"), (1, "10 000", "NUM")])]
+
+
+@pytest.mark.parametrize(
+    "columns, text, expected",
+    [
+        (POS, POS_TEXT, POS_SENTENCES),
+        (CONLL_2012, CONLL_2012_TEXT, CONLL_2012_SENTENCES),
+        ((2, 2, 4), CONLL_U_TEXT, CONLL_U_SENTENCES),
+    ],
+)
+def test_formats(columns: Sequence[int], text: str, expected: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / "text", tmp_path / "compressed"]
+    paths[0].write_bytes(text.encode())
+    paths[1].write_bytes(gzip.compress(text.encode()))
+    assert read_sentences(paths, columns) == 2 * expected  # A file ends a sentence.
+
+
+@pytest.mark.parametrize(
+    "text, columns, message",
+    [
+        ("a A\n\nb\n", POS, "text, line 3: lacks column 2"),
+        ("a\t\tA\n", POS, "text, line 1: lacks column 2"),
+        ("a - -\nb _\n", POS, "text: no word has a label in column 2; see --columns"),
+        ("a A\n", CONLL_2012, "line 1: lacks column 8"),
+    ],
+)
+def test_mistakes(text: str, columns: Sequence[int], message: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_sentences([tmp_path / "text"], columns)
+
+
+def test_examples_are_drawn_sentence_by_sentence() -> None:
+    def sentence(n_examples: int) -> LabelledSentence:
+        examples = [Example(i, f"w{i}", "X") for i in range(n_examples)]
+        return LabelledSentence([each.key for each in examples], examples)
+
+    sentences = [sentence(n) for n in (3, 0, 4, 2, 5)]
+    assert choose(sentences, 14, seed=0) == [sentence(n) for n in (3, 4, 2, 5)]
+    orders = set()
+    for seed in range(9):
+        chosen = choose(sentences, 8, seed)
+        assert sum(len(each.examples) for each in chosen) == 8
+        # The last sentence keeps its words, which are the context of the examples left.
+        assert all(each.examples and sentence(len(each.words)) in sentences for each in chosen)
+        orders.add(tuple(len(each.words) for each in chosen))
+    assert len(orders) > 1 and choose(sentences, 8, seed) == chosen

@@ -1,0 +1,64 @@
+import html
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from allennlp_elmo_plugin.analysis.surprise import write_surprise
+from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
+from tests.plugin.components.bidirectional_lm_predictor_test import OPTIONS, make
+
+TEXT = ["the cat".split(), "<script>alert(1)</script> 大阪 the".split(), "no no no".split()]
+
+
+@pytest.mark.parametrize("name", ["characters", "forward only"])
+def test_words_have_the_surprise_that_predict_computes(name: str, tmp_path: Path) -> None:
+    predictor, model = make(OPTIONS[name], tmp_path)
+    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    perplexities = write_surprise(pretrained, TEXT, str(tmp_path / "a.html"), "a <title>")
+
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<p>a &lt;title&gt;</p>" in page and "<script>" not in page
+    shown = ", ".join(f"{key} {value:,.1f}" for key, value in perplexities.items())
+    assert f"<h1>Perplexity: {shown}</h1>" in page
+    lines = re.findall("<p>(<span.*)</p>", page)
+    assert len(lines) == len(TEXT)
+    logs = dict.fromkeys(model.options.directions, 0.0)
+    for sentence, line in zip(TEXT, lines):
+        expected = predictor.predict_json({"tokens": sentence})
+        spans = re.findall('<span title="(.*?)" style="--bits: (.*?)"(.*?)>(.*?)</span>', line)
+        assert [html.unescape(word) for *_, word in spans] == sentence
+        marked = [html.unescape(word) for _, _, mark, word in spans if mark == " class=unknown"]
+        assert marked == expected["unknown"]
+        of_words = []
+        for direction in logs:
+            values = expected[f"{direction}_log_probabilities"]
+            logs[direction] += sum(values)
+            of_words.append(values[:-1] if direction == "forward" else values[1:])
+        for (title, strength, *_), *values in zip(spans, *of_words):
+            means = [*values, sum(values) / len(values)]
+            found = [float(n.replace(",", "")) for n in re.findall("1 in ([^ ]+?)(?:, |$)", title)]
+            assert found == pytest.approx([math.exp(-each) for each in means], rel=1e-3)
+            bits = -means[-1] / math.log(2)
+            assert float(strength) == pytest.approx(min(1, bits / math.log2(10_000)), abs=1e-3)
+    n_predicted = sum(len(each) + 1 for each in TEXT)
+    losses = {direction: -total / n_predicted for direction, total in logs.items()}
+    if len(losses) > 1:
+        losses["both"] = sum(losses.values()) / 2
+    assert perplexities == pytest.approx({key: math.exp(loss) for key, loss in losses.items()})
+
+
+def test_models_that_cannot_predict_are_refused(tmp_path: Path) -> None:
+    _, model = make(OPTIONS["characters"], tmp_path)
+    words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
+    path = str(tmp_path / "a.html")
+    pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
+    with pytest.raises(ValueError, match="it: has no softmax.*model.tar.gz"):
+        write_surprise(pretrained._replace(softmax=None), TEXT, path, "")
+    with torch.no_grad():
+        model.softmax.bias[0] = 1e5
+    assert write_surprise(pretrained, TEXT, path, "")["both"] == math.inf
+    assert "--bits: 1.000" in Path(path).read_text(encoding="utf-8")

@@ -1,0 +1,125 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+
+from allennlp_elmo_plugin.analysis.word_map import _describe, _group, draw_map, make_map, write_map
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_places
+from tests.support.testing import write_random_elmo
+
+TEXT = [
+    f"{place} {verb} by the {kind} bank {end}".split()
+    for place, verb, kind in (("He", "sat", "river"), ("She", "paid", "money"))
+    for end in (".", "today", "with <b>care</b>", "</script><script>alert(1)</script>", "& left")
+]
+"""Ten sentences, five of each kind."""
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> ElmoEmbedder:
+    return ElmoEmbedder(*write_random_elmo(tmp_path_factory.mktemp("elmo")))
+
+
+@pytest.mark.parametrize(
+    "n_copies, method, model",
+    [
+        (1, "pca", PCA(2)),
+        (1, "tsne", TSNE(2, perplexity=3, init="pca", random_state=0)),
+        (10, "tsne", TSNE(2, perplexity=30, init="pca", random_state=0)),
+    ],
+)
+def test_layers_are_placed_by_scikit_learn(
+    n_copies: int, method: str, model: Any, embedder: ElmoEmbedder
+) -> None:
+    text = [[*words, str(i)] for i in range(n_copies) for words in TEXT]
+    found = make_map(embedder, "bank", text, method)
+    assert list(found.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
+    assert found.how_many == f"{len(text)} occurrences" and len(found.places) == len(text)
+    vectors = embed_places(embedder, found.places, "all")
+    token, lower, upper = found.layers.values()
+    assert not token.any()  # which knows no context
+    for number, points in ((1, lower), (2, upper)):
+        expected = model.fit_transform(comparable(vectors[number]).astype("float64"))
+        expected -= expected.mean(0)
+        expected *= (len(text) / (expected**2).sum()) ** 0.5
+        # Turning a layer to the one above changes no distance.
+        distances = [np.linalg.norm(each[:, None] - each, axis=2) for each in (points, expected)]
+        assert distances[0] == pytest.approx(distances[1], abs=1e-3)
+        assert points.sum(0) == pytest.approx(0, abs=1e-4)
+    # No other turn brings the layers nearer.
+    most = np.linalg.svd(lower.T @ upper, compute_uv=False).sum()
+    assert (lower * upper).sum() == pytest.approx(most)
+
+
+def test_names_are_the_words_that_are_near_a_group_beyond_its_size() -> None:
+    texts = [
+        "far a b of to Common 河 bank 河 x x x late",
+        "common नदी bank x x x नदी",
+        "common नदी Bank bank x1",
+        "common six seven bank",
+    ]
+    places = [Occurrence(text.split(), text.split().index("bank")) for text in texts]
+    # 河 counts once; `far` and `late` are too far away to count.
+    assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, bank, seven", "near of, to, 河"]
+    assert _describe("bank", places, [0, 0, 0, 0]) == ["group 1"]
+    assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
+
+
+def test_groups_have_the_highest_silhouette() -> None:
+    vectors = np.random.RandomState(0).randn(99, 8).astype("float32")
+    vectors[:33, 0] += 20
+    vectors[33:66, 1] += 20
+    assert [len(set(_group(vectors, number))) for number in (None, 5, 1)] == [3, 5, 1]
+    assert len(set(_group(vectors[:66]))) == 2 and _group(vectors[:7]) == [0] * 7
+    assert len(set(_group(vectors[::11]))) == 2  # Nine occurrences have no more groups.
+    assert set(_group(np.ones((10, 4), "float32"))) == {0}
+
+
+def test_labels_are_groups_and_the_largest_is_first(embedder: ElmoEmbedder) -> None:
+    found = make_map(embedder, "bank", TEXT, labels=["rare"] * 3 + ["frequent"] * 7)
+    assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
+    found = make_map(embedder, "bank", TEXT[:7], n_groups=2)
+    assert found.groups.count(0) > 3 and all(name.startswith("near ") for name in found.names)
+
+
+def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
+    for n_sentences, n_groups, least in ((1, None, 2), (10, 11, 11)):
+        message = f"'bank' has {n_sentences} occurrences .* needs at least {least}.*fewer --groups"
+        with pytest.raises(ValueError, match=message):
+            make_map(embedder, "bank", TEXT[:n_sentences] * 2, n_groups=n_groups)
+    assert len(make_map(embedder, "bank", TEXT[:2], n_groups=2).places) == 2
+
+
+def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
+    embedder: ElmoEmbedder, tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly")
+    found = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
+    assert found.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
+    figure = draw_map(found, "a <text>", "a model")
+    (slider,) = figure.layout.sliders
+    assert len(figure.data) == 2
+    assert [step.label for step in slider.steps] == list(found.layers) and slider.active == 2
+    for group, (trace, name) in enumerate(zip(figure.data, found.names)):
+        rows = [row for row in range(9) if found.groups[row] == group]
+        assert trace.name == f"{name} ({len(rows)})".replace("<", "&lt;").replace(">", "&gt;")
+        for step, points in zip(slider.steps, found.layers.values()):
+            shown = np.stack([step.args[0][axis][group] for axis in "xy"], 1)
+            assert shown == pytest.approx(points[rows], abs=1e-4)
+        assert np.stack([trace.x, trace.y], 1) == pytest.approx(shown)  # the top layer
+        for row, text in zip(rows, trace.text):
+            assert text.endswith(f"<br>sentence {found.places[row].number + 1}")
+            assert "<b>bank</b>" in text and text.count("<") == 2 + text.count("<br>")
+    largest = max(abs(points).max() for points in found.layers.values())
+    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+        assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])
+    title = "“bank” in its contexts: 9 of 10 occurrences, drawn at random in a &lt;text&gt;"
+    note = "Similar vectors in a model are near each other (PCA)"
+    assert (figure.layout.title.text, figure.layout.title.subtitle.text) == (title, note)
+    write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
+    page = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page

@@ -1,0 +1,108 @@
+"""`allennlp elmo-benchmark`; tests/benchmark has the trainings, tables and pictures."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allennlp_elmo_plugin.files.locks import open_locked
+from allennlp_elmo_plugin.plugin.benchmark import report
+from allennlp_elmo_plugin.plugin.benchmark import run as run_module
+from tests.conftest import import_plugins_once
+from tests.support.task_data import write_task_data
+from tests.support.testing import refused, write_random_elmo
+
+LINE = "elmo-benchmark --elmo elmo --data data --output out"
+
+
+@pytest.fixture(autouse=True)
+def folder(run: Any) -> None:
+    import_plugins_once()
+    Path("elmo").mkdir()
+    write_random_elmo("elmo")
+    write_task_data(Path("data"))
+    Path("vectors").write_text("the 0 1 2\nfilm 1 1 2\n", encoding="utf-8")
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of trainings, which take no time and have made-up results."""
+    calls: list[str] = []
+    numbers = {"epochs": 3, "stopped_early": True, "trained_parameters": 7, "seconds": 1.0}
+
+    def train(kind: str, params: Any, folder: Path, vectors: Any) -> dict[str, Any]:
+        assert kind in folder.parent.name and not list(folder.iterdir())
+        calls.append(folder.name)
+        score = 50.0 + len(calls)
+        metrics = {"accuracy": score / 100, "f1-measure-overall": score / 100}
+        scores = {"score": score, "curve": [score], "allennlp_metrics": metrics}
+        return {**scores, **numbers, "layer_weights": [], "machine": "none"}
+
+    monkeypatch.setattr(run_module, "run", train)
+    monkeypatch.setattr(report, "draw", lambda output: None)
+    return calls
+
+
+def of(model: str, seed: int = 1, task: str = "sst5") -> Path:
+    return Path("out/runs", task, f"{model}-{seed}.json")
+
+
+def test_real_trainings(run: Any) -> None:
+    pytest.importorskip("matplotlib")
+    overrides = json.dumps({"trainer.num_epochs": 2})
+    printed = run(f"{LINE} --tasks 'sst5, ner' --seeds 1 -o", overrides)
+    assert "| sst5 | accuracy |" in printed and "| ner_made | f1 |" in printed
+    assert Path("out/results.md").read_text(encoding="utf-8") in printed
+    for row in json.loads(Path("out/results.json").read_text(encoding="utf-8")):
+        assert len(row["layer_weights"][0]) == 3
+        for model in ("baseline", "elmo"):
+            result = json.loads(of(model, 1, row["task"]).read_text("utf-8"))
+            assert row[model]["mean"] == result["score"] and result["epochs"] == 2
+    for name in ("scores", "layer_weights"):
+        assert Path(f"out/{name}.png").read_bytes()[:4] == b"\x89PNG"
+    # Nothing is left of the trainings.
+    assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
+
+
+def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
+    quick = run_module.run
+
+    def killed(*arguments: Any) -> dict[str, Any]:
+        if len(runs) == 1:
+            (arguments[2] / "half.th").touch()
+            raise KeyboardInterrupt
+        return quick(*arguments)
+
+    line = f"{LINE} --tasks sst5 --seeds 2"
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(run_module, "run", killed)
+        run(line)
+    *bars, shown = capsys.readouterr().err.splitlines()
+    assert shown == f"interrupted; continue with: allennlp {line}"
+    score = json.loads(of("elmo").read_text("utf-8"))["score"]
+    pattern = rf"sst5 baseline, seed 1:  25%.* 1/4 .*, {score:.2f} after 3 epochs\]"
+    assert any(re.fullmatch(pattern, each) for each in bars)
+    before = of("elmo").read_bytes()
+    run(line)
+    assert runs == ["elmo-1", "baseline-1", "elmo-2", "baseline-2"]
+    assert of("elmo").read_bytes() == before
+    # More seeds and tasks later; nothing that is done is done again.
+    line = f"{LINE} --tasks sst5,ner"
+    table = run(line)
+    assert runs[4:6] == ["elmo-3", "baseline-3"] and len(runs) == 12
+    assert "| sst5 |" in table and "| ner_made |" in table
+    assert run(line) == table and len(runs) == 12
+
+
+def test_results_of_others_stay(runs: list[str], run: Any, capsys: Any) -> None:
+    line = f"{LINE} --tasks sst5 --seeds 1"
+    run(f"{line} --vectors vectors")
+    assert runs == ["elmo-1", "vectors-1", "baseline-1"]
+    # Without them, words have another size.
+    assert "baseline-1.json is not of this benchmark: config" in refused(capsys, *line.split())
+    line = f"{LINE} --tasks imdb --seeds 1"  # Other tasks are not concerned.
+    with open_locked(Path("out/.run.lock")):
+        assert "another process is using it" in refused(capsys, *line.split())
+    run(line)

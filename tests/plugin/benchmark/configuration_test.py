@@ -1,0 +1,105 @@
+import gzip
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.configs import CONFIGS
+from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
+from allennlp_elmo_plugin.plugin.benchmark.task import find_tasks
+from tests.support.task_data import FIXTURES
+from tests.support.testing import write_random_elmo
+
+VECTORS = Path("vectors.txt")
+
+
+@pytest.fixture(autouse=True)
+def vectors(folder: Path) -> None:
+    VECTORS.write_text("the 1 2 3\nfilm 4 5 6\n", encoding="utf-8")
+
+
+def make(task: str = "sst5", data: str = "data", **changes: Any) -> Configuration:
+    """The configuration of a task on made data."""
+    tasks = find_tasks(Path(data), [task])
+    return Configuration(tasks, **{"elmo": "elmo", "folder": CONFIGS / "benchmark", **changes})
+
+
+def test_models_differ_in_their_words_and_runs_in_their_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VECTORS", "theirs.txt")
+    monkeypatch.setenv("WORD_DIM", "7")
+    zipped = Path("word2vec.gz")
+    zipped.write_bytes(gzip.compress(b"2 3\nthe 1 2 3 \nfilm 4 5 6\n"))
+    for vectors, models in ((None, []), (VECTORS, ["vectors"]), (zipped, ["vectors"])):
+        configuration = make(vectors=vectors)
+        assert configuration.models == ["baseline", *models, "elmo"]
+        for model in configuration.models:
+            params = configuration.params("sst5", model, 4).as_dict(quiet=True)
+            words = params["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+            given = str(vectors) if vectors and model != "baseline" else None
+            expected = (3 if vectors else 50, given)
+            assert (words["embedding_dim"], words.get("pretrained_file")) == expected
+            assert {params[f"{name}_seed"] for name in ("random", "numpy", "pytorch")} == {4}
+            assert ("elmo" in str(params)) == (model == "elmo")
+
+
+def test_digests_depend_on_contents_not_on_places() -> None:
+    before = make(vectors=VECTORS).digests("sst5", "elmo")
+    assert list(before) == ["config", "data", "elmo", "vectors"]
+    assert list(make("srl").digests("srl", "baseline")) == ["config", "data"]
+    Path("moved").mkdir()
+    for name in ("elmo", "data", "vectors.txt"):
+        Path(name).rename(Path("moved", name))
+
+    def changed(**changes: Any) -> Any:
+        moved = {"elmo": "moved/elmo", "vectors": Path("moved/vectors.txt"), "data": "moved/data"}
+        found = make(**{**moved, **changes}).digests("sst5", "elmo")
+        return {name for name, value in found.items() if value != before[name]}
+
+    assert changed() == set()
+    assert changed(overrides='{"trainer.num_epochs": 1}') == {"config"}
+    assert changed(vectors=None) == {"config", "vectors"}
+    with Path("moved/vectors.txt").open("a") as file:
+        file.write("a 1 2 3\n")
+    assert changed() == {"vectors"}
+    write_random_elmo("moved/elmo", seed=1)
+    assert changed() == {"vectors", "elmo"}
+    Path("moved/data/sst5/test.txt").write_text("(4 fine)", encoding="utf-8")
+    assert changed() == {"vectors", "elmo", "data"}
+    # A folder of files
+    srl = make("srl", "moved/data", elmo="tiny")
+    before = srl.digests("srl", "baseline")
+    Path("moved/data/srl/test/made.gold_conll").write_text("")
+    assert srl.digests("srl", "baseline")["data"] != before["data"]
+
+
+@pytest.mark.parametrize(
+    "task, split, text, message",
+    [
+        ("ner", "train", "-DOCSTART- -X- -X- O\n\n", "finds nothing in it"),
+        ("chunking", "dev", "It PRP B-NP\n\nIt PRP I-NP\n", "stops after 1 instances: InvalidTag"),
+        ("sst5", "dev", "(3 good", "stops after 0 instances: ValueError: "),
+    ],
+)
+def test_bad_data_are_found_before_training(task: str, split: str, text: str, message: str) -> None:
+    make(task).check([next(iter(make(task).tasks))])
+    (file,) = Path("data").glob(f"{task}*/{split}*")
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=rf"{file}: AllenNLP's reader '\w+' {message}"):
+        make(task).check([file.parent.name])
+
+
+def test_validation_and_test_data_may_have_a_reader_of_their_own() -> None:
+    for name in ("dev", "test"):
+        shutil.copy(FIXTURES / "snli.jsonl", f"data/sst5/{name}.txt")
+    reader = '{"validation_dataset_reader": {"type": "snli", "tokenizer": "whitespace"}}'
+    make(overrides=reader).check(["sst5"])
+
+
+def test_a_damaged_elmo_is_found_before_training() -> None:
+    Path("elmo", "weights.hdf5").write_bytes(b"")
+    with pytest.raises(ValueError, match="weights.hdf5"):
+        make().check(["sst5"])

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import run  # noqa: F401  (a fixture)
+from tests.conftest import import_plugins_once
+from tests.support.task_data import write_task_data
+from tests.support.testing import write_random_elmo
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with an ELMo and data of all kinds of tasks."""
+    import_plugins_once()
+    monkeypatch.chdir(tmp_path)
+    Path("elmo").mkdir()
+    write_random_elmo("elmo")
+    return write_task_data(Path("data"))

@@ -1,0 +1,114 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allennlp_elmo_plugin.plugin.benchmark.report import (
+    draw,
+    draw_bars,
+    markdown,
+    summarize,
+    write_tables,
+)
+from allennlp_elmo_plugin.plugin.benchmark.results import Runs, file_of
+
+
+def some(model: str, *scores: float, **changes: Any) -> list[dict[str, Any]]:
+    """The runs of seeds 1, 2 and so on."""
+    return [
+        {
+            **{"task": "ner_x", "model": model, "seed": seed, "score": score},
+            **{"layer_weights": [], "epochs": seed + 1, "seconds": 60.0 * seed},
+            **{"trained_parameters": 7, "machine": "A machine, 2 cores", **changes},
+        }
+        for seed, score in enumerate(scores, start=1)
+    ]
+
+
+def two_models(*of_elmo: float, **changes: Any) -> Runs:
+    return {
+        ("ner_x", "baseline"): some("baseline", 40.0, 42.0),
+        ("ner_x", "elmo"): some("elmo", *of_elmo, **changes),
+    }
+
+
+def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have() -> None:
+    runs = two_models(44.0, 44.0, 90.0, layer_weights=[[0.25, 0.75]])
+    runs["ner_x", "elmo"][0]["layer_weights"] = [[0.75, 0.25]]
+    runs["ner_y", "baseline"] = some("baseline", 1.0)
+    runs["ner_z", "baseline"], runs["ner_z", "elmo"] = runs["ner_x", "baseline"], []
+    (row,) = summarize(runs)
+    assert row.pop("baseline") == {
+        **{"mean": 41, "std": pytest.approx(2**0.5), "seeds": [1, 2]},
+        **{"seconds": 90, "epochs": 2.5, "trained_parameters": 7},
+    }
+    elmo = row.pop("elmo")
+    assert (elmo["mean"], elmo["std"], elmo["seeds"]) == (44, 0, [1, 2])
+    # The standard error is the root of 2 / 2 + 0 / 2.
+    error = {"standard_error": pytest.approx(1), "beyond_two_standard_errors": True}
+    assert row == {
+        **{"task": "ner_x", "score_name": "f1", "allennlp_metric": "f1-measure-overall"},
+        **{"paper_delta": 2.06, "machines": ["A machine, 2 cores"], "layer_weights": [[0.5, 0.5]]},
+        **{"deltas": {"baseline": {"mean": 3, **error}}, "delta": 3},
+    }
+
+
+def test_tables() -> None:
+    lines = markdown(summarize(two_models(44.0, 44.0))).splitlines()
+    titles = "baseline | + ELMo | delta | paper's delta | seeds | time a run"
+    assert lines[:2] == [f"| task | score (test) | {titles} |", "|" + "---|" * 8]
+    cells = "41.00 ± 1.41 | 44.00 ± 0.00 | **+3.00** ± 1.00 | +2.06 | 2 | 1.5 / 1.5 min"
+    assert lines[2] == f"| ner_x | f1 | {cells} |"
+    # 2 is within twice the root of 2 / 2 + 2 / 2.
+    runs = two_models(42.0, 44.0)
+    runs["ner_x", "vectors"] = some("vectors", 41.0, 42.0, 43.0)
+    runs["chunking", "baseline"] = some("baseline", 40.0)
+    runs["chunking", "elmo"] = some("elmo", 39.0)
+    table = markdown(summarize(runs))
+    for line in (
+        "| baseline | word vectors | + ELMo | delta to baseline | delta to word vectors |",
+        "| 41.50 ± 0.71 | 43.00 ± 1.41 | +2.00 ± 1.41 | +1.50 ± 1.12 | +2.06 | 2 |",
+        "| 40.00 |  | 39.00 | -1.00 |  |  | 1 | 1.0 / 1.0 min |",
+        "Time: baseline / word vectors / with ELMo, which",
+        "Machine: A machine, 2 cores.",
+    ):
+        assert line in table
+
+
+@pytest.mark.parametrize("mixes", [[[0.2, 0.8], [0.3, 0.7]], []])
+def test_files(mixes: list[list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    runs = two_models(44.0, 44.0, layer_weights=mixes)
+    (tmp_path / "runs" / "ner_x").mkdir(parents=True)
+    for run in (each for runs_of_model in runs.values() for each in runs_of_model):
+        file = file_of(tmp_path, "ner_x", run["model"], run["seed"])
+        file.write_text(json.dumps(run), encoding="utf-8")
+    table = write_tables(tmp_path)
+    assert table == markdown(summarize(runs))
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == table
+    assert json.loads((tmp_path / "results.json").read_text("utf-8")) == summarize(runs)
+    drawn = []
+
+    def texts(figure: Any, path: str, **settings: Any) -> None:
+        (axes,) = figure.axes
+        shown = axes.get_xticklabels(), axes.get_legend().get_texts(), axes.texts
+        drawn.append([[text.get_text() for text in some] for some in shown])
+        Path(path).touch()
+
+    monkeypatch.setattr(figures.Figure, "savefig", texts)
+    draw(tmp_path)
+    scores = [["ner_x\nf1"], ["baseline", "+ ELMo"], ["41", "44"]]
+    weights = [["ner_x", "ner_x, mix 2"], ["token layer", "LSTM 1"], ["0.2", "0.3", "0.8", "0.7"]]
+    assert drawn == [scores, weights][: 1 + len(mixes)]
+    names = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert names == ["layer_weights.png", "scores.png"][-len(drawn) :]
+
+
+def test_bars_are_side_by_side() -> None:
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    values, errors = {"x": [1.0, None], "y": [3.0, 4.0]}, {"x": [0.5, None], "y": [0, 1]}
+    draw_bars(axes, ["a", "b"], values, errors)
+    bars = [(bar.get_x(), bar.get_width()) for bar in axes.patches]
+    assert bars == [pytest.approx((x, 0.45)) for x in (-0.45, 0.55, 0, 1)]
+    assert [text.get_text() for text in axes.texts] == ["1", "", "3", "4"]

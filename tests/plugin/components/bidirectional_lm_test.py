@@ -1,0 +1,427 @@
+"""
+Training compared with runs of bilm-tf itself; where there is none, with a plain re-implementation
+(`tests.support.naive_bilm`), which the same runs prove to be bilm-tf's.
+"""
+
+import copy
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.training import gradient_descent_trainer
+from allennlp.training.optimizers import Optimizer
+
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import Samples
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
+    TruncatedBpttDataLoader,
+)
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
+from tests.support.bilm_tf import (
+    OPTIONS,
+    REFERENCE,
+    load_run,
+    read_vocabulary,
+    set_variables,
+    variables,
+)
+from tests.support.naive_bilm import NaiveBiLm, Stream
+from tests.support.process_group import run_processes
+from tests.support.processor import needs_bfloat16
+
+TEXT = str(REFERENCE / "data" / "train.txt")
+SMALL, TOKENS = OPTIONS["characters"], OPTIONS["tokens"]
+SUFFIXES = {"forward": "", "backward": "_reverse"}
+ADAGRAD = {"type": "adagrad", "lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
+VALUE = 3e-6  # the largest deviation of states, variables and accumulators
+TOLERANCES = {
+    **dict.fromkeys(("total_loss", "loss_forward", "loss_backward"), (2e-6, 0.0)),
+    "grad": (2e-5, 0.0),  # of the largest of a variable in a step
+    "grad_norm": (0.0, 2e-6),
+    "batch": (0.0, 0.0),
+}
+"""Absolute and relative."""
+
+# By the names in the files of bilm-tf's runs, those of steps with one dimension more; and
+# `grad/...`, the gradients of all steps.
+Arrays = dict[str, Any]
+
+
+def read(vocab: Any, text: str = TEXT, **settings: Any) -> Iterator[dict[str, torch.Tensor]]:
+    reader = TruncatedBpttLmReader(**{"batch_size": 3, "num_steps": 4, **settings})
+    loader = TruncatedBpttDataLoader(reader, text)
+    loader.index_with(vocab)
+    return iter(loader)
+
+
+def of_run(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the reader of a run of bilm-tf."""
+    return {
+        "batch_size": options["batch_size"],
+        "num_steps": options["unroll_steps"],
+        "max_characters_per_token": 50 if "char_cnn" in options else None,
+        "bidirectional": options["bidirectional"],
+    }
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    return read_vocabulary(tmp_path / "vocabulary")
+
+
+class RecordedDropout(torch.nn.Dropout):
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        self.masks: list[torch.Tensor] = []
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        self.masks.append(super().forward(torch.ones_like(vectors)))
+        return vectors * self.masks[-1]
+
+
+def by_name(kind: str, model: Any, values: Iterable[torch.Tensor]) -> Arrays:
+    """Values for the parameters, in their order."""
+    probe = copy.deepcopy(model)
+    for parameter, value in zip(probe.parameters(), values):
+        parameter.data = value.detach().to_dense().clone()
+    tied = model.options.share_embedding_softmax
+    found = {name: v for name, v in variables(probe) if not (tied and name == "lm/softmax/W")}
+    return {f"{kind}/{name}": values for name, values in found.items()}
+
+
+def streams_of(model: Any, batch: Any, masks: list[torch.Tensor], samples: list[Samples]) -> Any:
+    options = model.options
+    n_rows, n_steps = batch["targets"].shape
+    # In the model's packed order, which is that of time.
+    masks = [mask.view(n_steps, n_rows, options.projection_dim) for mask in masks]
+    streams = {}
+    for k, direction in enumerate(options.directions):
+        suffix = SUFFIXES[direction]
+        of_layers = masks[k * options.n_layers :][: options.n_layers]
+        of_top = masks[len(options.directions) * options.n_layers + k].transpose(0, 1).flatten(0, 1)
+        streams[direction] = Stream(
+            batch[f"tokens{suffix}"] - int(options.char_cnn is not None),
+            batch[f"targets{suffix}"],
+            samples[k] if samples else None,
+            [*of_layers, of_top],
+        )
+    return streams
+
+
+def stack(steps: list[Arrays]) -> Arrays:
+    return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+
+
+def train(
+    rank: int, options: dict[str, Any], folder: Path, n_processes: int = 1, arrays: Any = None
+) -> tuple[Arrays, list[Any]]:
+    """
+    Take ten steps of one process of a group, or the thirty of bilm-tf's run with these arrays.
+    Return the arrays, and the streams of each step.
+    """
+    vocab = read_vocabulary(folder / f"vocabulary_{rank}")
+    torch.manual_seed(1 + rank)  # the first process's weights count
+    model: Any = BidirectionalLanguageModel(vocab, options=options)
+    for parameter in model.parameters():
+        # More than at bilm-tf's start, so that every part has a gradient that counts.
+        torch.nn.init.normal_(parameter, std=0.2)
+    sampler, samples = model.softmax.sampler, []
+    draw = sampler and sampler.sample
+    if arrays is not None:
+        set_variables(model, arrays, "init")
+        draw = samples_of_run(sampler, arrays).__next__
+    # The text is smaller than 30 batches: bilm-tf begins again in the middle of one.
+    text = folder / f"twice_{rank}.txt"
+    text.write_text(Path(TEXT).read_text("utf-8") * 2, "utf-8")
+    module = model
+    wrapped: Any = None
+    if n_processes > 1:
+        model, wrapped = SparseDdpAccelerator().wrap_model(model)
+        module = wrapped.model
+
+    def sample() -> Samples:
+        samples.append(draw())
+        return samples[-1]
+
+    if sampler is not None:
+        sampler.sample = sample
+    dropout = model.bilm.lstm.dropout = RecordedDropout(options["dropout"])
+    initial = by_name("init", model, model.parameters())
+    named = list(model.named_parameters())
+    optimizer = Optimizer.from_params(Params({**ADAGRAD}), model_parameters=named)
+    torch.manual_seed(rank)
+    steps, streams = [], []
+    batches = read(vocab, str(text), **of_run(options))
+    for batch in itertools.islice(batches, 10 if arrays is None else 30):
+        samples.clear()
+        dropout.masks.clear()
+        optimizer.zero_grad()
+        outputs = module(**batch)
+        outputs["loss"].backward()
+        losses = {key: value.item() for key, value in outputs.items()}
+        sparse = {id(parameter) for parameter in model.sparse_gradient_parameters()}
+        assert all(p.grad.is_sparse == (id(p) in sparse) for p in model.parameters())
+        if n_processes == 1:
+            metrics = {key.replace("loss", "perplexity"): math.exp(v) for key, v in losses.items()}
+            assert model.get_metrics(reset=True) == pytest.approx(metrics)
+        clip = functools.partial(gradient_descent_trainer.clip_grad_norm_, model.parameters())
+        if wrapped is not None:
+            wrapped.average_sparse_gradients()
+            clip = wrapped.clip_grad_norm_
+        # Clipping changes them in place.
+        step = by_name("grad", model, [parameter.grad for parameter in model.parameters()])
+        step["grad_norm"] = clip(options["all_clip_norm_val"])
+        optimizer.step()
+        step["total_loss"] = losses.pop("loss")
+        streams.append(streams_of(model, batch, dropout.masks, samples))
+        for direction, (tokens, targets, *_) in streams[-1].items():
+            step[f"loss_{direction}"] = losses[f"{direction}_loss"]
+            key = "token_ids" if model.options.char_cnn is None else "tokens_characters"
+            step[f"batch/{key}{SUFFIXES[direction]}"] = tokens
+            step[f"batch/next_token_id{SUFFIXES[direction]}"] = targets
+            for layer in range(model.options.n_layers):
+                state = model.bilm.lstm.part(model._carried[True].states, direction, layer)
+                for name, values in zip("mc", state):
+                    step[f"state/{direction}/layer{layer}/{name}"] = values.clone()
+        steps.append(step)
+    sums = [optimizer.state[parameter]["sum"] for parameter in model.parameters()]
+    # The model has the carry gates with the opposite sign.
+    accumulators = {k: abs(values) for k, values in by_name("accum", model, sums).items()}
+    final = by_name("final", model, model.parameters())
+    return {**initial, **stack(steps), **final, **accumulators}, streams
+
+
+def train_naively(options: dict[str, Any], initial: Arrays, *streams: list[Any]) -> Arrays:
+    """The training that began with the same variables, and read and drew the same."""
+    start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
+    naive = NaiveBiLm(options, start)
+    steps = [naive.step(replicas) for replicas in zip(*streams)]
+    final = {f"final/{name}": values.detach() for name, values in naive.variables.items()}
+    sums = {f"accum/{name}": values for name, values in naive.accumulators.items()}
+    return {**stack(steps), **final, **sums}
+
+
+def assert_same_training(found: Arrays, expected: Arrays, *left_out: str) -> None:
+    for name, actual in found.items():
+        kind = name.partition("/")[0]
+        if kind in left_out:
+            continue
+        values, largest = np.asarray(expected[name]), 1.0
+        if kind == "grad":
+            largest = abs(values).max(tuple(range(1, values.ndim)), keepdims=True)
+            assert (largest > 0).all(), name
+        atol, rtol = TOLERANCES.get(kind, (VALUE, 0.0))
+        np.testing.assert_allclose(
+            actual / largest, values / largest, atol=atol, rtol=rtol, err_msg=name
+        )
+
+
+def samples_of_run(sampler: Any, arrays: Arrays) -> Iterator[Samples]:
+    """The negatives that TensorFlow drew, in its order."""
+    for step, direction in itertools.product(range(30), SUFFIXES):
+        ids = torch.from_numpy(arrays[f"samples/{direction}/ids"][step])
+        expected = arrays[f"samples/{direction}/sampled_expected_count"][step]
+        # How often it drew, from how often it expects the rarest.
+        rarest = int(ids.argmax())
+        p = np.log1p(1 / (float(ids[rarest]) + 1)) / np.log(sampler.n_words + 1)
+        n_tries = round(float(np.log1p(-float(expected[rarest])) / np.log1p(-p)))
+        counts = sampler.expected_count(ids, n_tries).numpy()
+        np.testing.assert_allclose(counts, expected, rtol=2e-5)
+        yield Samples(ids, n_tries)
+
+
+@pytest.mark.parametrize("run", ["train_charcnn", "train_charcnn_sampled", "train_tokens"])
+def test_training_is_that_of_bilm_tf(run, tmp_path):
+    """So is the naive one, with which other models are compared."""
+    options, arrays = load_run(run)
+    found, streams = train(0, options, tmp_path, arrays=arrays)
+    naive = train_naively(options, found, streams)
+    assert_same_training(found, arrays, "grad")
+    assert_same_training(naive, arrays, "grad")
+    assert_same_training(found, naive, "init", "batch")
+    if "sampled" not in run:
+        for name in naive:
+            if name.startswith("grad/"):
+                gradient = arrays[name.replace("grad", "grad0")]
+                np.testing.assert_allclose(naive[name][0], gradient, atol=VALUE)
+
+
+BASES = {"characters": load_run("train_charcnn")[0], "words": load_run("train_tokens")[0]}
+CLIPS = {"all_clip_norm_val": 0.5, "lstm": {"cell_clip": 0.05, "proj_clip": 0.02}}
+TIED = {"share_embedding_softmax": True}
+SAMPLED = {"sample_softmax": True}
+CASES: list[tuple[int, str, dict[str, Any]]] = [
+    (1, "characters", {"char_cnn": {"activation": "tanh", "n_highway": 2}}),
+    (1, "characters", {"char_cnn": {"n_highway": 0}, "lstm": {"n_layers": 1}}),
+    # Neither projections nor skip connections
+    (1, "characters", {"char_cnn": {"filters": [[1, 2], [2, 2], [3, 4]]}}),
+    (1, "characters", {"lstm": {"dim": 8, "use_skip_connections": False}}),
+    (1, "characters", CLIPS),
+    (1, "characters", {"lstm": {"cell_clip": None, "proj_clip": None, "n_layers": 3}}),
+    (1, "characters", {"dropout": 0.25}),
+    (1, "characters", {"bidirectional": False}),
+    (1, "words", TIED),
+    (1, "words", {**TIED, **SAMPLED}),
+    (1, "words", {"bidirectional": False}),
+    (1, "words", {"dropout": 0.25, **SAMPLED}),
+    (2, "characters", {}),
+    (2, "characters", SAMPLED),
+    (2, "words", TIED),
+    (2, "words", {**TIED, **SAMPLED}),
+    (2, "words", {"dropout": 0.25, "bidirectional": False, **SAMPLED}),
+]
+
+
+@pytest.mark.parametrize("n_processes, base, changes", CASES, ids=str)
+def test_training_is_the_naive_one(n_processes, base, changes, tmp_path):
+    """Two processes are bilm-tf's towers: each has its rows and draws, gradients are averaged."""
+    options = dict(BASES[base])
+    for key, value in changes.items():
+        options[key] = {**options[key], **value} if isinstance(value, dict) else value
+    if n_processes == 1:
+        replicas = [train(0, options, tmp_path)]
+    else:
+        replicas = run_processes(n_processes, tmp_path, train, options, tmp_path, n_processes)
+    runs, streams = zip(*replicas)
+    expected = train_naively(options, runs[0], *streams)
+    found = {}
+    for name, values in runs[0].items():
+        of_all = [run[name] for run in runs]
+        if "loss" in name:
+            values = np.mean(of_all, 0)
+        elif name.startswith("state"):
+            values = np.concatenate(of_all, 1)
+        elif name == "grad_norm" or name.startswith("final"):
+            assert all((each == values).all() for each in of_all)
+        found[name] = values
+    assert_same_training(found, expected, "init", "batch")
+    if n_processes == 2 and streams[0][0]["forward"].samples is not None:
+        for own, other in zip(*streams):
+            assert not torch.equal(own["forward"].samples[0], other["forward"].samples[0])
+    if changes is CLIPS:
+        assert (expected["grad_norm"] > 0.5).all()
+        for name, bound in (("c", 0.05), ("m", 0.02)):
+            states = [v for k, v in expected.items() if k.startswith("state") and k[-1] == name]
+            assert (abs(np.concatenate(states, 1)) == bound).mean() > 0.1
+
+
+def run(model, batches):
+    """Losses of training, or of an evaluation."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        losses.append(loss.item())
+        if model.training:
+            loss.backward()
+            optimizer.step()
+    return losses
+
+
+@pytest.mark.parametrize("name", ["train_charcnn", "train_tokens"])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.nightly), 4, 256])
+def test_perplexity_is_that_of_bilm_tf(name, batch_size, vocab):
+    options, arrays = load_run(name)
+    model = BidirectionalLanguageModel(vocab, options=options).eval()
+    set_variables(model, arrays, "final")
+    settings = {**of_run(options), "batch_size": batch_size, "num_steps": 1}
+    with torch.no_grad():
+        losses = run(model, read(vocab, str(REFERENCE / "data" / "test.txt"), **settings))
+    np.testing.assert_allclose(losses, arrays[f"test{batch_size}/loss"], atol=2e-6)
+    expected = float(arrays[f"test{batch_size}/perplexity"])
+    assert model.get_metrics(reset=True)["perplexity"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_training_goes_on_after_a_validation_and_in_another_process(vocab):
+    batches = list(read(vocab))[:16]
+    settings = {"dropout": 0.3, "variational_dropout": True, "recurrent_dropout": 0.2}
+    settings.update(num_samples=12, state_reset=0.2)
+
+    def make():
+        torch.manual_seed(0)
+        return BidirectionalLanguageModel(vocab, options=SMALL, **settings)
+
+    model = make()
+    whole, metrics = run(model, batches), model.get_metrics()
+    agreeing = copy.copy(metrics)
+    agreeing["loss"] = 5.0  # as AllenNLP sets it
+    assert math.log(metrics["perplexity"]) == agreeing["loss"] == pytest.approx(np.mean(whole))
+    model = make()
+    first, random = run(model, batches[:9]), torch.get_rng_state()
+    state, parameters = copy.deepcopy((model.training_state(), model.state_dict()))
+    model.get_metrics(reset=True)
+    evaluated = run(model.eval(), batches)
+    run(model, batches[:5])  # broken off
+    assert run(model, batches) == evaluated and torch.equal(torch.get_rng_state(), random)
+    model = make()
+    model.load_state_dict(parameters)
+    model.load_training_state(state)
+    torch.set_rng_state(random)
+    assert first + run(model, batches[9:]) == whole and model.get_metrics() == metrics
+    with pytest.raises(ConfigurationError, match="window 3 follows window 15"):
+        model(**batches[3])
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("num_samples", [0, 20])
+def test_precision_of_training(vocab, num_samples):
+    """Evaluation has float32, and autocast changes neither."""
+    batch = next(read(vocab))
+    found = []
+    for precision, autocast in itertools.product(("float32", "bfloat16"), (False, True)):
+        torch.manual_seed(1)
+        settings = {"num_samples": num_samples, "precision": precision}
+        model = BidirectionalLanguageModel(vocab, options=SMALL, **settings)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss, evaluated = model(**batch)["loss"], model.eval()(**batch)["loss"]
+        loss.backward()
+        gradients = [parameter.grad.to_dense() for parameter in model.parameters()]
+        assert all(gradient.dtype == torch.float32 for gradient in gradients)
+        found.append((loss.item(), evaluated.item(), [each.norm() for each in gradients]))
+    assert found[0] == found[1] and found[2] == found[3] and found[0][1] == found[2][1]
+    assert 0 < abs(found[2][0] - found[0][0]) < 0.01 * found[0][0]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "needs options, options_file or pretrained_file"),
+        ({"options": SMALL, "options_file": "x.json"}, "either options or options_file"),
+        ({"options": SMALL, "num_samples": 50}, "50 distinct .* vocabulary of 50 words"),
+        ({"options": SMALL, "recurrent_dropout": 1.0}, "recurrent_dropout is 1.0; use a"),
+        ({"options": SMALL, "state_reset": -0.1}, "state_reset is -0.1; use a number"),
+        ({"options": SMALL, "state_reset": "1"}, "state_reset is '1'; use a number"),
+        ({"options": SMALL, "share_embedding_softmax": True}, "needs a token embedding"),
+        ({"options": SMALL, "precision": "int8"}, "precision is 'int8'; use float32 or"),
+        ({"options_file": "nowhere.json"}, "nowhere.json"),
+        ({"options_file": "bad.json"}, "bad.json: .* must not exceed"),
+    ],
+)
+def test_arguments_that_are_refused(vocab, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.json").write_text('{"lstm": {"dim": 8, "projection_dim": 16}}')
+    with pytest.raises(ConfigurationError, match=message):
+        BidirectionalLanguageModel(vocab, **arguments)
+
+
+@pytest.mark.parametrize(
+    "options, reader, message",
+    [
+        (TOKENS, {}, "gives words of 50 characters, .* reads words of None"),
+        (SMALL, {"max_characters_per_token": None}, "gives words of None .* reads words of 50"),
+        (SMALL, {"bidirectional": False}, "true in the model, but not in the reader"),
+    ],
+)
+def test_a_reader_that_does_not_fit(vocab, options, reader, message):
+    with pytest.raises(ConfigurationError, match=message):
+        BidirectionalLanguageModel(vocab, options=options)(**next(read(vocab, **reader)))

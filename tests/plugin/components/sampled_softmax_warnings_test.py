@@ -1,0 +1,28 @@
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import SampledSoftmaxWarnings
+
+
+@pytest.mark.parametrize("n_words", [300, 800_000])
+@pytest.mark.parametrize("order", ["frequency", "reversed", "random"])
+@pytest.mark.parametrize("n_tokens", [1000, 2**15])
+def test_only_a_wrong_order_is_warned_about_once(n_words, order, n_tokens, caplog):
+    """The words follow Zipf's law; little text doesn't show the order."""
+    rng = np.random.RandomState(0)
+    p = 1 / (np.arange(n_words) + 2.7)
+    ids = rng.choice(n_words, n_tokens, p=p / p.sum())
+    if order == "reversed":
+        ids = n_words - 1 - ids
+    elif order == "random":
+        ids = rng.permutation(n_words)[ids]
+    warn = SampledSoftmaxWarnings(n_words, 20)
+    for targets in torch.from_numpy(ids).split(100):
+        warn(targets)
+    first, *others = (record.getMessage() for record in caplog.records)
+    assert re.search(f"softmax over 20 samples, .* not compare .* softmax over {n_words}", first)
+    assert len(others) == (order != "frequency" and n_tokens > 2**14)
+    assert all("not in the order of the frequency of its words" in each for each in others)

@@ -1,0 +1,217 @@
+"""
+Training and evaluation with the options for small corpora, by AllenNLP's trainer, compared with the
+naive model of `tests.support.naive_bilm`. What is random is drawn again from the same state of
+torch's generator.
+"""
+
+import copy
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.data import Vocabulary
+from allennlp.training.optimizers import DenseSparseAdam
+
+from allennlp_elmo_plugin.bilm.log_uniform_sampler import LogUniformSampler, Samples
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from allennlp_elmo_plugin.plugin.training import ResumableTrainer
+from tests.plugin.components.bidirectional_lm_test import SUFFIXES, read
+from tests.support.bilm_tf import set_variables, variables
+from tests.support.naive_bilm import DIRECTIONS, NaiveBiLm, Stream
+
+DIM, N_LAYERS = 3, 2
+LSTM = {"dim": 5, "projection_dim": DIM, "n_layers": N_LAYERS, "cell_clip": 0.8, "proj_clip": 0.4}
+OPTIONS: dict[str, Any] = {"lstm": {**LSTM, "use_skip_connections": True}}
+ROWS, STEPS, VALIDATION_ROWS = 3, 4, 4
+EPOCHS, LEARNING_RATE, WARMUP, NORM = 2, 0.05, 3, 1.5
+DROPOUT, RECURRENT_DROPOUT, STATE_RESET = 0.3, 0.4, 0.3
+TEXT = "a b c d\n\na a e\nb\n\n\nf g a b c\nd d a\nh\na b a c e f\ng b a\nc\n\na d\n" * 2
+HELD_OUT = "a x b\n\nc d e a\n"
+CHANGES = {
+    "dataset_reader.batch_size": ROWS,
+    "dataset_reader.num_steps": STEPS,
+    "dataset_reader.max_characters_per_token": None,
+    "validation_dataset_reader.batch_size": VALIDATION_ROWS,
+    "validation_dataset_reader.num_steps": 2,
+    "validation_dataset_reader.max_characters_per_token": None,
+    "model.options": OPTIONS,
+    "model.dropout": DROPOUT,
+    "model.precision": "float32",
+    "model.recurrent_dropout": RECURRENT_DROPOUT,
+    "model.state_reset": STATE_RESET,
+    "trainer.cuda_device": -1,
+    "trainer.num_epochs": EPOCHS,
+    "trainer.optimizer.lr": LEARNING_RATE,
+    "trainer.learning_rate_scheduler.warmup_steps": WARMUP,
+    "trainer.grad_norm": NORM,
+}
+READER = {"contiguous": True, "max_characters_per_token": None}
+EMBEDDING, WEIGHT, BIAS = "lm/embedding", "lm/softmax/W", "lm/softmax/b"
+PATHS = {f"{name}_DATA_PATH": f"{name.lower()}.txt" for name in ("TRAIN", "VALIDATION")}
+PATHS["VOCABULARY_PATH"] = "vocab"
+CONFIG = Path(__file__).parents[3] / "training_config" / "pretrain" / "small_corpus.jsonnet"
+
+Tensors = dict[str, torch.Tensor]
+
+
+def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
+    naive = NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
+    naive.variables = tensors
+    return naive
+
+
+def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
+    """Of each direction in validation: all words of a row at once, from zero."""
+    settings = {**READER, "batch_size": VALIDATION_ROWS, "num_steps": 1000, "drop_last": False}
+    [batch] = read(vocab, "validation.txt", **settings)
+    naive = make_naive(tied, tensors)
+    for direction, suffix in SUFFIXES.items():
+        losses: list[float] = []
+        for tokens, targets in zip(batch[f"tokens{suffix}"], batch[f"targets{suffix}"]):
+            naive.states.clear()
+            n_words = int((targets >= 0).sum())
+            stream = Stream(tokens[None, :n_words], targets[None, :n_words])
+            losses += [naive.loss(0, direction, stream).item()] * n_words
+        yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
+
+
+def masked_kernels(tensors: Tensors, masks: list[torch.Tensor]) -> Tensors:
+    """The recurrent rows of each kernel without the weights that are dropped."""
+    found = dict(tensors)
+    kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
+    for name, mask in zip(kernels, masks, strict=True):
+        i, f, j, o = mask.chunk(4)  # the order of the gates in our model
+        recurrent = torch.cat([i, j, f, o]).t()
+        found[name] = tensors[name] * torch.cat([torch.ones_like(recurrent), recurrent])
+    return found
+
+
+@pytest.fixture
+def vocab(tmp_path, monkeypatch):
+    """Of files in the current folder, for computations of double precision."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.txt").write_text(TEXT)
+    Path("validation.txt").write_text(HELD_OUT)
+    make_vocabulary("train.txt", "vocab")
+    torch.set_default_dtype(torch.float64)
+    yield Vocabulary.from_files("vocab/vocabulary")
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("num_samples", [0, 4])
+@pytest.mark.parametrize("tied", [False, True])
+def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
+    n_accumulated = 2 if num_samples else 1
+    steps: list[Any] = []
+    norms: list[Any] = []
+    initial: Tensors = {}
+    batch_outputs, rescale = ResumableTrainer.batch_outputs, ResumableTrainer.rescale_gradients
+    generator = torch.Generator().manual_seed(1)
+
+    def sample(self: LogUniformSampler) -> Samples:
+        ids = torch.randperm(self.n_words, generator=generator)[: self.n_samples]
+        steps[-1].samples.append(Samples(ids, 7))
+        return steps[-1].samples[-1]
+
+    def record(self: Any, batch: Any, for_training: bool) -> Any:
+        if not for_training:
+            return batch_outputs(self, batch, for_training)
+        if not initial:
+            for parameter in self.model.parameters():
+                # In numbers that float32 can hold, as `variables` returns them.
+                parameter.data.normal_(std=0.7).copy_(parameter.data.float())
+            initial.update((k, torch.tensor(v).double()) for k, v in variables(self.model))
+        steps.append(SimpleNamespace(random_state=torch.get_rng_state(), samples=[]))
+        outputs = batch_outputs(self, batch, for_training)
+        steps[-1].losses = {key: value.item() for key, value in outputs.items()}
+        return outputs
+
+    def record_norm(self: Any) -> Any:
+        norms.append(rescale(self))
+        return norms[-1]
+
+    monkeypatch.setattr(LogUniformSampler, "sample", sample)
+    monkeypatch.setattr(ResumableTrainer, "batch_outputs", record)
+    monkeypatch.setattr(ResumableTrainer, "rescale_gradients", record_norm)
+    changes = {"model.num_samples": num_samples, "model.share_embedding_softmax": tied, **CHANGES}
+    changes["trainer.num_gradient_accumulation_steps"] = n_accumulated
+    model: Any = train_model(Params.from_file(CONFIG, json.dumps(changes), PATHS), "run")
+
+    if tied:
+        del initial[WEIGHT]
+    own = {name: values.requires_grad_() for name, values in initial.items()}
+    optimizer = DenseSparseAdam(list(own.items()))
+    naive = make_naive(tied, own)
+    windows = list(read(vocab, "train.txt", **READER, batch_size=ROWS, num_steps=STEPS))
+    assert len(steps) == EPOCHS * len(windows)
+    n_updates = EPOCHS * math.ceil(len(windows) / n_accumulated)
+    assert len(norms) == n_updates and any(norm > NORM for norm in norms)
+    sparse = {EMBEDDING} if num_samples or not tied else set()
+    if num_samples:
+        sparse |= {WEIGHT, BIAS} & own.keys()
+    recorded, n_done = iter(steps), 0
+    for epoch in range(EPOCHS):
+        for first in range(0, len(windows), n_accumulated):
+            group = windows[first : first + n_accumulated]
+            touched: dict[str, list[int]] = {name: [] for name in (EMBEDDING, WEIGHT, BIAS)}
+            for batch in group:
+                step = next(recorded)
+                torch.set_rng_state(step.random_state)
+                is_reset = torch.rand(ROWS) < STATE_RESET
+                drawn = [
+                    F.dropout(torch.ones(*shape, DIM), p)
+                    for _ in range(len(DIRECTIONS) * N_LAYERS)
+                    for shape, p in (((ROWS,), DROPOUT), ((20,), RECURRENT_DROPOUT))
+                ]
+                masks = [each.expand(STEPS, ROWS, DIM) for each in drawn[::2]]
+                naive.variables = masked_kernels(own, drawn[1::2])
+                for key, state in naive.states.items():
+                    naive.states[key] = tuple(part * ~is_reset[:, None] for part in state)
+                losses = []
+                for k, (direction, suffix) in enumerate(SUFFIXES.items()):
+                    of_top = F.dropout(torch.ones(ROWS, DIM), DROPOUT).repeat_interleave(STEPS, 0)
+                    tokens, targets = batch[f"tokens{suffix}"], batch[f"targets{suffix}"]
+                    samples = step.samples[k] if step.samples else None
+                    of_layers = masks[k * N_LAYERS :][:N_LAYERS]
+                    stream = Stream(tokens, targets, samples, [*of_layers, of_top])
+                    losses.append(naive.loss(0, direction, stream))
+                    found = step.losses[f"{direction}_loss"]
+                    assert found == pytest.approx(losses[-1].item(), rel=1e-9)
+                    touched[EMBEDDING] += tokens.flatten().tolist()
+                    if samples is not None:
+                        for name in (EMBEDDING if tied else WEIGHT, BIAS):
+                            touched[name] += [*targets.flatten().tolist(), *samples.ids.tolist()]
+                loss = sum(losses) / 2
+                assert step.losses["loss"] == pytest.approx(loss.item(), rel=1e-9)
+                (loss * STEPS / len(group)).backward()
+            norm = math.sqrt(sum(float((values.grad**2).sum()) for values in own.values()))
+            assert norms[n_done] == pytest.approx(norm, rel=1e-8)
+            for name, values in own.items():
+                values.grad *= min(1.0, NORM / (norm + 1e-6))
+                if name in sparse:
+                    rows = torch.tensor(sorted(set(touched[name])))
+                    values.grad = torch.sparse_coo_tensor(
+                        rows[None], values.grad[rows], values.shape
+                    )
+            n_done += 1
+            falling = (n_updates - n_done) / (n_updates - WARMUP)
+            share = falling if n_done >= WARMUP else n_done / WARMUP
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
+            optimizer.step()
+            optimizer.zero_grad()
+        metrics = json.loads(Path(f"run/metrics_epoch_{epoch}.json").read_text())
+        for name, expected in perplexities(own, tied, vocab):
+            assert metrics[f"validation_{name}"] == pytest.approx(expected, rel=1e-9)
+        if epoch == metrics["best_epoch"]:
+            best = {f"best/{name}": value.detach().clone().numpy() for name, value in own.items()}
+    expected = copy.deepcopy(model)
+    set_variables(expected, best, "best")
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-7, atol=1e-9)

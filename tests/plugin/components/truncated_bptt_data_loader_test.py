@@ -1,0 +1,121 @@
+import functools
+import itertools
+import threading
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DataLoader, DatasetReader
+
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
+    TruncatedBpttDataLoader,
+)
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from tests.support.corpora import LINES, vocabulary_of, write_corpus
+
+VOCAB = vocabulary_of(LINES)
+assert_equal = functools.partial(torch.testing.assert_close, rtol=0, atol=0)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus")
+
+
+@pytest.fixture
+def make(corpus):
+    def make(reader=None, vocab=VOCAB, **settings):
+        reader = reader or TruncatedBpttLmReader(4, 9, None, shuffle_sentences=True)
+        params = Params({"type": "truncated_bptt", **settings})
+        loader = DataLoader.from_params(params, reader=reader, data_path=str(corpus))
+        loader.index_with(vocab)
+        return loader
+
+    return make
+
+
+@pytest.mark.parametrize("n_batches", [None, 1, 5, 1000])
+@pytest.mark.parametrize("num_workers", [None, 1])
+def test_epochs_are_the_passes_of_the_reader(make, corpus, n_batches, num_workers):
+    """Epochs of batches continue where the last one stopped, also in the middle of the text."""
+    loader = make(batches_per_epoch=n_batches, num_workers=num_workers, start_method="spawn")
+    loader.reader.count_batches = lambda path: 7  # an estimate
+    assert len(loader) == (n_batches or 7)
+    epochs = (loader.reader.batches(corpus, epoch, 0, VOCAB) for epoch in itertools.count())
+    batches = itertools.chain.from_iterable(epochs)
+    for _ in range(1 if n_batches == 1000 else 3):
+        found = list(loader)
+        assert_equal(found, list(itertools.islice(batches, len(found))))
+        assert len(found) == len(loader) and len(found) == (n_batches or len(found))
+
+
+def test_settings_that_are_refused(make, tmp_path):
+    with pytest.raises(ConfigurationError, match="Extra parameters"):
+        make(batch_size=4)
+    with pytest.raises(ConfigurationError, match='for the dataset reader "truncated_bptt_lm"'):
+        make(DatasetReader())
+    with pytest.raises(ConfigurationError, match="not_there.txt"):  # named at once
+        TruncatedBpttDataLoader(TruncatedBpttLmReader(4), tmp_path / "not_there.txt")
+    with pytest.raises(ValueError, match="index_with"):
+        next(iter(make(vocab=None)))
+    with pytest.raises(ConfigurationError, match="not instances: .*elmo-vocab"):
+        list(make().iter_instances())
+
+
+class MissingFileReader(TruncatedBpttLmReader):
+    def batches(self, *args):
+        yield from itertools.islice(super().batches(*args), 3)
+        raise ConfigurationError("/not/there")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_no_thread_outlives_a_pass_that_is_given_up_or_fails(make, num_workers):
+    n_threads = threading.active_count()
+    loader = make(MissingFileReader(4, 5), num_workers=num_workers)
+    batches = iter(loader)
+    first = next(batches)
+    assert threading.active_count() == n_threads + num_workers
+    batches.close()
+    assert threading.active_count() == n_threads
+    batches = iter(loader)  # It begins again.
+    assert_equal(next(batches), first)
+    with pytest.raises(ConfigurationError, match="/not/there"):
+        list(batches)
+    assert threading.active_count() == n_threads
+
+
+@pytest.mark.parametrize("settings", [{}, {"batches_per_epoch": 17}, {"num_workers": 1}])
+def test_loaders_continue_where_others_were(make, settings):
+    """And one that was given up begins again, whatever another loader of its reader does."""
+    loader = make(**settings)
+    epochs = [list(loader) for _ in range(5)]
+    loader = make(**settings)
+    for epoch, expected in enumerate(epochs[:3]):
+        batches = iter(loader)
+        for n_read in range(len(expected) + 1):
+            if n_read in (0, 1, 9, len(expected) - 1, len(expected)):
+                resumed = make(loader.reader, **settings)
+                state = loader.state_dict()
+                resumed.load_state_dict(state)
+                if n_read < len(expected):
+                    assert abs(len(resumed) + n_read - len(expected)) <= 1
+                    assert_equal(list(itertools.islice(resumed, 1)), expected[n_read : n_read + 1])
+                assert_equal(list(resumed), expected[n_read:])
+                assert_equal(list(resumed), epochs[epoch + 1])
+            next(batches, None)
+    assert list(state) == ["epoch", "n_windows", "n_given", "digest"] and len(state["digest"]) == 4
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[::-1]), "0.txt"),
+        (lambda path: path.rename(path.with_name("new")), "0.txt, .*new"),
+    ],
+)
+def test_a_text_that_has_changed(make, corpus, change, named):
+    state = make().state_dict()
+    change(corpus / "0.txt")
+    with pytest.raises(ConfigurationError, match=f"{named} changed.*put the files back"):
+        make().load_state_dict(state)

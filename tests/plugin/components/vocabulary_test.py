@@ -1,0 +1,74 @@
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+
+from allennlp_elmo_plugin.plugin.components.vocabulary import (
+    check_vocabulary,
+)
+from allennlp_elmo_plugin.text.vocabulary_folder import (
+    read_vocabulary_folder,
+    write_vocabulary_folder,
+)
+
+SPECIAL = ["<S>", "</S>", "<UNK>"]
+
+
+def test_every_token_keeps_its_id(tmp_path):
+    """AllenNLP reads with its own ideas of lines and white space; ids must be line numbers."""
+    words = [*SPECIAL, "\x85", "a\u2028b", "\xa0", "\u3000x", "x\x1c", "\x1d", "\x00"]
+    words += ["\ufeff", "@@UNKNOWN@@", "@@PADDING@@", "#", "東京"]
+    for _ in range(2):
+        write_vocabulary_folder(tmp_path / "made" / "vocabulary", words)
+    inner = str(tmp_path / "made" / "vocabulary")
+    Vocabulary.from_files(inner).save_to_files(str(tmp_path / "saved_in_training"))
+    # Also of the folder that `elmo-vocab` wrote
+    for folder in (str(tmp_path / "made"), inner, str(tmp_path / "saved_in_training")):
+        vocab = Vocabulary.from_params(Params({"type": "from_files", "directory": folder}))
+        assert type(vocab) is Vocabulary and check_vocabulary(vocab) == len(words)
+        assert vocab.get_index_to_token_vocabulary("lm_tokens") == dict(enumerate(words))
+        assert [vocab.get_token_index(word, "lm_tokens") for word in words] == [*range(len(words))]
+        assert vocab.get_vocab_size("tokens") == 2 and vocab.get_vocab_size("labels") == 0
+    for folder in (inner, str(tmp_path / "saved_in_training")):
+        assert read_vocabulary_folder(folder, "folder") == words
+    with pytest.raises(ValueError, match="a@@NEWLINE@@"):
+        write_vocabulary_folder(tmp_path, [*words, "a@@NEWLINE@@"])
+    with pytest.raises(FileNotFoundError, match="none not found"):
+        Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
+
+
+def test_folders_that_are_not_a_language_models(tmp_path):
+    for present in (None, "lm_tokens.txt"):
+        if present:
+            (tmp_path / present).touch()
+        with pytest.raises(ValueError, match="^folder: has no lm_tokens.txt with non_padded"):
+            read_vocabulary_folder(tmp_path, "folder")
+    write_vocabulary_folder(tmp_path, SPECIAL)
+    for namespaces in ("", "\n*tags\n", "*\x00", "tokens"):
+        (tmp_path / "non_padded_namespaces.txt").write_text(namespaces)
+        with pytest.raises(ValueError, match="^folder: the namespace lm_tokens is padded"):
+            read_vocabulary_folder(tmp_path, "folder")
+    (tmp_path / "non_padded_namespaces.txt").write_bytes(b"\xff\n*_tokens\r\n")
+    assert read_vocabulary_folder(tmp_path, "folder") == SPECIAL
+    (tmp_path / "lm_tokens.txt").write_bytes(b"<S>\n\xff\n")
+    with pytest.raises(ValueError, match="^folder/lm_tokens.txt, line 2: byte 0xff is not UTF-8"):
+        read_vocabulary_folder(tmp_path, "folder")
+
+
+@pytest.mark.parametrize(
+    "lines, namespaces, message",
+    [
+        ([*SPECIAL[:2], "a"], "lm_tokens", "lacks the special words <UNK>"),
+        ([], "lm_tokens", "lacks the special words <S>, </S>, <UNK>"),
+        ([*SPECIAL, "a", "b", "a"], "lm_tokens", "has the word 'a' twice; .*elmo-vocab"),
+        ([*SPECIAL, "a", "", "b"], "lm_tokens", "has an empty line 5"),
+        (["@@UNKNOWN@@", *SPECIAL], "*labels", "is padded.*non_padded_namespaces.txt"),
+        (None, "*labels", "no namespace lm_tokens.*elmo-vocab"),
+    ],
+)
+def test_vocabularies_that_are_refused(tmp_path, lines, namespaces, message):
+    (tmp_path / "non_padded_namespaces.txt").write_text(f"{namespaces}\n")
+    if lines is not None:
+        (tmp_path / "lm_tokens.txt").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(ConfigurationError, match=message):
+        check_vocabulary(Vocabulary.from_files(tmp_path))

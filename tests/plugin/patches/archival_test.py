@@ -1,0 +1,137 @@
+import json
+import shutil
+import tarfile
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.models import Model, archival, load_archive
+
+from allennlp_elmo_plugin.plugin.patches import archival as our_archival
+from tests.support.testing import read_files, write_random_elmo
+
+OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
+WEIGHT_KEY = OPTIONS_KEY.replace("options", "weight")
+
+
+def train(options_file, weight_file, name="model"):
+    """Train a tagger in this folder, and return it."""
+    elmo = {
+        "type": "elmo_token_embedder",
+        "options_file": options_file,
+        "weight_file": weight_file,
+        "vocab_to_cache": ["@@PADDING@@", "the"],
+    }
+    indexers = {"elmo": {"type": "elmo_characters"}}
+    config = {
+        "dataset_reader": {"type": "sequence_tagging", "token_indexers": indexers},
+        "train_data_path": "train.tsv",
+        "model": {
+            "type": "simple_tagger",
+            "text_field_embedder": {"token_embedders": {"elmo": elmo}},
+            "encoder": {"type": "lstm", "input_size": 16, "hidden_size": 4},
+        },
+        "data_loader": {"batch_size": 2},
+        "trainer": {"num_epochs": 1, "cuda_device": -1, "optimizer": "adam"},
+    }
+    return train_model(Params(config), name)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Where the training runs: the config's paths are relative to it."""
+    here = tmp_path / "here"
+    (here / "elmo").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    write_random_elmo("elmo", seed=5)
+    shutil.make_archive("elmo", "zip", "elmo")
+    (here / "train.tsv").write_text("Alice###N counted###V\nthe###D\n", encoding="utf-8")
+    return here
+
+
+@pytest.mark.parametrize("files", [("elmo/options.json", "elmo/weights.hdf5"), ("elmo.zip",) * 2])
+def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
+    trained = train(*files)
+    assert not {path.name for path in (here / "model").iterdir()} & {"fta", "files_to_archive.json"}
+    with tarfile.open("model/model.tar.gz") as archive:  # The layout is that of AllenNLP 0.9.
+        index = json.load(archive.extractfile("files_to_archive.json"))
+        options = json.load(archive.extractfile(f"fta/{OPTIONS_KEY}"))
+        assert f"fta/{WEIGHT_KEY}" in archive.getnames()
+    assert index == {OPTIONS_KEY: files[0], WEIGHT_KEY: files[1]}
+    assert options["lstm"] == json.loads((here / "elmo" / "options.json").read_text())["lstm"]
+    shutil.move(here / "model" / "model.tar.gz", tmp_path)
+    shutil.rmtree(here)
+    monkeypatch.chdir(tmp_path)
+    found = Model.from_archive("model.tar.gz").state_dict()
+    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
+    assert list(tmp_path.iterdir()) == [tmp_path / "model.tar.gz"]
+    with pytest.raises(FileNotFoundError, match="nowhere.json"):
+        load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
+
+
+def test_interruptions_and_files_that_are_gone(here, monkeypatch):
+    """Of a training that takes weeks the model is archived, whatever became of the files."""
+    train("elmo", "elmo")
+    before = read_files(here / "model", "out.log")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tarfile.TarFile, "add", MagicMock(side_effect=[None, KeyboardInterrupt]))
+        archival.archive_model(here / "model")
+    assert read_files(here / "model", "out.log") == before  # An archive is whole or stays.
+    (here / "elmo" / "weights.hdf5").rename(here / "away")
+    warning = MagicMock()
+    monkeypatch.setattr(our_archival.logger, "warning", warning)
+    path = archival.archive_model(here / "model")
+    (given,) = [call.args for call in warning.call_args_list]
+    assert "without its ELMo files: elmo: there is no weights.hdf5" in given[0] % given[1:]
+    with tarfile.open(path) as archive:
+        assert not [name for name in archive.getnames() if name.startswith(("fta", "files"))]
+    # An archive without them, as AllenNLP 2.10.1 makes it, takes them from their places.
+    (here / "away").rename(here / "elmo" / "weights.hdf5")
+    assert load_archive(path).model is not None
+
+
+@pytest.mark.parametrize("given", [["no*.txt"], None])
+def test_included_files(tmp_path, here, given):
+    """When a training is interrupted, AllenNLP doesn't pass what the config includes."""
+    train("elmo", "elmo", name="model[1]*")
+    folder = here / "model[1]*"
+    (folder / "note.txt").write_text("note", encoding="utf-8")
+    (folder / "best.th").rename(folder / "link.th")  # as of a checkpoint that is the best
+    (folder / "best.th").symlink_to("link.th")
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings["include_in_archive"] = ["note.txt"]
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    path = archival.archive_model(folder, archive_path=tmp_path, include_in_archive=given)
+    assert path == str(tmp_path / "model.tar.gz")
+    with tarfile.open(path) as archive:
+        assert archive.getmember("weights.th").isfile()
+        assert set(archive.getnames()) == {
+            *("config.json", "weights.th", "files_to_archive.json", "meta.json", "metrics.json"),
+            *(f"fta/{OPTIONS_KEY}", f"fta/{WEIGHT_KEY}", "note.txt", "vocabulary"),
+            *(f"vocabulary/{each.name}" for each in (folder / "vocabulary").iterdir()),
+        }
+    for name in ("best.th", "config.json"):
+        (folder / name).unlink()
+        with pytest.raises(RuntimeError, match=f"{name}' does not exist, unable to archive"):
+            archival.archive_model(folder)
+
+
+@pytest.mark.parametrize(
+    "section, found",
+    [
+        ({"type": "elmo_token_embedder"}, True),
+        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
+        ({"type": "elmo_token_embedder", "options_file": None}, False),
+        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
+        ({"options_file": "small"}, True),
+        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
+        # The options of a language model, which has no published weights.
+        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
+        ({"weight_file": "b"}, False),
+    ],
+)
+def test_sections_of_a_config(section, found):
+    for config, place in (({"model": {"inner": [section]}}, "model.inner.0"), (section, "")):
+        assert list(our_archival._elmo_sections(config)) == ([(place, section)] if found else [])

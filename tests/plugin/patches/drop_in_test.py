@@ -1,0 +1,109 @@
+"""Our ELMo under AllenNLP's names."""
+
+import inspect
+import subprocess
+import sys
+
+import allennlp.modules
+import allennlp.modules.elmo
+import allennlp.modules.token_embedders.elmo_token_embedder
+import pytest
+from allennlp.commands import train
+from allennlp.models import archival
+from allennlp_models.classification.models import biattentive_classification_network
+
+from allennlp_elmo_plugin import batch_to_ids
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
+from allennlp_elmo_plugin.plugin import components
+from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
+from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
+from allennlp_elmo_plugin.plugin.patches.replaced_names import REPLACED, table
+from allennlp_elmo_plugin.plugin.training import run_folder
+from tests.support import originals
+from tests.support.testing import write_random_elmo
+
+OURS = {
+    "Elmo": components.Elmo,
+    "_ElmoBiLm": ElmoBiLm,
+    "_ElmoCharacterEncoder": ElmoCharacterEncoder,
+}
+"""Our classes by the names that they have in `allennlp.modules.elmo`."""
+
+
+def test_names():
+    for name, ours in [*OURS.items(), ("batch_to_ids", batch_to_ids)]:
+        assert getattr(allennlp.modules.elmo, name) is ours
+        assert getattr(originals.elmo, name) is not ours
+    assert allennlp.modules.Elmo is components.Elmo
+    assert biattentive_classification_network.Elmo is components.Elmo
+    assert allennlp.modules.token_embedders.ElmoTokenEmbedder is ElmoTokenEmbedder
+    assert train.train_model is run_folder.train_model
+
+
+IMPORTS = """
+import sys
+from allennlp.common import Params
+from allennlp.modules.elmo import Elmo
+from allennlp_models.classification.models import biattentive_classification_network as module
+import allennlp_elmo_plugin
+
+ours = allennlp_elmo_plugin.Elmo
+assert module.Elmo is ours
+assert Elmo is not ours  # What the user's own module has imported before stays what it was.
+
+
+class Users(Elmo):
+    pass
+
+
+annotation = module.BiattentiveClassificationNetwork.__init__.__annotations__["elmo"]
+files = {"options_file": sys.argv[1], "weight_file": sys.argv[2]}
+for asked, made in ((annotation, ours), (ours, ours), (Users, Users)):
+    elmo = asked.from_params(Params({**files, "num_output_representations": 2}))
+    assert type(elmo) is made
+"""
+
+
+def test_modules_imported_before(tmp_path, subprocess_environment):
+    subprocess.run(
+        [sys.executable, "-c", IMPORTS, *write_random_elmo(tmp_path)],
+        env=subprocess_environment,
+        check=True,
+        timeout=300,
+    )
+
+
+def test_the_documentation_lists_every_name_that_is_replaced(repository_root):
+    text = (repository_root / "docs" / "migration.md").read_text(encoding="utf-8")
+    assert f"| Name | Why |\n|---|---|\n{table()}\n\n" in text
+    assert sum(name.startswith("allennlp") for name in REPLACED) <= 16
+
+
+CLASSES = [
+    *((getattr(originals.elmo, name), ours) for name, ours in OURS.items()),
+    (originals.ElmoTokenEmbedder, ElmoTokenEmbedder),
+    (originals.elmo_indexer.ELMoTokenCharactersIndexer, ELMoTokenCharactersIndexer),
+]
+FUNCTIONS = [
+    *(
+        (function, getattr(ours, name))
+        for original, ours in CLASSES
+        for name, function in inspect.getmembers(original, inspect.isfunction)
+        if name == "__init__" or (name in vars(original) and not name.startswith("_"))
+    ),
+    (originals.elmo.batch_to_ids, batch_to_ids),
+    (originals.load_again(archival).archive_model, archival.archive_model),
+]
+
+
+@pytest.mark.parametrize("original, ours", FUNCTIONS)
+def test_arguments(original, ours):
+    """Ours may have more, at the end, and more defaults."""
+    found = list(inspect.signature(ours).parameters.values())
+    expected = list(inspect.signature(original).parameters.values())
+    for mine, its in zip(found, expected):
+        assert (mine.name, mine.kind) == (its.name, its.kind)
+        assert its.default in (inspect.Parameter.empty, mine.default)
+    assert len(found) >= len(expected)
+    assert all(p.default is not inspect.Parameter.empty for p in found[len(expected) :])

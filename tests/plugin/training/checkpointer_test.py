@@ -1,0 +1,115 @@
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.training import Checkpointer
+from allennlp.training.trainer import TrainerCheckpoint
+
+from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
+from tests.support.process_group import run_processes
+from tests.support.testing import fork, limit_file_size, read_files
+
+KINDS = ["model", "training"]
+
+
+def trainer(n_epochs, n_batches):
+    """The part of a trainer that the checkpointer reads."""
+    values = {"epochs_completed": n_epochs, "batches_in_epoch_completed": n_batches}
+    state = TrainerCheckpoint({"weight": torch.full((2000,), float(n_batches))}, values)
+    return SimpleNamespace(get_checkpoint_state=lambda: state, cuda_device=torch.device("cpu"))
+
+
+def points(folder):
+    return sorted(WholeCheckpointer(str(folder))._find_all_checkpoints())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_one_that_has_both_files_is_loaded(tmp_path, kind):
+    folder = tmp_path / "run[1]*"  # what a glob reads
+    folder.mkdir()
+    saving = WholeCheckpointer(folder)
+    for n_batches in (5, 10):
+        saving.save_checkpoint(trainer(0, n_batches))
+    names = {f"{each}_state_e0_b{n}.th" for each in KINDS for n in (5, 10)}
+    assert set(read_files(folder)) == names
+    loaded = saving.load_checkpoint()
+    assert loaded is not None and loaded.trainer_state["batches_in_epoch_completed"] == 10
+    assert loaded.model_state["weight"].tolist() == [10.0] * 2000
+    inodes = [path.stat().st_ino for path in sorted(folder.iterdir())]
+    saving.save_checkpoint(trainer(0, 10))  # It is there, and is not written again.
+    assert [path.stat().st_ino for path in sorted(folder.iterdir())] == inodes
+    (folder / f"{kind}_state_e0_b10.th").unlink()
+    assert points(folder) == [(0, 5)]
+    saving.save_checkpoint(trainer(0, 10))
+    assert points(folder) == [(0, 5), (0, 10)]
+
+
+@pytest.mark.parametrize("keep", [1, 2, None])
+def test_old_ones_are_removed(tmp_path, keep):
+    """Also those whose names begin as those of newer ones do."""
+    params = Params({"keep_most_recent_by_count": keep})
+    saving: Any = Checkpointer.from_params(params, serialization_dir=str(tmp_path))
+    saved = [(0, 1), (0, 5), (0, 50), (0, 53), (1, 5)]
+    for point in saved:
+        saving.save_checkpoint(trainer(*point))
+    assert points(tmp_path) == saved[-(keep or 5) :]
+    assert len(list(tmp_path.iterdir())) == 2 * len(points(tmp_path))
+
+
+def test_full_disk(tmp_path):
+    saving = WholeCheckpointer(str(tmp_path))
+    saving.save_checkpoint(trainer(0, 5))
+
+    def save():
+        limit_file_size(3000)
+        with pytest.raises(OSError, match="File too large; make room") as error:
+            saving.save_checkpoint(trainer(0, 10))
+        assert error.value.filename == str(tmp_path / "model_state_e0_b10.th")
+
+    assert fork(save) == 0
+    assert points(tmp_path) == [(0, 5)]
+    saving.save_checkpoint(trainer(0, 10))
+    assert points(tmp_path) == [(0, 5), (0, 10)]
+
+
+def test_by_time_and_batches(tmp_path):
+    saving = WholeCheckpointer(
+        tmp_path,
+        save_every_num_seconds=600,
+        save_every_num_batches=5,
+        keep_most_recent_by_count=None,
+    )
+    saved = []
+    for batch in range(1, 17):
+        saving._last_save_time -= 250  # seconds
+        if saving.maybe_save_checkpoint(trainer(0, batch), 0, batch):
+            saved.append(batch)
+    assert saved == [3, 6, 9, 12, 15]
+    saving.seconds = None
+    saving._last_save_time = 0
+    assert not saving.maybe_save_checkpoint(trainer(0, 19), 0, 19)
+    assert saving.maybe_save_checkpoint(trainer(0, 20), 0, 20)
+    assert saving.maybe_save_checkpoint(trainer(1, 0), 1, 0)  # the end of an epoch
+    assert points(tmp_path) == [(0, n) for n in (*saved, 20)] + [(1, 0)]
+
+
+def _saved_together(rank, folder):
+    saving = WholeCheckpointer(str(folder / str(rank)), save_every_num_seconds=600)
+    saved = [saving.maybe_save_checkpoint(trainer(0, 1), 0, 1)]
+    saving._last_save_time -= 700 * rank
+    saved += [saving.maybe_save_checkpoint(trainer(0, n), 0, n) for n in (2, 3)]
+    saving.signals += [signal.SIGINT] * rank
+    with pytest.raises(KeyboardInterrupt):
+        saving.maybe_save_checkpoint(trainer(0, 4), 0, 4)
+    return saved
+
+
+def test_all_processes_save_after_the_same_batch(tmp_path):
+    for rank in "01":
+        (tmp_path / rank).mkdir()
+    assert run_processes(2, tmp_path, _saved_together, tmp_path) == [[False, True, False]] * 2
+    for rank in "01":
+        assert points(tmp_path / rank) == [(0, 2), (0, 4)]

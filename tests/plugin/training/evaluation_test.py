@@ -1,0 +1,48 @@
+import json
+import math
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.evaluation import Evaluator
+from allennlp.training import util as training_util
+
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_data_loader import (
+    TruncatedBpttDataLoader,
+)
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
+from tests.support.bilm_tf import OPTIONS, read_vocabulary
+
+
+def test_the_metrics_of_all_words_are_written_and_printed(tmp_path, capsys):
+    vocab = read_vocabulary(tmp_path / "vocabulary")
+    model = BidirectionalLanguageModel(vocab, options=OPTIONS["tokens"]).eval()
+    torch.nn.init.normal_(model.softmax.bias)
+    # Three batches, the last of which has a single word.
+    (tmp_path / "test.txt").write_text("the cat sat\n" * 4 + "dog\n", encoding="utf-8")
+    reader = TruncatedBpttLmReader(4, 2, None, drop_last=False)
+    loader = TruncatedBpttDataLoader(reader, str(tmp_path / "test.txt"))
+    loader.index_with(vocab)
+    losses = [model(**batch)["loss"].item() for batch in loader]  # as an evaluation that failed
+    model.train()
+    path = tmp_path / "metrics.json"
+    metrics = Evaluator.from_params(Params({}))(model, loader, metrics_output_file=path)
+    assert math.exp(metrics["loss"]) == pytest.approx(metrics["perplexity"], rel=1e-12)
+    assert abs(metrics["loss"] - sum(losses) / len(losses)) > 1e-4  # Batches differ in size.
+    assert json.loads(path.read_text(encoding="utf-8")) == metrics
+    assert training_util.evaluate(model, loader) == metrics
+    output = capsys.readouterr()
+    assert output.err.split("loss: ")[-1].startswith(f"{metrics['loss']:.2f}")  # in the bar
+    assert output.out == metrics_table({"test.txt": {**metrics, "predicted_words": 18}}) + "\n"
+
+
+def test_table():
+    columns = {"training": {"perplexity": 12345.678}, "test": {"loss": 2.0, "predicted_words": 1}}
+    assert metrics_table(columns) == (
+        "                  training    test\n"
+        "perplexity       12,345.68\n"
+        "loss                        2.0000\n"
+        "predicted_words                  1"
+    )

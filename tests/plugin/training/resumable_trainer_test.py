@@ -1,0 +1,143 @@
+"""Runs that are killed and recovered against runs that were never stopped."""
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
+from tests.support.testing import fork, read_files
+from tests.support.training_runs import Killed, assert_equal_runs, losses, train_here, write_config
+
+LSTM = {"dim": 12, "projection_dim": 8, "n_layers": 2}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "characters": {},
+    "epochs_of_batches": {
+        "data_loader.num_workers": 1,
+        "data_loader.batches_per_epoch": 8,
+        "trainer.num_gradient_accumulation_steps": 2,
+        "trainer.num_epochs": 4,
+    },
+    "token_model": {
+        "model.options": {"dropout": 0.3, "lstm": LSTM},
+        "dataset_reader.max_characters_per_token": None,
+        "validation_dataset_reader.max_characters_per_token": None,
+        "dataset_reader.shuffle_sentences": False,
+        "model.regularizer": {"regexes": [["softmax.*", {"type": "l2", "alpha": 0.01}]]},
+        "trainer.learning_rate_scheduler": {"type": "noam", "model_size": 8, "warmup_steps": 20},
+        "trainer.num_epochs": 3,
+        "trainer.patience": 1,
+        "evaluate_on_test": True,
+        "trainer.validation_metric": "+perplexity",  # The first epoch is the best.
+    },
+    "small_corpus": {
+        "model.dropout": 0.3,
+        "model.variational_dropout": True,
+        "model.recurrent_dropout": 0.3,
+        "model.state_reset": 0.2,
+        "model.precision": "bfloat16",
+        "dataset_reader.shuffle_sentences": False,
+        "dataset_reader.contiguous": True,
+        "validation_dataset_reader.contiguous": True,
+        "trainer.optimizer": {"type": "dense_sparse_adam", "lr": 0.01},
+        "trainer.learning_rate_scheduler": {
+            "type": "linear_with_warmup",
+            "warmup_steps": 10,
+            "num_epochs": 3,
+            "num_steps_per_epoch": 12,
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """A folder with a configuration, `config.json`, and its run, `run`."""
+    folder = tmp_path_factory.mktemp("whole")
+    train_here(write_config(folder, data, {}), folder / "run")
+    return folder
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_killed_at_every_batch(data, tmp_path, variant):
+    changes = {"test_data_path": str(data / "heldout.txt"), **VARIANTS[variant]}
+    config = write_config(tmp_path, data, changes)
+    train_here(config, tmp_path / "whole")
+    n_batches = len(losses(tmp_path / "whole"))
+    assert n_batches > 10
+    for batch in range(1, n_batches + 1):
+        with pytest.raises(Killed):
+            train_here(config, tmp_path / "run", kill_at=batch)
+    for folder in ("run", "moved"):
+        found = train_here(config, tmp_path / folder)
+        assert_equal_runs(tmp_path / folder, tmp_path / "whole")
+        # It ends again as it did, in a folder that was moved and has lost its metrics.
+        (tmp_path / folder).rename(tmp_path / "moved")
+        (tmp_path / "moved" / "metrics.json").unlink()
+    assert ("test_loss" in found) == (variant == "token_model")
+
+
+def test_killed_at_any_write(whole, tmp_path):
+    """By SIGKILL, each time a few files later than before. The name has what a glob reads."""
+    folder = tmp_path / "run[1]*"
+    n_files = 0
+    while fork(lambda: train_here(whole / "config.json", folder), kill_at=n_files) != 0:
+        n_files += 2
+    assert n_files > 30
+    assert_equal_runs(folder, whole / "run")
+
+
+def test_other_files(data, whole, tmp_path):
+    """Another text is refused. The weights belong to the words of the run's own vocabulary."""
+    shutil.copytree(data, tmp_path / "data")
+    config = write_config(tmp_path, tmp_path / "data", {})
+    with pytest.raises(Killed):
+        train_here(config, tmp_path / "run", kill_at=8)
+    before = read_files(tmp_path / "run")
+    text = tmp_path / "data" / "heldout.txt"
+    content = text.read_bytes()
+    text.write_bytes(content[::-1])
+    with pytest.raises(ConfigurationError, match="heldout.txt .*put the files back"):
+        train_here(config, tmp_path / "run")
+    assert read_files(tmp_path / "run") == before
+    text.write_bytes(content)
+    path = tmp_path / "data" / "vocabulary" / "vocabulary" / "lm_tokens.txt"
+    words = path.read_text(encoding="utf-8").split()
+    path.write_text("\n".join([*words[:3], "new", *words[:2:-1]]), encoding="utf-8")
+    train_here(config, tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", whole / "run")
+
+
+def test_more_epochs(data, whole, tmp_path):
+    config = write_config(tmp_path, data, {"trainer.num_epochs": 1})
+    train_here(config, tmp_path / "run")
+    train_here(whole / "config.json", tmp_path / "run")
+    assert_equal_runs(tmp_path / "run", whole / "run")
+
+
+@pytest.mark.parametrize("settings, seconds", [({}, 600), ({"save_every_num_seconds": 5}, 5)])
+def test_checkpoints_by_time(settings, seconds, data, tmp_path):
+    changes = {
+        "trainer.checkpointer": settings,
+        "trainer.validation_metric": ["-loss", "-reg_loss"],
+    }
+    params = Params.from_file(write_config(tmp_path, data, changes))
+    if not settings:
+        del params["trainer"].params["checkpointer"]
+    loop: Any = TrainModel.from_params(params=params, serialization_dir=str(tmp_path), local_rank=0)
+    assert type(loop.trainer._checkpointer) is WholeCheckpointer
+    assert loop.trainer._checkpointer.seconds == seconds
+
+
+def test_other_number_of_processes(whole, tmp_path):
+    shutil.copytree(whole / "run", tmp_path / "run")
+    path = tmp_path / "run" / "training_state_e2_b0.th"
+    state = torch.load(path)
+    state["callbacks"][0]["processes"] *= 2
+    torch.save(state, path)
+    with pytest.raises(ConfigurationError, match="is of 2 processes, but this run has 1"):
+        train_here(whole / "config.json", tmp_path / "run")

@@ -1,0 +1,124 @@
+"""The folder of a run under `train_model`; whole runs are in resumable_trainer_test.py."""
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import allennlp.commands.train
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin.plugin.training import run_folder
+from allennlp_elmo_plugin.plugin.training.run_folder import TrainingLoop, train_model
+from tests.support.testing import read_files
+
+LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
+FINE_TUNING = {"dataset_reader": {"type": "truncated_bptt_lm"}, "model": "from_archive"}
+TAGGER = {"model": "simple_tagger"}
+processes = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What AllenNLP's `train_model` is called with, and the files that it finds."""
+    found: list[Any] = []
+
+    def train(params, folder, recover, force, node_rank, packages):
+        found.append((recover, force, node_rank, packages, sorted(os.listdir(folder))))
+        params.to_file(os.path.join(folder, "config.json"))
+
+    monkeypatch.setattr(run_folder, "_train_model", train)
+    return found
+
+
+def test_arguments_and_folders(tmp_path, calls):
+    """Processes that are spawned need the plugin, too."""
+    assert allennlp.commands.train.train_model is train_model
+    run = tmp_path / "new" / "run"
+    train_model(Params({}), str(run), node_rank=1, include_package=["mine"])
+    train_model(Params({}), run, True)
+    (tmp_path / "kept.txt").touch()
+    (run / "vocabulary").mkdir()
+    (run / "link").symlink_to(tmp_path)
+    inode = run.stat().st_ino  # A mount point can't be removed.
+    train_model(Params({}), run, force=True)
+    ours = "allennlp_elmo_plugin.plugin.registration"
+    assert calls == [
+        (False, False, 1, ["mine", ours], []),
+        (True, False, 0, [ours], ["config.json"]),
+        (False, False, 0, [ours], []),
+    ]
+    assert run.stat().st_ino == inode and (tmp_path / "kept.txt").exists()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"force": True}])
+def test_one_process_at_a_time(tmp_path, calls, arguments):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(ConfigurationError, match="another process is training in this folder"):
+        train_model(Params({}), tmp_path, **arguments)
+    assert calls == [] and list(read_files(tmp_path)) == ["config.json"]
+    os.close(descriptor)
+    for _ in range(2):  # The first one gives the lock back.
+        train_model(Params({}), tmp_path, **arguments)
+    assert len(calls) == 2
+
+
+def test_without_locks(tmp_path, calls, monkeypatch, caplog):
+    monkeypatch.setattr(fcntl, "flock", lambda *given: os.open("/no locks here", os.O_RDONLY))
+    train_model(Params({}), tmp_path)
+    assert len(calls) == 1 and "can't be locked ([Errno 2]" in caplog.text
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("config", [LANGUAGE_MODEL, FINE_TUNING, TAGGER])
+@pytest.mark.parametrize("written", ["out.log", "best.th", "model_state_e0_b7.th"])
+def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
+    """A new folder of a language model without weights is removed, nothing else."""
+    folder = tmp_path / "run"
+    if not is_new:
+        folder.mkdir()
+
+    def fail(params, *args):
+        params.pop("model")
+        (folder / written).touch()
+        raise ValueError("failed")
+
+    monkeypatch.setattr(run_folder, "_train_model", fail)
+    with pytest.raises(ValueError, match="failed"):
+        train_model(Params(dict(config)), folder)
+    assert folder.exists() != (is_new and config is not TAGGER and written == "out.log")
+
+
+@pytest.mark.parametrize("n_processes, loader", [(1, "batches"), (2, "batches"), (2, None)])
+def test_all_processes_evaluate(n_processes, loader, monkeypatch):
+    monkeypatch.setattr(run_folder, "is_distributed", lambda: n_processes > 1)
+    monkeypatch.setattr(run_folder, "evaluate", lambda *given: {"batches": given[1]})
+    model: Any = SimpleNamespace(training_state=None)
+    loop = TrainingLoop("", model, SimpleNamespace(train=dict, cuda_device=-1), loader, True)
+    evaluates = n_processes == 2 and loader is not None
+    assert loop.run() == ({"test_batches": "batches"} if evaluates else {})
+    # AllenNLP doesn't evaluate again.
+    assert loop.evaluation_data_loader == (None if evaluates else loader)
+
+
+def test_only_own_workers_end_with_an_error(tmp_path, monkeypatch):
+    other, worker = (processes.Process(target=time.sleep, args=(1000,)) for _ in range(2))
+
+    def train(*args):
+        worker.start()
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(run_folder, "_train_model", train)
+    other.start()
+    with pytest.raises(ValueError, match="a mistake"):
+        train_model(Params({}), tmp_path)
+    assert worker.exitcode == -signal.SIGTERM and other.is_alive()
+    other.kill()
+    other.join()

@@ -1,0 +1,242 @@
+"""
+A model is the same under every name that it can have: folders and archives in the layouts of all
+publishers, checkpoints, training runs, addresses and short names.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder
+from allennlp_elmo_plugin.commands.elmo_import import import_model
+from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
+from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
+from allennlp_elmo_plugin.pretrained import find
+from allennlp_elmo_plugin.pretrained.find import (
+    BUNDLED_MODEL,
+    DEFAULT_OPTIONS_FILE,
+    DEFAULT_WEIGHT_FILE,
+    ModelFiles,
+    elmo_model,
+    find_model,
+)
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from tests.support.bilm_tf import REFERENCE
+from tests.support.testing import write_random_elmo
+
+CHECKPOINT = REFERENCE / "checkpoint"
+SENTENCE = ["the", "naïve", "東京"]
+BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
+
+
+def paths_of(*names):
+    with find_model(*names) as files:
+        return str(files.options), str(files.weights)
+
+
+def copied(target, options="options.json", weights="weights.hdf5"):
+    """Return a folder with bilm-tf's model under these names, and its vocabulary."""
+    target.mkdir()
+    shutil.copy(CHECKPOINT / "options.json", target / options)
+    shutil.copy(CHECKPOINT / "weights.hdf5", target / weights)
+    shutil.copy(REFERENCE / "data" / "vocab.txt", target)
+    return target
+
+
+def packed(folder, form):
+    """Return an archive with this folder in it."""
+    return Path(shutil.make_archive(str(folder), form, folder.parent, folder.name))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return copied(tmp_path / "my_elmo")
+
+
+@pytest.fixture
+def archive(folder, tmp_path):
+    """A `model.tar.gz` of AllenNLP."""
+    import_model(folder, tmp_path / "imported")
+    return tmp_path / "imported" / "model.tar.gz"
+
+
+@pytest.fixture
+def run(archive, tmp_path):
+    """The folder of a training run."""
+    shutil.unpack_archive(archive, tmp_path / "run")
+    (tmp_path / "run" / "weights.th").rename(tmp_path / "run" / "best.th")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def downloads(monkeypatch, folder):
+    """The addresses asked for; each gives a file of the model."""
+    asked = []
+
+    def cached_path(address):
+        asked.append(address)
+        return str(folder / ("options.json" if address.endswith("json") else "weights.hdf5"))
+
+    monkeypatch.setattr(find, "cached_path", cached_path)
+    return asked
+
+
+def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypatch):
+    other_names = copied(tmp_path / "other", "my_options.json", "slovenian-elmo.hdf5")
+    checkpoint = copied(tmp_path / "checkpoint")
+    shutil.copytree(CHECKPOINT, checkpoint, dirs_exist_ok=True)
+    (checkpoint / "weights.hdf5").unlink()  # which bilm-tf dumps later
+    # Files of other programs, whose names those of other kinds of models have, too
+    (checkpoint / "corpus.index").write_text("{}", encoding="utf-8")
+    for name in ("config.json", "corpus.index", "corpus.data"):
+        (other_names / name).write_text("{}", encoding="utf-8")
+    # The downloaded file has a name of the cache, without an ending.
+    downloaded = packed(folder, "zip").rename(tmp_path / "1a2b3c")
+    monkeypatch.setattr(find, "cached_path", lambda _: str(downloaded))
+    files = folder / "options.json", folder / "weights.hdf5"
+    layers = ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
+    expected = read_pretrained(str(folder)).bilm.state_dict()
+    models = [folder, other_names, packed(folder, "zip"), packed(other_names, "gztar"), archive]
+    models += [run, checkpoint, checkpoint / "model.ckpt-30"]
+    for model in [*map(str, models), "http://vectors.nlpl.eu/repository/20/209.zip"]:
+        assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), layers), model
+        # By each of the names that both arguments may have.
+        *names, dim = elmo_model(model).values()
+        assert dim == layers.shape[-1]
+        assert np.array_equal(ElmoEmbedder(*names).embed_sentence(SENTENCE), layers)
+        found = read_pretrained(model)
+        assert found.source == model
+        with find_model(model) as files:
+            assert files.vocabulary.exists()
+        for name, values in found.bilm.state_dict().items():
+            assert torch.equal(values, expected[name]), (model, name)
+
+
+def test_all_files_of_a_language_model(folder, run):
+    names = "options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"
+    options, weights, softmax, vocabulary = (folder / name for name in names)
+    with find_model(str(options)) as files:
+        assert files == ModelFiles(str(options), options, weights, None, vocabulary)
+    softmax.touch()
+    for given in (folder, weights):
+        with find_model(str(given)) as files:
+            assert files == ModelFiles(str(given), options, weights, softmax, vocabulary)
+    # A checkpoint has more than weights.hdf5, but who names a file means that.
+    shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
+    prefix = folder / "model.ckpt-30"
+    for given in (folder, prefix, Path(f"{prefix}.index")):
+        with find_model(str(given), for_training=True) as files, files.open() as (_, found):
+            assert files == ModelFiles(str(given), options, prefix, None, vocabulary)
+            assert found.n_words == 50 and not files.is_run
+    with find_model(str(weights)) as files:
+        assert files.weights == weights
+    assert paths_of(str(folder)) == (str(options), str(weights))  # for vectors
+    with find_model(str(run)) as files, files.open() as (read, found):
+        paths = run / "config.json", run / "best.th", None, run / "vocabulary"
+        assert files == ModelFiles(str(run), *paths) and files.is_run
+        assert found.n_words == read.n_tokens_vocab == 50
+    (run / "best.th").unlink()
+    with pytest.raises(ValueError, match="needs config.json and weights.th .* or best.th"):
+        read_pretrained(str(run))
+
+
+@pytest.mark.parametrize(
+    "name, model",
+    [
+        ("small", "2x1024_128_2048cnn_1xhighway"),
+        ("medium", "2x2048_256_2048cnn_1xhighway"),
+        ("original", "2x4096_512_2048cnn_2xhighway"),
+        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B"),
+    ],
+)
+def test_short_names(downloads, name, model):
+    options, weights = (
+        f"{BUCKET}{model}/elmo_{model}_{end}" for end in ("options.json", "weights.hdf5")
+    )
+    arguments = [(name, name), (name,), (name, DEFAULT_WEIGHT_FILE)]
+    arguments += [(options,), (options, DEFAULT_WEIGHT_FILE), (None, weights), (weights,)]
+    for each in arguments:
+        paths_of(*each)
+        assert sorted(downloads) == [options, weights]
+        downloads.clear()
+    Elmo(name), ElmoTokenEmbedder(name), ElmoCharacterEncoder(name, name)
+    assert downloads == 3 * [options, weights]
+
+
+@pytest.mark.parametrize("prefix", ["", "a_"])
+def test_one_of_the_two_files_means_its_model(tmp_path, downloads, prefix):
+    names = f"{prefix}options.json", f"{prefix}weights.hdf5"
+    folder = copied(tmp_path / "m", *names)
+    options, weights = (str(folder / name) for name in names)
+    if prefix:
+        for name in ("b_options.json", "b_weights.hdf5"):
+            (folder / name).touch()
+    for given in (
+        *((options,), (options, DEFAULT_WEIGHT_FILE), (weights,), (None, weights)),
+        *((DEFAULT_OPTIONS_FILE, weights), (options, weights)),
+    ):
+        assert paths_of(*given) == (options, weights)
+    assert not downloads
+    other = shutil.copy(weights, tmp_path / "other.hdf5")
+    assert paths_of(options, str(other)) == (options, str(other))
+
+
+def test_default_options_for_weights_without_options(folder, downloads):
+    """As in AllenNLP, for weights of the published size."""
+    weights = str(folder.parent / "weights.hdf5")
+    (folder / "weights.hdf5").rename(weights)
+    for given in (weights, "https://mine.org/weights.hdf5"):
+        paths_of(DEFAULT_OPTIONS_FILE, given)
+        assert DEFAULT_OPTIONS_FILE in downloads
+        downloads.clear()
+    for lonely in (weights, str(folder / "options.json")):
+        with pytest.raises(ValueError, match=f"^{lonely}: there is no .* beside it. A model is"):
+            ElmoEmbedder(lonely)
+    assert not downloads
+
+
+def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ValueError, match="^small: has no vocabulary"):
+        import_model("small", folder.parent / "imported")
+    for name in ("", None):
+        with pytest.raises(ConfigurationError, match='no model was named.*"tiny"'):
+            Elmo(name)
+    (folder / "weights.hdf5").write_bytes(b"text")
+    path = packed(folder, "zip")
+    with pytest.raises(ValueError, match=f"^{path}/my_elmo/weights.hdf5: not an HDF5 file"):
+        ElmoEmbedder(str(path))
+    (folder / "weights.hdf5").unlink()
+    (folder / "model.tar.gz").touch()  # as elmo-import writes it
+    no_weights = "there is no weights.hdf5; a model is the folder or archive"
+    for given, message in (
+        (("smal",), "^there is no smal; nor is it one of the models .*'small'"),
+        ((str(folder), "nothing.hdf5"), "^there is no nothing.hdf5"),
+        (("nowhere/options.json",), "^there is no nowhere/options.json"),
+        ((str(folder.parent),), no_weights),
+        ((str(folder),), no_weights),
+        ((str(packed(folder, "zip")),), f"^{path}.*: {no_weights}"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            ElmoEmbedder(*given)
+
+
+def test_the_bundled_model(monkeypatch, tmp_path, caplog):
+    """Without network; a folder of this name comes first."""
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.chdir(tmp_path)
+    files = str(BUNDLED_MODEL / "options.json"), str(BUNDLED_MODEL / "weights.hdf5")
+    for names in (("tiny",), ("tiny", "tiny"), ("tiny", DEFAULT_WEIGHT_FILE)):
+        assert paths_of(*names) == files
+    assert elmo_model("tiny") == {"options_file": "tiny", "weight_file": "tiny", "dim": 256}
+    layers = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
+    assert "No model" not in caplog.text
+    Path("tiny").mkdir()
+    write_random_elmo("tiny", projection_dim=3)
+    assert paths_of("tiny")[0] == "tiny/options.json"
+    assert np.array_equal(ElmoEmbedder().embed_sentence(["A", "sentence"]), layers)
+    assert 'No model was named: using "tiny"' in caplog.text and '"original"' in caplog.text

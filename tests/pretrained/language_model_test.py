@@ -1,0 +1,154 @@
+import json
+import logging
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model, archive_model
+
+from allennlp_elmo_plugin.commands.elmo_export import export
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
+from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
+from tests.support.bilm_tf import CHAR_CNN, LSTM, OPTIONS, REFERENCE, load_run, variables
+
+WORDS = read_vocabulary_file(REFERENCE / "data" / "vocab.txt")
+# Half of the words, in another order, and many new ones.
+NEW_WORDS = [*WORDS[:3], "new0", *WORDS[:25:-1], *(f"new{i}" for i in range(1, 90))]
+READER = {"type": "truncated_bptt_lm", "batch_size": 4}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def vocabulary(folder: Path, words: Any) -> Vocabulary:
+    write_vocabulary_folder(folder, words)
+    return Vocabulary.from_files(str(folder))
+
+
+def save_run(run: Path, model: Model, settings: dict[str, Any]) -> None:
+    config = {"dataset_reader": READER, "model": {"type": "bidirectional_lm", **settings}}
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    torch.save(model.state_dict(), run / "best.th")
+
+
+def write_source(options: Any, kind: str = "export") -> tuple[str, Model]:
+    """A pretrained model in one of the forms that it can come in."""
+    torch.manual_seed(1)
+    model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)
+    torch.nn.init.normal_(model.softmax.bias)
+    save_run(Path("run"), model, {"options": options})
+    archive_model("run")
+    export("run", "exported")
+    return {"archive": "run/model.tar.gz", "export": "exported", "run": "run"}[kind], model
+
+
+def start(words: Any, source: Any, **settings: Any) -> BidirectionalLanguageModel:
+    """A model that starts from a source, with a vocabulary of these words."""
+    vocab = vocabulary("vocabulary", words)
+    return BidirectionalLanguageModel(vocab, pretrained_file=str(source), **settings)
+
+
+def same(found: Any, expected: Any, *but: str) -> bool:
+    found, expected = found.state_dict(), expected.state_dict()
+    return found.keys() == expected.keys() and all(
+        torch.equal(values, expected[key]) for key, values in found.items() if key not in but
+    )
+
+
+@pytest.mark.parametrize("kind", ["archive", "run", "export"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_same_vocabulary_is_the_same_model(name, kind, caplog):
+    source, model = write_source(OPTIONS[name], kind)
+    made = start(WORDS, source, dropout=0.3)
+    assert made.options.dropout == 0.3 and made.options.lstm_dim == 7
+    assert same(made, model) and all(each.requires_grad for each in made.parameters())
+    assert (made.softmax.weight is getattr(made.bilm.token_layer, "weight", 0)) == (name == "tied")
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "elmo" in r.name]
+
+
+@pytest.mark.parametrize("name", ["characters", "tokens", "tied"])
+def test_words_of_both_vocabularies_keep_their_rows(name, caplog):
+    """Also where the new vocabulary is larger than that of the source."""
+    source, model = write_source(OPTIONS[name])
+    torch.manual_seed(2)
+    made = start(NEW_WORDS, source)
+    assert f"{source} (50 words): 27 of 117 words are in it and keep their rows" in caplog.text
+    shared = [word for word in NEW_WORDS if word in WORDS]
+    rows, source_rows = ([words.index(word) for word in shared] for words in (NEW_WORDS, WORDS))
+    for key in ("softmax.weight", "softmax.bias", "bilm._token_embedder.weight"):
+        if key in model.state_dict():
+            assert torch.equal(made.state_dict()[key][rows], model.state_dict()[key][source_rows])
+    fresh = [i for i, word in enumerate(NEW_WORDS) if word not in WORDS]
+    assert (made.softmax.bias[fresh] == 0).all()
+    if name != "tied":  # The initial distribution of a softmax.
+        deviation = made.softmax.weight[fresh].std().item()
+        assert deviation == pytest.approx(1 / math.sqrt(5), rel=0.15)
+    assert same(made.bilm, model.bilm, "_token_embedder.weight")
+
+
+def test_a_checkpoint_of_bilm_tf():
+    source = shutil.copytree(REFERENCE / "checkpoint", "checkpoint")
+    shutil.copy(REFERENCE / "data" / "vocab.txt", source)
+    _, arrays = load_run("train_charcnn")
+    for name, values in variables(start(WORDS, source)):
+        assert (values == arrays[f"final/{name}"]).all(), name
+
+
+@pytest.mark.parametrize("name", ["characters", "tokens", "tied"])
+def test_a_model_without_softmax(name, caplog):
+    """Of characters, the published weights alone: their options are those for large data."""
+    source, model = write_source(OPTIONS[name])
+    Path("exported/softmax.hdf5").unlink()
+    if name == "characters":
+        Path("exported/vocab.txt").unlink()
+        shutil.rmtree("exported/vocabulary")
+        options = {"char_cnn": {**CHAR_CNN, "n_characters": 262}, "lstm": LSTM}
+        Path("exported/options.json").write_text(json.dumps(options))
+        made = start(NEW_WORDS, source)
+        # bilm-tf's default, 8,192 samples, is more than there are words.
+        assert made.softmax.sampler is None and made.softmax.weight.shape == (117, 5)
+        assert start(NEW_WORDS, source, num_samples=20).softmax.sampler is not None
+    else:
+        made = start(WORDS, source)
+        parts = read_pretrained(source).modules()
+        assert parts.state_dict().keys() == model.state_dict().keys()
+        assert (parts["softmax"].weight is parts["bilm"].token_layer.weight) == (name == "tied")
+        assert len(parts["softmax"].bias) == len(WORDS)
+    assert same(made.bilm, model.bilm) and (made.softmax.bias == 0).all()
+    assert "has no softmax: a new one is trained" in caplog.text
+    assert "keep their rows" not in caplog.text
+
+
+def test_options_that_contradict_and_files_that_are_missing():
+    options = OPTIONS["characters"]
+    source, _ = write_source(options)
+
+    def fails(message: str, source: str = source, **settings: Any) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            start(WORDS, source, **settings)
+
+    for change, key in (
+        ({"lstm": {**LSTM, "dim": 9}}, "lstm.dim"),
+        ({"lstm": {**LSTM, "cell_clip": None}}, "lstm.cell_clip"),
+        ({"char_cnn": {**CHAR_CNN, "filters": [[1, 4], [2, 5]]}}, "char_cnn.filters"),
+        ({"bidirectional": False}, "bidirectional"),
+    ):
+        fails(f'options: "{key}" is .* but .* in .*exported', options={**options, **change})
+    fails('"bidirectional" is False', bidirectional=False)
+    start(WORDS, source, options={**options, "dropout": 0.5})
+    fails("config.json: there is no weights.hdf5 beside it", "run/config.json")
+    shutil.rmtree("exported/vocabulary")
+    words = Path("exported/vocab.txt")
+    words.write_text(words.read_text("utf-8") + "more\n", "utf-8")
+    fails("vocab.txt: has 51 words, but the model in .* has 50")
+    words.unlink()
+    fails("a model of 50 words, but not the vocabulary")

@@ -1,0 +1,67 @@
+"""What a text that isn't meant for a language model is warned about, and where it is read."""
+
+import pytest
+
+from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
+from allennlp_elmo_plugin.text.checks import check_text
+from tests.support.testing import write_random_elmo
+
+JAPANESE = "東京は日本の首都であり、人口が最も多い都市である。\n" * 30
+LONG = "достопримечательностиидругие"  # 28 letters, 56 bytes
+WARNINGS = [
+    "a.txt: is this text tokenised? It has 30 words in 30 lines, of 75 bytes on average.",
+    "a.txt: 30 of 30 words have more than 48 bytes. Of each of them, the model reads the first 48 "
+    "(24 Cyrillic or 16 Japanese letters), such as of '東京は日本の",
+]
+
+
+def assert_warned(caplog, expected):
+    found = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(found) == len(expected)
+    for message, start in zip(found, expected):
+        assert message[message.index("a.txt") :].startswith(start)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("It was late , and nobody came .\n" * 30, []),
+        ("Yes\nNo\n\n" * 30, []),  # short lines
+        ("x" * 20 + "\n", []),
+        ("x" * 40 + " y\n", []),
+        (", , a\n", []),  # commas by themselves
+        ("மலையாளத்தில் எழுதப்பட்ட வாக்கியம் .\n" * 30, []),  # long words
+        (JAPANESE, WARNINGS),
+        ("a, b c\n" * 30, ["a.txt: is this text tokenised? 30 of 90 words end with a comma."]),
+        (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
+        (f"a {LONG}\n" + "a b\n" * 4999, []),  # one address in a text
+        ("\n\n", []),
+    ],
+)
+def test_texts(text, expected, caplog):
+    check_text("a.txt", [text.encode()], 50)
+    assert_warned(caplog, expected)
+
+
+def test_the_limit_is_the_models(caplog):
+    check_text("a.txt", [f"a\x1b{'x' * 60} five5 four\n".encode()], 6)
+    assert "2 of 3 words have more than 4 bytes" in caplog.text
+    assert "such as of 'a\\x1b" + "x" * 35 + "'." in caplog.text
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_training_and_embedding_warn_once(tmp_path, caplog, shuffle):
+    """At the start of all epochs and directions."""
+    path = tmp_path / "a.txt"
+    path.write_text(JAPANESE, encoding="utf-8")
+    for characters, expected in ((50, WARNINGS), (None, [])):
+        reader = TruncatedBpttLmReader(2, 5, characters, shuffle_sentences=shuffle)
+        for epoch, skip in ((0, 0), (1, 0), (0, 1)):
+            assert list(reader.batches(str(path), epoch, skip))
+        assert_warned(caplog, expected)
+        caplog.clear()
+    embedder = ElmoEmbedder(*write_random_elmo(tmp_path))
+    with open(path, "rb") as file:
+        embedder.embed_file(file, str(tmp_path / "layers.hdf5"))
+    assert_warned(caplog, WARNINGS)

@@ -1,0 +1,63 @@
+import gzip
+
+import pytest
+
+from allennlp_elmo_plugin.text import vocabulary_file as vocabulary
+from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file, write_vocabulary_file
+
+SPECIAL = b"<S>\n</S>\n<UNK>\n"
+
+
+def test_round_trip_of_awkward_words(tmp_path):
+    words = ["<S>", "</S>", "<UNK>", "a", "\xa0a", "b\u3000", "\x85", "\u2028", "x\x1cy", "東京"]
+    write_vocabulary_file(tmp_path / "vocab.txt", words)
+    assert read_vocabulary_file(tmp_path / "vocab.txt") == words
+    assert [file.name for file in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"<S>\r\n</S>\r\n<UNK>\r\n!!!MAXTERMID\r\nthe\r\nof", ["the", "of"]),
+        (b"\xef\xbb\xbf" + SPECIAL + b"\xef\xbb\xbfx\n", ["\ufeffx"]),
+        # Counts are left out
+        (SPECIAL + b"!!!MAXTERMID\nthe\t9\nof 8\n\xc2\xa0a  7\n", ["the", "of", "\xa0a"]),
+        # only if all words have one: there are words with white space.
+        (SPECIAL + b"the\n10 000\n10 500\n", ["the", "10 000", "10 500"]),
+        (SPECIAL + b"the 9\nof -8\n", ["the 9", "of -8"]),
+    ],
+)
+def test_published_files(content, words, tmp_path):
+    for each in (content, gzip.compress(content)):
+        (tmp_path / "vocab.txt").write_bytes(each)
+        assert read_vocabulary_file(tmp_path / "vocab.txt") == ["<S>", "</S>", "<UNK>", *words]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"<S>\n</S>\nthe\n", "special words <UNK> are missing"),
+        (SPECIAL + b"the\nof\nthe\n", "line 6: 'the' is there twice, first in line 4"),
+        (SPECIAL + b" \nthe\n", "line 4: is empty"),
+        (SPECIAL + b"\xed\xa0\x80\n", "line 4: byte 0xed is not UTF-8"),
+        (b"<S>\n\x1b[31m\n\x1b[31m\n", "line 3: .* is there twice"),
+        (b"<S>\n" + b"x" * 9999 + b"\n" + b"x" * 9999, "line 3: .{,60} is there twice"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_vocabulary_file(path)
+    assert str(path) in str(error.value) and str(error.value).isprintable()
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "vocab.txt"
+    monkeypatch.setattr(vocabulary, "allowance", lambda size: max(10**4, size))
+    words = SPECIAL + b"".join(b"%s%d\n" % (b"x" * 99, i) for i in range(300))
+    path.write_bytes(gzip.compress(words, 9))
+    with pytest.raises(ValueError, match="^v: unpacks to more than 10,000 bytes"):
+        read_vocabulary_file(path, "v")
+    path.write_bytes(words)
+    assert len(read_vocabulary_file(path)) == 303
