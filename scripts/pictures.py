@@ -20,8 +20,9 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
-from allennlp_elmo_plugin.analysis.training_curves import STYLE, draw_curves, read_run
+from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
 from allennlp_elmo_plugin.analysis.word_map import make_map, write_map
 from allennlp_elmo_plugin.plugin.benchmark.report import draw_bars, draw_layer_weights
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
@@ -64,10 +65,9 @@ def draw_results(folder: Path) -> None:
     """Draw the scores of the tasks, and the weights of their layers."""
     tasks = read_table("| task | score (test) |")
     models = ("baseline", "word vectors", "+ ELMo")
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9, 6), layout="constrained")
+    with figure(folder / "tasks.svg", 9, 6) as drawn:
         half = (len(tasks) + 1) // 2
-        for axes, row in zip(figure.subplots(2), (tasks[:half], tasks[half:])):
+        for axes, row in zip(drawn.subplots(2), (tasks[:half], tasks[half:])):
             # Each cell is a mean and a deviation.
             numbers = {m: [re.findall(r"[\d.]+", task[m]) for task in row] for m in models}
             means, deviations = (
@@ -78,12 +78,10 @@ def draw_results(folder: Path) -> None:
                 axes, ["\n(".join(task["task"].split(" (")) for task in row], means, deviations
             )
             axes.set_ylabel("test set, %")
-        figure.savefig(folder / "tasks.svg", transparent=True, metadata={"Date": None})
-        weights = {}
-        for task, place, *mix in (row.values() for row in read_table("| task | place of ELMo |")):
-            weights[f"{task}, {place}"] = list(map(float, mix))
-        figure = draw_layer_weights(weights)
-        figure.savefig(folder / "layer_weights.svg", transparent=True, metadata={"Date": None})
+    weights = {}
+    for task, place, *mix in (row.values() for row in read_table("| task | place of ELMo |")):
+        weights[f"{task}, {place}"] = list(map(float, mix))
+    draw_layer_weights(weights, folder / "layer_weights.svg")
 
 
 def draw_senses(folder: Path) -> None:

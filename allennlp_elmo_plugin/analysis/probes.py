@@ -2,13 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy
 
 from allennlp_elmo_plugin.analysis.labelled_text import Example
-
-Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 _VARIANCE = 1 - 1e-6
 """The share of the variance that is whitened; the rest is rounding."""
@@ -31,7 +29,7 @@ class LinearProbe:
     regression would take thousands of steps.
     """
 
-    def __init__(self, vectors: Array, examples: Sequence[Example]) -> None:
+    def __init__(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> None:
         from sklearn.decomposition import PCA  # slow to import
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -40,7 +38,7 @@ class LinearProbe:
         self._classifier = make_pipeline(whitening, LogisticRegression(C=0.1, max_iter=5_000))
         self._classifier.fit(vectors, [example.label for example in examples])
 
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> list[str]:
+    def predict(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> list[str]:
         return list(self._classifier.predict(vectors))
 
 
@@ -50,7 +48,7 @@ class NearestSense:
     al. 2018, section 5.3). For a new key, the most frequent label of all.
     """
 
-    def __init__(self, vectors: Array, examples: Sequence[Example]) -> None:
+    def __init__(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> None:
         self._labels = labels_by_key(examples)
         rows: dict[tuple[str, str], list[int]] = {}
         for row, (_, key, label) in enumerate(examples):
@@ -58,7 +56,7 @@ class NearestSense:
         means = {sense: vectors[rows[sense]].mean(0) for sense in rows}
         self._means = {sense: mean / numpy.linalg.norm(mean) for sense, mean in means.items()}
 
-    def predict(self, vectors: Array, examples: Sequence[Example]) -> list[str]:
+    def predict(self, vectors: numpy.ndarray, examples: Sequence[Example]) -> list[str]:
         found = []
         for vector, (_, key, _) in zip(vectors, examples):
             labels = self._labels.get(key, self._labels[None])

@@ -1,14 +1,17 @@
-"""The probes of all layers of an ELMo, trained and scored."""
+"""The probes of all layers of an ELMo: trained and scored, as a table and as a picture."""
 
 import itertools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy
 
+from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.labelled_text import Example, LabelledSentence
-from allennlp_elmo_plugin.analysis.probes import Array, ProbeTask, labels_by_key
+from allennlp_elmo_plugin.analysis.probes import TASKS, ProbeTask, labels_by_key
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.progress import progress_bar
 
 _SENTENCES_AT_ONCE = 1024  # of the test set, whose vectors are in memory
@@ -78,10 +81,55 @@ def run(
 
 def _vectors(
     embedder: ElmoEmbedder, sentences: Sequence[LabelledSentence], title: str
-) -> Iterator[tuple[list[Example], Array]]:
+) -> Iterator[tuple[list[Example], numpy.ndarray]]:
     """Yield the examples of each sentence and their vectors, shape `(layers, n_examples, dim)`."""
     words = (sentence.words for sentence in sentences)
     with progress_bar(total=len(sentences), unit="sentence", desc=title) as bar:
         for sentence, layers in zip(sentences, embedder.embed_sentences(words)):
             yield sentence.examples, layers[:, [example.position for example in sentence.examples]]
             bar.update()
+
+
+def markdown(results: dict[str, Any]) -> str:
+    """Return the table."""
+    task = TASKS[results["task"]]
+    header = ["", *(f"{name} ({number:,})" for name, number in results["n_test"].items()), "paper"]
+    named = [(f"most frequent {task.label} of the {task.key}", results["baseline"], "baseline")]
+    for row in results["layers"]:
+        paper_key = str(row["layer"]) if row["direction"] == "both" else ""
+        named.append((row["name"], row["accuracy"], paper_key))
+    rows = []
+    for name, accuracies, key in named:
+        cells = ["" if value is None else f"{value:.2f}" for value in accuracies.values()]
+        rows.append([name, *cells, f"{task.paper[key]:.1f}" if key in task.paper else ""])
+    return (
+        f"{markdown_table(header, rows)}\n\n"
+        f"Accuracy in percent on the {task.label}s of the test set: all, those of {task.key}s with "
+        f"several {task.label}s in training, and of {task.key}s that are new. "
+        f"{results['n_train']:,} examples to train, with {results['n_labels']:,} {task.label}s. "
+        "Paper: Peters et al. (2018), tables 5 (wsd) and 6 (pos), of another ELMo and data.\n"
+    )
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    """Draw the accuracy of each layer and direction, with that of the paper beside it."""
+    task = TASKS[results["task"]]
+    with figure(path, 5, 3.5) as drawn:
+        axes = drawn.subplots()
+        for direction, style in (("both", "o-"), ("forward", ">:"), ("backward", "<:")):
+            # Of the token layer, all directions are the same.
+            rows = [
+                row
+                for row in results["layers"]
+                if row["direction"] == direction or not row["layer"]
+            ]
+            if len(rows) > 1:
+                x, y = zip(*((row["layer"], row["accuracy"]["all"]) for row in rows))
+                axes.plot(x, y, style, label=direction)
+            if direction == "both":
+                axes.set_xticks([row["layer"] for row in rows], [row["name"] for row in rows])
+        axes.axhline(results["baseline"]["all"], color="gray", label=f"most frequent {task.label}")
+        paper = [(int(layer), value) for layer, value in task.paper.items() if layer.isdigit()]
+        axes.plot(*zip(*paper), "s-", color="C4", label="Peters et al. (2018)")
+        axes.set_ylabel(f"{task.label}s: accuracy, %")
+        axes.legend(fontsize="small")

@@ -4,13 +4,12 @@ import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import (
     perplexity_of,
     sentence_log_probabilities,
 )
-from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
+from allennlp_elmo_plugin.embedding.batches import batches_by_length
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.progress import step_bar
@@ -43,7 +42,7 @@ def write_surprise(
     sentences: Sequence[list[str]],
     output: str,
     title: str,
-    device: Any = "cpu",
+    device: str = "cpu",
 ) -> dict[str, float]:
     """
     Write the sentences as a page with the surprise of each word, as `allennlp predict` computes it.

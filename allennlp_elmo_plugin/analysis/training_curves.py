@@ -3,21 +3,11 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
-from allennlp_elmo_plugin.files.whole import whole_file
-
-ENDINGS = (".svg", ".png", ".pdf")
+from allennlp_elmo_plugin.analysis.figures import figure
 
 Curves = dict[str, list[tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""
-
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "elmo-plot",
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#7b8490"),
-    **dict.fromkeys(("xtick.color", "ytick.color"), "#7b8490"),
-}
-"""Settings of matplotlib for figures on any background, the same each time."""
 
 _LINE_STYLES = {
     "training": ":",
@@ -49,12 +39,8 @@ def read_run(folder: str) -> Curves:
 
 def draw_curves(runs: dict[str, Curves], output: str) -> None:
     """Draw a figure of runs, by their names, to a file, whose ending says in which format."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(STYLE):
-        figure = Figure(figsize=(8.5, 4), layout="constrained")
-        axes = figure.subplots()
+    with figure(output, 8.5, 4) as drawn:
+        axes = drawn.subplots()
         lowest = []
         for number, (run, curves) in enumerate(runs.items()):
             for name, points in curves.items():
@@ -69,5 +55,3 @@ def draw_curves(runs: dict[str, Curves], output: str) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.legend()
-        with whole_file(output) as staged:
-            figure.savefig(staged, transparent=True, dpi=160)

@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import numpy
 
 from allennlp_elmo_plugin.embedding import nearest
+from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 from allennlp_elmo_plugin.files.whole import whole_file
 
 MAX_OCCURRENCES = 2000
 """Default number of occurrences that are placed, drawn at random if there are more."""
 
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
-
-Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 
 class WordMap(NamedTuple):
@@ -31,13 +30,13 @@ class WordMap(NamedTuple):
     places: list[nearest.Occurrence]
     how_many: str
     method: str
-    layers: dict[str, Array]
+    layers: dict[str, numpy.ndarray]
     groups: list[int]
     names: list[str]
 
 
 def make_map(
-    embedder: Any,
+    embedder: BatchEmbedder,
     word: str,
     sentences: Iterable[list[str]],
     method: str = "pca",
@@ -61,15 +60,17 @@ def make_map(
     if n_found > len(places):
         how_many = f"{len(places):,} of {how_many}, drawn at random"
     vectors = nearest.embed_places(embedder, places, "all")  # (layers, places, dim)
-    found: list[Any] = [labels[place.number or 0] for place in places] if labels else []
-    found = found or _group(nearest.comparable(vectors[-1]), n_groups)
-    names = [name for name, _ in Counter(found).most_common()]
-    groups = [names.index(name) for name in found]
-    names = names if labels else _describe(word, places, groups)
+    if labels:
+        found = [labels[place.number or 0] for place in places]
+        names = [name for name, _ in Counter(found).most_common()]
+        groups = [names.index(name) for name in found]
+    else:
+        groups = nearest.group(nearest.comparable(vectors[-1]), n_groups)
+        names = _describe(word, places, groups)
     return WordMap(word, places, how_many, method, _place(vectors, method), groups, names)
 
 
-def _place(vectors: Array, method: str) -> dict[str, Array]:
+def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
     """Return the points of each layer by its name, turned to be near those of the layer above."""
     from scipy.linalg import orthogonal_procrustes
     from sklearn.decomposition import PCA
@@ -79,8 +80,8 @@ def _place(vectors: Array, method: str) -> dict[str, Array]:
     model = PCA(2, random_state=0)
     if method == "tsne":
         model = TSNE(2, perplexity=min(30, (n_places - 1) / 3), init="pca", random_state=0)
-    found: dict[str, Array] = {}
-    above: Array = None
+    found: dict[str, numpy.ndarray] = {}
+    above = None
     for number in range(len(vectors) - 1, 0, -1):
         points = model.fit_transform(nearest.comparable(vectors[number]).astype("float64"))
         points = points - points.mean(0)
@@ -90,20 +91,6 @@ def _place(vectors: Array, method: str) -> dict[str, Array]:
         found[f"LSTM layer {number}"] = above = points
     found["token layer"] = numpy.zeros((n_places, 2))  # It knows no context.
     return dict(reversed(found.items()))
-
-
-def _group(vectors: Array, n_groups: int | None = None) -> list[Any]:
-    """Return the group of each vector, of `n_groups` or those with the highest silhouette."""
-    from sklearn.cluster import KMeans
-    from sklearn.metrics import silhouette_score
-
-    most = min(8, math.isqrt(len(vectors) // 2))
-    found = []
-    for number in range(2, most + 1) if n_groups is None else [n_groups]:
-        labels = KMeans(number, n_init=10, random_state=0).fit_predict(vectors).tolist()
-        is_scorable = n_groups is None and len(set(labels)) > 1
-        found.append((silhouette_score(vectors, labels) if is_scorable else 0.0, labels))
-    return max(found, default=(0.0, [0] * len(vectors)))[1]
 
 
 def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> list[str]:

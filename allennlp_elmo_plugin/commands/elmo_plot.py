@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from allennlp_elmo_plugin.analysis import word_map
+from allennlp_elmo_plugin.analysis.figures import ENDINGS
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
-from allennlp_elmo_plugin.analysis.training_curves import ENDINGS, draw_curves, read_run
+from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
 from allennlp_elmo_plugin.commands import command
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained

@@ -3,7 +3,7 @@
 import math
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.embedding import layers_file
+from allennlp_elmo_plugin.embedding.batches import BatchEmbedder, batches_by_length
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.progress import progress_bar
@@ -38,7 +39,7 @@ class CorpusEmbedder:
     last bit: it depends on others only by carried states, which are saved with it.
     """
 
-    embedder: Any  # an `ElmoEmbedder`
+    embedder: BatchEmbedder
     output_format: str = "all"
     batch_size: int | None = None
     forget_sentences: bool = False
@@ -151,11 +152,10 @@ class CorpusEmbedder:
         return {**self._settings, **totals}
 
     def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> dict[str, Any]:
-        encoder = self._bilm.token_layer
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
-        common: list[list[str]] = []
-        missing: list[int] = []  # when this shard passes them
+        common: list[list[str]] = []  # words of the first parts that have not been encoded yet
+        missing: list[int] = []  # parts of other shards, when this one passes them
         summary = self._empty_summary()
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             for number, part in enumerate(self._divide(lines, summary)):
@@ -165,20 +165,25 @@ class CorpusEmbedder:
                 if number < _COMMON_PARTS:
                     common.append([word for line in part for word in line.words])
                 if folder.has(number):
-                    self._check_part(folder.read(number), part, lines.name)
-                elif number % self.num_shards != self.shard_index:
-                    missing.append(number)
-                else:
-                    for words in common:
-                        encoder.forget_words()
-                        if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
-                            encoder.keep_words(words)
-                    common.clear()
+                    self._continue_from(folder.read(number), part, lines.name)
+                elif number % self.num_shards == self.shard_index:
+                    self._keep_common(common)
                     folder.write(number, self._embed_part(part))
+                else:
+                    missing.append(number)
                 bar.set_postfix_str(f"{summary['sentences']:,} sentences", refresh=False)
                 bar.update(lines.position - bar.n)
         summary["missing_parts"] = sum(not folder.has(number) for number in missing)
         return summary
+
+    def _keep_common(self, parts: list[list[str]]) -> None:
+        """Encode the words of parts for all later ones, and forget these lists of words."""
+        encoder = self._bilm.token_layer
+        for words in parts:
+            encoder.forget_words()
+            if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
+                encoder.keep_words(words)
+        parts.clear()
 
     def _divide(self, lines: TextLines, summary: dict[str, Any]) -> Iterator[list[SentenceLine]]:
         """Yield the lines of each part, and count them in the summary."""
@@ -197,8 +202,8 @@ class CorpusEmbedder:
         if part:
             yield part
 
-    def _check_part(self, part: Part, lines: list[SentenceLine], name: str) -> None:
-        """Check that a part is of these lines, and go on from the states that it left."""
+    def _continue_from(self, part: Part, lines: list[SentenceLine], name: str) -> None:
+        """Check that a part is of these lines, and restore the states that it left."""
         if part.sentences != [line.sentence for line in lines]:
             raise ValueError(
                 f"{name} is not the text that the run to resume has read: one of lines "
@@ -254,35 +259,12 @@ class CorpusEmbedder:
             file.write_summary(summary)
 
 
-def batches_by_length(
-    lengths: Sequence[int], batch_tokens: int, batch_size: int | None = None
-) -> Iterator[Sequence[int]]:
-    """
-    Yield the indices of the sentences of each batch, given their numbers of words: sentences of
-    similar lengths, with at most `batch_tokens` tokens, boundaries counted, or one sentence.
-    """
-    batch: list[int] = []
-    n_tokens = 0
-    # Long sentences first: if the memory is too small for them, this is known early.
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        length = lengths[i] + 2
-        if batch and (n_tokens + length > batch_tokens or len(batch) == batch_size):
-            yield batch
-            batch, n_tokens = [], 0
-        batch.append(i)
-        n_tokens += length
-    if batch:
-        yield batch
-
-
 def check_output(path: str, overwrite: bool = False, resume: bool = False) -> None:
     """Raise an `OSError` or `ValueError` unless the output can be written or replaced."""
     path = os.path.expanduser(path)
     check_whole_file(path)
     if os.path.lexists(path) and not overwrite:
         raise ValueError(f"{path} exists already; remove it, choose another name, or {_REPLACE}")
-    if resume and os.path.exists(f"{path}.partial"):
-        raise ValueError(f"{path}.partial is of an earlier version, which can't be continued")
     if not (overwrite or resume) and PartsFolder(path).has_parts():
         raise ValueError(
             f"{path}.parts is there, of a run that did not finish or is still running; "

@@ -1,28 +1,24 @@
 """Layers of sentences as numpy arrays: AllenNLP 0.9's `ElmoEmbedder`."""
 
-import copy
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import IO, Any
 
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.carried_state import CarriedState
 from allennlp_elmo_plugin.bilm.characters import (
     BEGIN_SENTENCE_WORD,
     END_SENTENCE_WORD,
     check_sentences,
 )
-from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
+from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import (
     MAX_OCCURRENCES,
-    Array,
     Neighbours,
     embed_places,
     nearest,
@@ -34,10 +30,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_INITIAL_STATE = "settled"
 
-_SEGMENT_STEPS = 2048
 
-
-class ElmoEmbedder:
+class ElmoEmbedder(BatchEmbedder):
     """
     Embed sentences with a pretrained bidirectional language model.
 
@@ -76,7 +70,7 @@ class ElmoEmbedder:
             logger.warning('No model was named: using "tiny". AllenNLP used "original".')
         self.cuda_device = cuda_device
         words = list(dict.fromkeys(vocab_to_cache or []))
-        self.elmo_bilm = ElmoBiLm(
+        bilm = ElmoBiLm(
             options_file,
             weight_file,
             initial_state=initial_state,
@@ -84,11 +78,11 @@ class ElmoEmbedder:
             # As many words again may come as are asked for.
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
-        self.elmo_bilm.eval().to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
+        super().__init__(bilm.eval())
+        bilm.to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
         if words:
             boundaries = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
-            self.elmo_bilm.token_layer.keep_words([*boundaries, *words])
-        self._segment_steps = _SEGMENT_STEPS
+            bilm.token_layer.keep_words([*boundaries, *words])
 
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -102,11 +96,13 @@ class ElmoEmbedder:
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(self, sentence: list[str]) -> Array:
+    def embed_sentence(self, sentence: list[str]) -> numpy.ndarray:
         """Return the layers of a tokenised sentence, shape `(layers, tokens, dimensions)`."""
         return self.embed_batch([sentence])[0]
 
-    def embed_batch(self, batch: list[list[str]], output_format: str = "all") -> list[Array]:
+    def embed_batch(
+        self, batch: list[list[str]], output_format: str = "all"
+    ) -> list[numpy.ndarray]:
         """
         Return the layers of each tokenised sentence, float32 of shape `(layers, tokens, 2 *
         projection size)`: `"all"`, or without the first dimension the `"top"` layer or the layers'
@@ -115,24 +111,9 @@ class ElmoEmbedder:
         # One sentence does not keep the whole batch in memory.
         return [layers.copy() for layers in self.view_batch(batch, output_format)]
 
-    def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[Array]:
-        """Return what `embed_batch` does, as views of the layers of the batch."""
-        batch = check_sentences(batch)
-        shape: tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
-        if output_format == "all":
-            shape = (self.elmo_bilm.num_layers, *shape)
-        arrays: list[Array] = [numpy.zeros(shape, dtype="float32") for _ in batch]
-        # Carried states depend on sentences without tokens too, unless there are no others.
-        carried = self.elmo_bilm.initial_state == "carried"
-        rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
-        if rows:
-            for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
-                arrays[i] = array
-        return arrays
-
     def embed_sentences(
         self, sentences: Iterable[list[str]], batch_size: int = 64
-    ) -> Iterator[Array]:
+    ) -> Iterator[numpy.ndarray]:
         """Yield the layers of tokenised sentences, with one batch at a time in memory."""
         iterator = iter(sentences)
         while batch := list(itertools.islice(iterator, batch_size)):
@@ -192,86 +173,3 @@ class ElmoEmbedder:
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
         return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
-
-    def _embed(self, batch: list[list[str]], output_format: str) -> list[Array]:
-        # Rows of carried states can't be run one after the other: only time can be cut then.
-        can_split = len(batch) > 1 and self.elmo_bilm.initial_state != "carried"
-        try:
-            with torch.no_grad():
-                return self._embed_at_once(batch, output_format)
-        except torch.OutOfMemoryError as error:
-            if not (can_split or self._segment_steps > 1):
-                raise
-            logger.warning("%s: embedding half as much at once", str(error).splitlines()[0])
-        # Outside of the handler, whose traceback keeps the tensors alive
-        torch.cuda.empty_cache()
-        if can_split:
-            half = len(batch) // 2
-            halves = batch[:half], batch[half:]
-            return [array for each in halves for array in self._embed(each, output_format)]
-        longest = max(map(len, batch)) + 2
-        self._segment_steps = max(min(self._segment_steps, longest) // 2, 1)
-        return self._embed(batch, output_format)
-
-    @model_call
-    def _embed_at_once(self, batch: list[list[str]], output_format: str) -> list[Array]:
-        def select(layers: list[torch.Tensor]) -> list[torch.Tensor]:
-            if output_format == "average":
-                return [torch.stack(layers).mean(0)]
-            return {"all": layers, "top": layers[-1:]}[output_format]
-
-        # Carried states change at the end, and so not at all if the memory is too small.
-        start = self.elmo_bilm.start()
-        states = copy.copy(start)
-        if max(map(len, batch)) + 2 > self._segment_steps:
-            selected = embed_in_segments(self.elmo_bilm, batch, states, self._segment_steps, select)
-        else:
-            output = self.elmo_bilm.run_sentences(batch, states)
-            # For each layer the two directions, (n_tokens, projection size) each
-            layers = zip(*(select(layers) for layers in output.layers.values()))
-            unpacked = [output.packing.unpack(each, strip=1) for each in layers]
-            # (batch_size, layers, timesteps, 2 * projection size)
-            rows = torch.stack(unpacked, dim=1).cpu().numpy()
-            selected = [row[:, : len(sentence)] for row, sentence in zip(rows, batch)]
-        start.write(states.states)
-        return [row if output_format == "all" else row[0] for row in selected]
-
-
-def embed_in_segments(
-    bilm: BiLm,
-    batch: Sequence[Sequence[str]],
-    carried: CarriedState,
-    width: int,
-    select: Callable[[list[torch.Tensor]], list[torch.Tensor]],
-) -> list[Any]:
-    """
-    Return what `select` computes from the layers of tokenised sentences, for each float32 of shape
-    `(n_selected, len(sentence), output_dim)`, with the numbers of one run: each direction starts a
-    segment of `width` steps from the state that it left in the last one. `carried` is updated.
-    """
-    sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
-    reverse = [words[::-1] for words in sentences]
-    carried = carried.for_segments(len(sentences))
-    dim = bilm.options.projection_dim
-    arrays: list[Any] = []
-    for start in range(0, max(map(len, sentences)), width):
-        segments, segments_reverse = (
-            [words[start : start + width] for words in each] for each in (sentences, reverse)
-        )
-        output = bilm.run_words(segments, segments_reverse, carried)
-        for i, (direction, layers) in enumerate(output.layers.items()):
-            vectors = torch.stack(select(layers)).cpu().numpy()  # (n_selected, n_tokens, dim)
-            if not arrays:
-                arrays = [
-                    numpy.empty((len(vectors), len(words), bilm.get_output_dim()), "float32")
-                    for words in sentences
-                ]
-            packing = output.packings[direction]
-            rows, steps = packing.row.cpu().numpy(), packing.forward_step.cpu().numpy()
-            for row, array in enumerate(arrays):
-                here = rows == row
-                places = start + steps[here]
-                if direction == "backward":
-                    places = array.shape[1] - 1 - places
-                array[:, places, i * dim : (i + 1) * dim] = vectors[:, here]
-    return [array[:, 1:-1] for array in arrays]

@@ -1,28 +1,26 @@
 """The occurrences of a word in a text: their vectors, and which are like a given one."""
 
 import itertools
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences
-from allennlp_elmo_plugin.embedding.corpus_embedder import batches_by_length
-from allennlp_elmo_plugin.progress import step_bar
+from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 
 MAX_OCCURRENCES = 1000
 """Default number of occurrences that are compared, drawn at random if there are more."""
 
 # Of few occurrences, the mean says more about them than about the word: so many zeros are added.
 _N_ZEROS = 5
-_BATCH_TOKENS = 4096
 _MAX_SENTENCE = 200
 _N_GROUPS = 2
 _SHOWN_COLUMNS = 34  # on each side of the word
-
-Array = Any  # numpy.ndarray, whose type parameters differ between the supported versions
 
 
 class Occurrence(NamedTuple):
@@ -66,7 +64,7 @@ class Neighbours(NamedTuple):
 
 
 def nearest(
-    vectors_of: Callable[[Sequence[Occurrence]], Array],
+    vectors_of: Callable[[Sequence[Occurrence]], numpy.ndarray],
     word: str,
     sentences: Iterable[list[str]],
     queries: Iterable[list[str]] | None = None,
@@ -88,7 +86,7 @@ def nearest(
     places = [*asked, *found]
     vectors = comparable(vectors_of(places))  # (places, dim)
     results = []
-    for index in range(len(asked)) if asked else _of_each_group(vectors):
+    for index in range(len(asked)) if asked else _middles(vectors):
         similarities = (vectors[len(asked) :] @ vectors[index]).tolist()
         # Other occurrences in the same sentence are others, but the query itself isn't.
         others = [
@@ -112,17 +110,30 @@ def _occurrences(word: str, sentence: list[str], number: int | None = None) -> l
     return found
 
 
-def _of_each_group(vectors: Array) -> list[int]:
-    """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
+def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
+    """
+    Return the group of each vector, the largest group 0: of `n_groups` found by k-means, by default
+    of as many as have the highest silhouette.
+    """
     from sklearn.cluster import KMeans
+    from sklearn.metrics import silhouette_score
 
-    groups = KMeans(_N_GROUPS, n_init=10, random_state=0).fit(vectors)
-    chosen = []
-    for group in numpy.argsort(-numpy.bincount(groups.labels_), kind="stable"):
-        members = numpy.flatnonzero(groups.labels_ == group)
-        middle = vectors[members] @ groups.cluster_centers_[group]
-        chosen.append(int(members[numpy.argmax(middle)]))
-    return chosen
+    most = min(8, math.isqrt(len(vectors) // 2))
+    found = []
+    for number in range(2, most + 1) if n_groups is None else [n_groups]:
+        labels = KMeans(number, n_init=10, random_state=0).fit_predict(vectors)
+        is_scorable = n_groups is None and len(set(labels)) > 1
+        found.append((silhouette_score(vectors, labels) if is_scorable else 0.0, labels.tolist()))
+    labels = max(found, default=(0.0, [0] * len(vectors)))[1]
+    by_size = [label for label, _ in Counter(labels).most_common()]
+    return [by_size.index(label) for label in labels]
+
+
+def _middles(vectors: numpy.ndarray) -> list[int]:
+    """Return the vector in the middle of each group of `(n, dim)`, the larger group first."""
+    groups = numpy.array(group(vectors, _N_GROUPS))
+    members = [numpy.flatnonzero(groups == number) for number in range(groups.max() + 1)]
+    return [int(each[numpy.argmax(vectors[each] @ vectors[each].mean(0))]) for each in members]
 
 
 def sample_occurrences(
@@ -158,24 +169,22 @@ def sample_occurrences(
     return sorted(sample, key=lambda place: (place.number, place.position)), n_found
 
 
-def embed_places(embedder: Any, places: Sequence[Occurrence], output_format: str) -> Array:
+def embed_places(
+    embedder: BatchEmbedder, places: Sequence[Occurrence], output_format: str
+) -> numpy.ndarray:
     """Return vectors of the `"top"` layer, shape `(places, dim)`, or `"all"`, one axis more."""
     rows: dict[int, list[int]] = {}  # by the identity of a sentence, which many may share
     for row, place in enumerate(places):
         rows.setdefault(id(place.sentence), []).append(row)
     sentences = [places[each[0]].sentence for each in rows.values()]
-    vectors: list[Array] = [None] * len(places)  # (dim,) or (layers, dim) each
-    with step_bar("embedding", len(sentences), "sentences") as update:
-        for batch in batches_by_length([len(each) for each in sentences], _BATCH_TOKENS):
-            arrays = embedder.embed_batch([sentences[i] for i in batch], output_format)
-            for i, array in zip(batch, arrays):
-                for row in rows[id(sentences[i])]:
-                    vectors[row] = array[..., places[row].position, :].copy()
-            update(len(batch))
-    return numpy.stack(vectors, axis=-2)
+    vectors = {}  # (dim,) or (layers, dim) each
+    for i, layers in embedder.embed_all(sentences, output_format):
+        for row in rows[id(sentences[i])]:
+            vectors[row] = layers[..., places[row].position, :].copy()
+    return numpy.stack([vectors[row] for row in range(len(places))], axis=-2)
 
 
-def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> Array:
+def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarray:
     """Return vectors of the top layer, shape `(places, dim)`, from `allennlp elmo`'s file."""
     vectors = []
     with h5py.File(layers_file, "r") as file:
@@ -193,7 +202,7 @@ def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> Array:
     return numpy.stack(vectors).astype("float32")
 
 
-def comparable(vectors: Array) -> Array:
+def comparable(vectors: numpy.ndarray) -> numpy.ndarray:
     """Return vectors, shape `(..., places, dim)`, less their mean and of length 1."""
     vectors = vectors - vectors.sum(-2, keepdims=True) / (vectors.shape[-2] + _N_ZEROS)
     lengths = numpy.linalg.norm(vectors, axis=-1, keepdims=True)

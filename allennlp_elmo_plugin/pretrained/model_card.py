@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
+from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.file_names import METRICS_FILE
 from allennlp_elmo_plugin.pretrained.find import ModelFiles
@@ -103,7 +104,6 @@ def model_card(
     if model.words is not None and model.softmax is not None:
         vocabulary += ", which the softmax knew in training"
     facts = {
-        "Property": "Value",
         **facts_of(model.options, weight_file),
         "Weights": f"{weight_file.name}, {precision}",
         "Vocabulary": vocabulary,
@@ -116,7 +116,7 @@ def model_card(
     use = _USE if model.options.char_cnn else _USE_OF_WORDS
     return _CARD.format(
         name=name,
-        facts=_table(facts),
+        facts=markdown_table(("Property", "Value"), facts.items()),
         perplexities=_perplexities(training.metrics),
         config=config,
         use=use.format(name=name, quoted=shlex.quote(name)),
@@ -148,18 +148,14 @@ def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
 
 
 def _perplexities(metrics: Mapping[str, Any]) -> str:
-    rows = {"Text": "both directions | forward | backward"}
+    rows = []
     for text, prefix in (("training, last epoch", "training"), ("validation", "best_validation")):
         found = [
             metrics.get(f"{prefix}_{kind}perplexity") for kind in ("", "forward_", "backward_")
         ]
         if any(isinstance(value, (int, float)) for value in found):
-            rows[text] = " | ".join("" if value is None else f"{value:.1f}" for value in found)
-    if len(rows) == 1:
+            rows.append([text, *("" if value is None else f"{value:.1f}" for value in found)])
+    if not rows:
         return _MISSING.format(METRICS_FILE)
-    return _table(rows) + "\n\nDon't compare the two if the softmax of training was sampled."
-
-
-def _table(rows: Mapping[str, str]) -> str:
-    lines = [f"| {key} | {value} |" for key, value in rows.items()]
-    return "\n".join([lines[0], "|---" * (lines[0].count("|") - 1) + "|", *lines[1:]])
+    table = markdown_table(("Text", "both directions", "forward", "backward"), rows)
+    return f"{table}\n\nDon't compare the two if the softmax of training was sampled."

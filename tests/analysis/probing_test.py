@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from allennlp_elmo_plugin.analysis import probing as run_module
 from allennlp_elmo_plugin.analysis.labelled_text import Example, LabelledSentence
 from allennlp_elmo_plugin.analysis.probes import TASKS
-from allennlp_elmo_plugin.analysis.probing import representations, run
+from allennlp_elmo_plugin.analysis.probing import draw, markdown, representations, run
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.testing import write_random_elmo
 
@@ -68,3 +69,56 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(
         assert row["accuracy"] == pytest.approx({**expected, "unseen": 0.0})
         accuracies.add(row["accuracy"]["all"])
     assert len(accuracies) > 1
+
+
+def _results(task: str) -> dict[str, Any]:
+    def accuracies(value: float) -> dict[str, Any]:
+        return {"all": value, "ambiguous": value - 10, "unseen": None}
+
+    rows = [("token layer", 0, "both", 80.0), ("LSTM 1", 1, "both", 90.125)]
+    rows.append(("LSTM 1, forward", 1, "forward", 85.0))
+    layers = [
+        {"name": name, "layer": layer, "direction": direction, "accuracy": accuracies(value)}
+        for name, layer, direction, value in rows
+    ]
+    n_test = {"all": 1200, "ambiguous": 7, "unseen": 0}
+    numbers = {"n_train": 3000, "n_test": n_test, "n_labels": 12}
+    return {"task": task, **numbers, "baseline": accuracies(70.0), "layers": layers}
+
+
+def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
+    lines = markdown(_results("pos")).splitlines()
+    assert lines[:6] == [
+        "|  | all (1,200) | ambiguous (7) | unseen (0) | paper |",
+        "|---|---|---|---|---|",
+        "| most frequent tag of the word | 70.00 | 60.00 |  |  |",
+        "| token layer | 80.00 | 70.00 |  |  |",
+        "| LSTM 1 | 90.12 | 80.12 |  | 97.3 |",
+        "| LSTM 1, forward | 85.00 | 75.00 |  |  |",
+    ]
+    assert "3,000 examples to train, with 12 tags" in lines[-1]
+    row = "| most frequent sense of the lemma | 70.00 | 60.00 |  | 65.9 |"
+    assert row in markdown(_results("wsd"))
+
+
+def test_the_picture_has_a_line_for_each_direction(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    drawn: dict[str, Any] = {}
+
+    def watching(figure: Any, path: str, **settings: Any) -> None:
+        for line in figure.axes[0].lines:
+            drawn[line.get_label()] = (list(line.get_xdata()), list(line.get_ydata()))
+        drawn["ticks"] = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+        Path(path).touch()
+
+    monkeypatch.setattr(figures.Figure, "savefig", watching)
+    draw(_results("pos"), tmp_path / "layers.png")
+    assert drawn == {
+        "both": ([0, 1], [80.0, 90.125]),
+        "forward": ([0, 1], [80.0, 85.0]),
+        "most frequent tag": ([0, 1], [70.0, 70.0]),
+        "Peters et al. (2018)": ([1, 2], [97.3, 96.8]),
+        "ticks": ["token layer", "LSTM 1"],
+    }

@@ -6,7 +6,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from allennlp_elmo_plugin.analysis.word_map import _describe, _group, draw_map, make_map, write_map
+from allennlp_elmo_plugin.analysis.word_map import _describe, draw_map, make_map, write_map
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_places
 from tests.support.testing import write_random_elmo
@@ -67,16 +67,6 @@ def test_names_are_the_words_that_are_near_a_group_beyond_its_size() -> None:
     assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, bank, seven", "near of, to, 河"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["group 1"]
     assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
-
-
-def test_groups_have_the_highest_silhouette() -> None:
-    vectors = np.random.RandomState(0).randn(99, 8).astype("float32")
-    vectors[:33, 0] += 20
-    vectors[33:66, 1] += 20
-    assert [len(set(_group(vectors, number))) for number in (None, 5, 1)] == [3, 5, 1]
-    assert len(set(_group(vectors[:66]))) == 2 and _group(vectors[:7]) == [0] * 7
-    assert len(set(_group(vectors[::11]))) == 2  # Nine occurrences have no more groups.
-    assert set(_group(np.ones((10, 4), "float32"))) == {0}
 
 
 def test_labels_are_groups_and_the_largest_is_first(embedder: ElmoEmbedder) -> None:

@@ -151,9 +151,6 @@ def test_parts_that_can_not_be_used(files, tmp_path):
     embed(files, "a\n", path, overwrite=True)
     assert os.listdir(tmp_path) == ["o"]
     assert set(read_arrays(path)) == {"0", "sentence_to_index"}
-    (tmp_path / "p.partial").touch()
-    with pytest.raises(ValueError, match="p.partial is of an earlier version"):
-        embed(files, "a\n", tmp_path / "p", resume=True)
 
 
 def test_what_is_complete_stays(files, tmp_path):

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy
 
+from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.files.json_file import to_json
+from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.files.whole import whole_file
 from allennlp_elmo_plugin.plugin.benchmark.results import Runs, read_runs
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, TASKS, kind_of
@@ -72,7 +74,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     deltas = ["delta"] if len(others) < 2 else [f"delta to {MODELS[model]}" for model in others]
     columns = ["task", "score (test)", *(MODELS[model] for model in models), *deltas]
     columns += ["paper's delta", "seeds", "time a run"]
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    table = []
     for row in rows:
         cells = [row["task"], row["score_name"]]
         for model in models:
@@ -84,7 +86,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         cells.append("" if row["paper_delta"] is None else f"{row['paper_delta']:+.2f}")
         cells.append(str(len(row["elmo"]["seeds"])))
         times = " / ".join(f"{row[each]['seconds'] / 60:.1f}" for each in models if each in row)
-        lines.append(f"| {' | '.join([*cells, times])} min |")
+        table.append([*cells, f"{times} min"])
     titles = " / ".join("with ELMo" if model == "elmo" else MODELS[model] for model in models)
     machines = dict.fromkeys(machine for row in rows for machine in row["machines"])
     notes = (
@@ -92,8 +94,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         f"their standard error, in bold if they are beyond two of them. Time: {titles}, which "
         "shares the vectors of its sentences between the runs."
     )
-    lines += ["", notes, "", f"Machine: {'; or '.join(machines)}."]
-    return "\n".join(lines) + "\n"
+    return f"{markdown_table(columns, table)}\n\n{notes}\n\nMachine: {'; or '.join(machines)}.\n"
 
 
 def _of_delta(delta: dict[str, Any]) -> str:
@@ -109,42 +110,33 @@ def _with_error(number: str, error: float | None) -> str:
 
 def draw(output: Path) -> None:
     """Draw `scores.png` and `layer_weights.png`."""
-    from matplotlib.figure import Figure
-
     rows = summarize(read_runs(output))
     models = [model for model in MODELS if any(model in row for row in rows)]
     means, deviations = (
         {MODELS[model]: [row.get(model, {}).get(key) for row in rows] for model in models}
         for key in ("mean", "std")
     )
-    scores = Figure(figsize=(1.5 + 1.5 * len(rows), 4), layout="constrained")
     names = [f"{row['task']}\n{row['score_name']}" for row in rows]
-    draw_bars(scores.subplots(), names, means, deviations)
-    scores.axes[0].set_ylabel("test, %")
-    figures = {"scores.png": scores}
+    with figure(output / "scores.png", 1.5 + 1.5 * len(rows), 4) as scores:
+        axes = scores.subplots()
+        draw_bars(axes, names, means, deviations)
+        axes.set_ylabel("test, %")
     weights = {}
     for row in rows:
         for number, mix in enumerate(row["layer_weights"], 1):
             weights[row["task"] if number == 1 else f"{row['task']}, mix {number}"] = mix
     if weights:  # A user's configs may have no mix.
-        figures["layer_weights.png"] = draw_layer_weights(weights)
-    for name, figure in figures.items():
-        with whole_file(output / name) as staged:
-            figure.savefig(staged, format="png")
+        draw_layer_weights(weights, output / "layer_weights.png")
 
 
-def draw_layer_weights(weights: dict[str, list[float]]) -> Any:
-    """Return a figure with the weights of the layers, by the names of scalar mixes."""
-    from matplotlib.figure import Figure
-
+def draw_layer_weights(weights: dict[str, list[float]], path: Path) -> None:
+    """Draw the weights of the layers, by the names of scalar mixes."""
     layers = list(zip(*weights.values()))
     names = ["token layer", *(f"LSTM {layer}" for layer in range(1, len(layers)))]
-    width = 1.8 + 0.35 * len(layers) * len(weights)
-    figure = Figure(figsize=(width, 3.5), layout="constrained")
-    axes = figure.subplots()
-    draw_bars(axes, list(weights), dict(zip(names, layers)))
-    axes.tick_params("x", rotation=40)
-    return figure
+    with figure(path, 1.8 + 0.35 * len(layers) * len(weights), 3.5) as drawn:
+        axes = drawn.subplots()
+        draw_bars(axes, list(weights), dict(zip(names, layers)))
+        axes.tick_params("x", rotation=40)
 
 
 def draw_bars(axes: Any, groups: Sequence[str], bars: Bars, errors: Bars | None = None) -> None:
