@@ -6,7 +6,6 @@ each kind in MADE, with an ELMo of FILES (JSON), and prints what they give, and 
 """
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,10 +131,7 @@ def outcomes(tmp_path_factory, subprocess_environment):
     """What models give, by who made and who used them."""
     folder = tmp_path_factory.mktemp("archives")
     files = dict(zip(("options_file", "weight_file"), write_random_elmo(folder, seed=3)))
-    # What these archives name is gone when they are used.
-    copy = str(shutil.copytree(folder, folder / "copy"))
-    made = make(folder / "ours", dict.fromkeys(files, copy))
-    shutil.rmtree(copy)
+    made = make(folder / "ours", files)
     arguments = [str(folder / "theirs"), str(folder / "ours"), json.dumps(files)]
     process = subprocess.run(
         [sys.executable, __file__, *arguments],

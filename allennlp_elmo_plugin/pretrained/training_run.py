@@ -25,7 +25,7 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
     source = str(folder / CONFIG_FILE)
     try:
         model = read_json_object(source).get("model")
-    except ValueError as error:  # the archive of a task model with ELMo: jsonnet
+    except ValueError as error:  # jsonnet, as in older archives of task models
         raise ValueError(f"{error}; only the archive of a bidirectional_lm can be read") from None
     model = model if isinstance(model, dict) else {}
     kind, values = model.get("type"), model.get("options")

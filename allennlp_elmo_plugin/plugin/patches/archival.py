@@ -1,12 +1,11 @@
 """
-AllenNLP's function that writes archives, with the ELMo files that a config names inside the
-archive, as in AllenNLP 0.9 and in its layout.
+AllenNLP's functions that write and load archives, with the ELMo files that a config names inside
+the archive, as in AllenNLP 0.9 and in its layout.
 """
 
 import json
 import logging
 import os
-import re
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from allennlp.common import Params
+from allennlp.common.file_utils import cached_path
 from allennlp.common.meta import META_NAME
-from allennlp.models import archival
+from allennlp.models import Model, archival
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.files.whole import whole_file
@@ -40,11 +41,8 @@ logger = logging.getLogger(__name__)
 # The names of the archived files by their places in the config, and the folder of these files.
 _INDEX = "files_to_archive.json"
 _FOLDER = "fta"
-# The head of an archived config that names them. AllenNLP evaluates every config with jsonnet.
-_BESIDE_CONFIG = f"""\
-local config = std.thisFile;
-local folder = std.substr(config, 0, std.length(config) - {len(archival.CONFIG_NAME)});
-"""
+# AllenNLP's own, which the plugin replaces under its name.
+_load_model = archival._load_model
 
 
 def archive_model(
@@ -56,8 +54,7 @@ def archive_model(
     """
     Write the archive that AllenNLP's function of this name writes, whole or not at all, with the
     metrics of the run, for the model card of `elmo-export`, and the ELMo files that the config
-    names. The archived config names these, so that the archive loads anywhere, also with AllenNLP
-    alone. If they can't be found, they are left out with a warning.
+    names. If they can't be found, they are left out with a warning.
     """
     folder = Path(serialization_dir)
     names = {archival.CONFIG_NAME: archival.CONFIG_NAME, ARCHIVED_WEIGHT_FILE: weights}
@@ -91,58 +88,85 @@ def archive_model(
     return target
 
 
+def load_model(
+    config: Params, weights_path: str, serialization_dir: str | PathLike[str], cuda_device: int
+) -> Model:
+    """
+    Make the model of an unpacked archive as AllenNLP's `_load_model` does, but with the files in
+    the archive in place of those that the config names.
+    """
+    folder = Path(serialization_dir)
+    if (folder / _INDEX).exists():
+        index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+        for place, section, names in list(_sections_with_files(config.params)):
+            for argument, name in names.items():
+                key = f"{place}.{argument}"
+                if index.get(key) == name:  # not overridden
+                    section[argument] = str(folder / _FOLDER / key)
+    return _load_model(config, weights_path, serialization_dir, cuda_device)
+
+
 def _elmo_files(config: dict[str, Any], made: Path, opened: ExitStack) -> dict[str, Path]:
     """
-    Return what an archive has in addition, or instead, because of the ELMo files that the config
-    names: paths by names in the archive, which exist until `opened` is closed. The folder `made`
-    gets the config, the index, and the two files of a model in other files.
+    Return what an archive has in addition because of the files that the config names: paths by
+    names in the archive, which exist until `opened` is closed. The folder `made` gets the index,
+    and the two files of a model in other files.
     """
     index: dict[str, str] = {}
     paths: dict[str, Path] = {}
-    for place, section in list(_elmo_sections(config)):
-        names = {
-            "options_file": section.get("options_file", DEFAULT_OPTIONS_FILE),
-            "weight_file": section.get("weight_file", DEFAULT_WEIGHT_FILE),
-        }
-        files = opened.enter_context(find_model(*names.values()))
-        options, weights = str(files.options), str(files.weights)
-        if not files.is_pair:
-            bilm = ElmoBiLm(*names.values())
-            folder = made / str(len(index))
-            folder.mkdir()
-            options, weights = str(folder / OPTIONS_FILE), str(folder / WEIGHT_FILE)
-            bilm.options.write(options)
-            write_weights(weights, bilm)
-        for (argument, name), path in zip(names.items(), (options, weights)):
-            key = f"{place}.{argument}"
-            index[key] = name
-            paths[f"{_FOLDER}/{key}"] = Path(path)
-            section[argument] = f"{_FOLDER}/{key}"
+    for place, _, names in _sections_with_files(config):
+        if "archive_file" in names:
+            found = _archive_with_elmo(**names)
+        else:
+            found = _elmo(made, opened, **names)
+        for (argument, name), path in zip(names.items(), found):
+            index[f"{place}.{argument}"] = name
+            paths[f"{_FOLDER}/{place}.{argument}"] = path
     if index:
-        text = re.sub(rf'(?<=_file": )(?="{_FOLDER}/)', "folder + ", json.dumps(config, indent=4))
-        for name, content in (
-            (archival.CONFIG_NAME, _BESIDE_CONFIG + text),
-            (_INDEX, json.dumps(index, indent=2)),
-        ):
-            paths[name] = made / name
-            paths[name].write_text(content, encoding="utf-8")
+        paths[_INDEX] = made / _INDEX
+        paths[_INDEX].write_text(json.dumps(index, indent=2), encoding="utf-8")
     return paths
 
 
-def _elmo_sections(section: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _elmo(made: Path, opened: ExitStack, options_file: str, weight_file: str) -> list[Path]:
+    """Return the paths of options.json and weights.hdf5 of a model."""
+    files = opened.enter_context(find_model(options_file, weight_file))
+    if files.is_pair:
+        return [files.options, files.weights]
+    bilm = ElmoBiLm(options_file, weight_file)
+    folder = Path(tempfile.mkdtemp(dir=made))
+    bilm.options.write(folder / OPTIONS_FILE)
+    write_weights(folder / WEIGHT_FILE, bilm)
+    return [folder / OPTIONS_FILE, folder / WEIGHT_FILE]
+
+
+def _archive_with_elmo(archive_file: str) -> list[Path]:
+    """Return the path of an archive that a model starts from, if there are ELMo files in it."""
+    path = Path(cached_path(archive_file))
+    path = path / ARCHIVE_FILE if path.is_dir() else path
+    with tarfile.open(path) as archive:
+        return [path] if _INDEX in archive.getnames() else []
+
+
+def _sections_with_files(
+    section: Any, place: str = ""
+) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
     """
-    Yield the sections of a config with arguments for ELMo files, each with its place: the keys that
-    lead there, joined by dots.
+    Yield the sections of a config that name ELMo files, or an archive that may have some, each with
+    its place, which is the keys that lead there, joined by dots, and with the names by argument.
     """
     items: Any = section.items() if isinstance(section, dict) else ()
     if isinstance(section, dict):
         is_elmo = section.get("type") == "elmo_token_embedder"
         # Sections of other types may have an `options_file` alone, as those of language models.
         takes_files = is_elmo or "type" not in section or "weight_file" in section
-        default = DEFAULT_OPTIONS_FILE if is_elmo else None
-        if takes_files and section.get("options_file", default) is not None:
-            yield place, section
+        options = section.get("options_file", DEFAULT_OPTIONS_FILE if is_elmo else None)
+        if takes_files and options is not None:
+            weights = section.get("weight_file", DEFAULT_WEIGHT_FILE)
+            yield place, section, {"options_file": options, "weight_file": weights}
+        elif isinstance(section.get("archive_file"), str):
+            yield place, section, {"archive_file": section["archive_file"]}
     elif isinstance(section, list):
         items = enumerate(section)
     for key, value in items:
-        yield from _elmo_sections(value, f"{place}.{key}" if place else str(key))
+        yield from _sections_with_files(value, f"{place}.{key}" if place else str(key))

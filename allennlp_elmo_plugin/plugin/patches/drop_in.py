@@ -37,6 +37,8 @@ def apply() -> None:
     replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder, why)
     why = "archives carry their ELMo files, and are written whole or not at all"
     replace(archival.archive_model, our_archival.archive_model, why)
+    why = "archives use the ELMo files in them"
+    replace(archival._load_model, our_archival.load_model, why)
     why = "exact resume: one process at a time in the folder of a run"
     replace(train.train_model, run_folder.train_model, why)
     why = "language models: results as a table; one line, with the command to continue, at the end"

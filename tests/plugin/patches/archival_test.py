@@ -10,14 +10,16 @@ from allennlp.common import Params
 from allennlp.models import Model, archival, load_archive
 
 from allennlp_elmo_plugin.plugin.patches import archival as our_archival
+from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from tests.support.testing import read_files, write_random_elmo
 
 OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
 WEIGHT_KEY = OPTIONS_KEY.replace("options", "weight")
+DEFAULTS = [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
 
 
-def train(options_file, weight_file, name="model"):
-    """Train a tagger in this folder, and return it."""
+def train(options_file, weight_file, name="model", model=None):
+    """Train a tagger, or what another section `model` says, in this folder, and return it."""
     elmo = {
         "type": "elmo_token_embedder",
         "options_file": options_file,
@@ -28,7 +30,8 @@ def train(options_file, weight_file, name="model"):
     config = {
         "dataset_reader": {"type": "sequence_tagging", "token_indexers": indexers},
         "train_data_path": "train.tsv",
-        "model": {
+        "model": model
+        or {
             "type": "simple_tagger",
             "text_field_embedder": {"token_embedders": {"elmo": elmo}},
             "encoder": {"type": "lstm", "input_size": 16, "hidden_size": 4},
@@ -57,10 +60,15 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
     assert not {path.name for path in (here / "model").iterdir()} & {"fta", "files_to_archive.json"}
     with tarfile.open("model/model.tar.gz") as archive:  # The layout is that of AllenNLP 0.9.
         index = json.load(archive.extractfile("files_to_archive.json"))
+        config = archive.extractfile("config.json").read()
         options = json.load(archive.extractfile(f"fta/{OPTIONS_KEY}"))
         assert f"fta/{WEIGHT_KEY}" in archive.getnames()
     assert index == {OPTIONS_KEY: files[0], WEIGHT_KEY: files[1]}
     assert options["lstm"] == json.loads((here / "elmo" / "options.json").read_text())["lstm"]
+    assert config == (here / "model" / "config.json").read_bytes()
+    config = load_archive("model/model.tar.gz").config
+    assert (config.as_flat_dict()[OPTIONS_KEY], config.as_flat_dict()[WEIGHT_KEY]) == files
+    assert Model.from_params(params=config["model"], vocab=trained.vocab) is not None
     shutil.move(here / "model" / "model.tar.gz", tmp_path)
     shutil.rmtree(here)
     monkeypatch.chdir(tmp_path)
@@ -69,6 +77,38 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
     assert list(tmp_path.iterdir()) == [tmp_path / "model.tar.gz"]
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
+
+
+@pytest.mark.parametrize("origin", ["model/model.tar.gz", "model"])
+def test_carries_the_archive_that_it_started_from(origin, tmp_path, here, monkeypatch):
+    train("elmo", "elmo")
+    if origin.endswith(".gz"):  # whose ELMo is only inside it
+        shutil.rmtree("elmo")
+    train("", "", "second", {"type": "from_archive", "archive_file": origin})
+    tagger = json.loads((here / "model" / "config.json").read_text(encoding="utf-8"))["model"]
+    second = {"archive_file": "second/model.tar.gz", "module_path": "text_field_embedder"}
+    tagger["text_field_embedder"] = {"_pretrained": second}
+    trained = train("", "", "third", tagger)
+    shutil.move(here / "third" / "model.tar.gz", tmp_path)
+    shutil.rmtree(here)
+    monkeypatch.chdir(tmp_path)
+    found = Model.from_archive("model.tar.gz").state_dict()
+    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
+
+
+def test_archives_of_the_version_before(here):
+    """Their configs name the files inside the archive, by an expression of jsonnet."""
+    trained = train("elmo", "elmo")
+    shutil.unpack_archive("model/model.tar.gz", "old")
+    shutil.rmtree("elmo")
+    text = (here / "old" / "config.json").read_text(encoding="utf-8")
+    for key in (OPTIONS_KEY, WEIGHT_KEY):
+        name = key.rpartition(".")[-1]
+        text = text.replace(f'"{name}": "elmo"', f'"{name}": folder + "fta/{key}"')
+    head = 'local folder = std.strReplace(std.thisFile, "config.json", "");'
+    (here / "old" / "config.json").write_text(head + text, encoding="utf-8")
+    found = Model.from_archive("old").state_dict()
+    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
 
 
 def test_interruptions_and_files_that_are_gone(here, monkeypatch):
@@ -121,17 +161,21 @@ def test_included_files(tmp_path, here, given):
 @pytest.mark.parametrize(
     "section, found",
     [
-        ({"type": "elmo_token_embedder"}, True),
-        ({"type": "elmo_token_embedder", "options_file": "small"}, True),
-        ({"type": "elmo_token_embedder", "options_file": None}, False),
-        ({"options_file": "a", "weight_file": "b"}, True),  # an argument of the class `Elmo`
-        ({"options_file": "small"}, True),
-        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, True),
+        ({"type": "elmo_token_embedder"}, DEFAULTS),
+        ({"type": "elmo_token_embedder", "options_file": "small"}, ["small", DEFAULTS[1]]),
+        ({"type": "elmo_token_embedder", "options_file": None}, []),
+        ({"options_file": "a", "weight_file": "b"}, ["a", "b"]),  # an argument of the class `Elmo`
+        ({"options_file": "small"}, ["small", DEFAULTS[1]]),
+        ({"type": "my_elmo", "options_file": "a", "weight_file": "b"}, ["a", "b"]),
         # The options of a language model, which has no published weights.
-        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, False),
-        ({"weight_file": "b"}, False),
+        ({"type": "bidirectional_lm", "options_file": "a", "num_samples": 20}, []),
+        ({"weight_file": "b"}, []),
+        ({"type": "from_archive", "archive_file": "a"}, ["a"]),
+        ({"archive_file": None}, []),
     ],
 )
 def test_sections_of_a_config(section, found):
     for config, place in (({"model": {"inner": [section]}}, "model.inner.0"), (section, "")):
-        assert list(our_archival._elmo_sections(config)) == ([(place, section)] if found else [])
+        sections = our_archival._sections_with_files(config)
+        expected = [(place, section, found)] if found else []
+        assert [(*others, list(names.values())) for *others, names in sections] == expected
