@@ -46,3 +46,5 @@ def _use_one_thread() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_workers.cache_clear)
+    # OpenMP would wait for threads that a child doesn't have.
+    os.register_at_fork(after_in_child=_use_one_thread)

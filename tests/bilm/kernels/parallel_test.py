@@ -1,5 +1,7 @@
 import functools
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,3 +39,25 @@ def test_a_child_process_has_workers_of_its_own():
         assert threading.get_ident() not in run_in_parallel([threading.get_ident] * 2)
 
     assert fork(child) == 0
+
+
+POOL = """
+import multiprocessing
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+
+batch = [["a", "cat"] * 12] * 16
+elmo, embedder = Elmo("tiny").requires_grad_(False), ElmoEmbedder("tiny")
+for function, argument in ((elmo, batch_to_ids(batch)), (embedder.embed_batch, batch)):
+    function(argument)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert len(pool.map_async(function, [argument] * 3).get(60)) == 3
+"""
+
+
+def test_a_pool_of_forked_processes_uses_a_model_that_has_embedded(subprocess_environment):
+    subprocess.run(
+        [sys.executable, "-c", POOL],
+        env={**subprocess_environment, "OMP_NUM_THREADS": "2"},
+        check=True,
+        timeout=200,
+    )
