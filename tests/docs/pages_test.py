@@ -23,6 +23,9 @@ from allennlp.data import TokenIndexer
 from allennlp.modules import TokenEmbedder
 
 from allennlp_elmo_plugin import ElmoEmbedder
+from allennlp_elmo_plugin.files import hdf5_file, json_file
+from allennlp_elmo_plugin.pretrained.checkpoints import tensorflow_checkpoint
+from allennlp_elmo_plugin.text import lines
 from tests.conftest import REPOSITORY_ROOT as ROOT
 from tests.conftest import import_plugins_once
 from tests.support.task_data import FIXTURES
@@ -138,3 +141,17 @@ def test_files_that_the_architecture_names_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for name in re.findall(r"`([\w/]+(?:/|\.py))`", text):
         assert (ROOT / "allennlp_elmo_plugin" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_limits_of_files_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    times, least = hdf5_file.MAX_EXPANSION, hdf5_file.allowance(0) >> 20
+    names, dimensions = tensorflow_checkpoint._MAX_NAME_BYTES, tensorflow_checkpoint._MAX_DIMENSIONS
+    for row in (
+        f"| JSON | {json_file.MAX_BYTES >> 20} MiB; no NaN or infinity, no key twice |",
+        f"unpacked | {times} times the file's size, or {least} MiB if that is more |",
+        f"| {tensorflow_checkpoint._MAX_INDEX_BYTES >> 20} MiB; names of {names:,} bytes; "
+        f"{dimensions} dimensions |",
+        f"| line of a text or vocabulary | {lines.MAX_LINE_BYTES >> 20} MiB |",
+    ):
+        assert row in page
