@@ -5,9 +5,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
 
 _NOTICE = b"\nSaving and ending after this batch. The same signal again ends at once.\n"
 
@@ -16,15 +18,35 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
-    """In the `with` block, let SIGTERM raise `Terminated`, as SIGINT raises `KeyboardInterrupt`."""
+def run_or_end(
+    work: Callable[[], T],
+    mistake: Callable[[Exception], str | None],
+    how_to_continue: Callable[[], str],
+    status: int,
+) -> T:
+    """
+    Return what `work` returns. End this program by one line if SIGINT or SIGTERM stops it, with
+    what `how_to_continue` adds, or if it raises an error for which `mistake` returns a message.
+    """
 
     def terminate(number: int, frame: Any) -> NoReturn:
         raise Terminated
 
-    with _handled({signal.SIGTERM: terminate}):
-        yield
+    number = 0
+    try:
+        with _handled({signal.SIGTERM: terminate}):
+            return work()
+    except KeyboardInterrupt as error:
+        ended = isinstance(error, Terminated)
+        number, word = (signal.SIGTERM, "terminated") if ended else (signal.SIGINT, "interrupted")
+        line = word + how_to_continue()
+    except Exception as error:
+        message = mistake(error)
+        if message is None:
+            raise
+        line = f"error: {message}"
+    # Here the error is gone, and with it the progress bars that it kept open.
+    end_with(line, status, number)
 
 
 @contextmanager
@@ -57,12 +79,6 @@ def _handled(handlers: dict[int, Any]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def signal_of(error: KeyboardInterrupt) -> tuple[int, str]:
-    """Return the number of the signal that raised an error, and the word for what it did."""
-    is_sigterm = isinstance(error, Terminated)
-    return (signal.SIGTERM, "terminated") if is_sigterm else (signal.SIGINT, "interrupted")
 
 
 def describe(error: BaseException) -> str:

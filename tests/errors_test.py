@@ -2,17 +2,16 @@ import atexit
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
 from allennlp_elmo_plugin.errors import (
-    Terminated,
     describe,
     end_with,
     noted_signals,
-    signal_of,
-    terminable,
+    run_or_end,
 )
 from tests.support.testing import fork
 
@@ -33,13 +32,13 @@ def test_a_command_ends_by_the_signal_after_its_exit_functions(number: int, capf
     assert capfd.readouterr().err == "a line\n"
 
 
-def test_sigterm_is_an_interrupt() -> None:
+def test_signals_end_work_by_a_line(capsys: Any) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated) as raised, terminable():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert signal_of(raised.value) == (signal.SIGTERM, "terminated")
-    assert signal_of(KeyboardInterrupt()) == (signal.SIGINT, "interrupted")
+    for number, word in ((signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")):
+        with pytest.raises(SystemExit, match=str(128 + number)):
+            run_or_end(partial(signal.raise_signal, number), str, lambda: ", go on", 1)
+        assert capsys.readouterr().err == f"{word}, go on\n"
+        assert signal.getsignal(signal.SIGTERM) is before
 
 
 @SIGNALS
@@ -64,8 +63,8 @@ def test_where_signals_can_not_be_handled(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.undo()
 
     def in_a_thread() -> bool:
-        with terminable(), noted_signals(noted):
-            return True
+        with noted_signals(noted):
+            return run_or_end(lambda: True, str, str, 1)
 
     with ThreadPoolExecutor() as pool:
         assert pool.submit(in_a_thread).result()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
-from allennlp_elmo_plugin.errors import describe, end_with, printable, signal_of, terminable
+from allennlp_elmo_plugin.errors import describe, end_with, printable, run_or_end
 from allennlp_elmo_plugin.pretrained.find import SHORT_NAMES
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command
 from allennlp_elmo_plugin.text.corpus import find_files
@@ -79,23 +79,21 @@ class Command:
         if args.debug:
             self._import_and_run(args)
             return
-        number = 0
-        try:
-            with terminable(), _only_our_messages():
-                self._import_and_run(args)
-            return
-        except KeyboardInterrupt as error:
-            number, message = signal_of(error)
+
+        def how_to_continue() -> str:
             options = self.resume(args)
-            if options is not None:
-                given = shlex.join([*options, *sys.argv[2:]])
-                message += f"; continue with: {prog} {printable(given)}"
-        except self.mistakes as error:
-            message = f"error: {describe(error)}"
-        except _OF_LIBRARIES as error:
-            message = f"error: {type(error).__name__}: {describe(error)} (--debug shows where)"
-        # Here the error is gone, and with it the progress bars that it kept open.
-        end_with(message, 2, number)
+            given = printable(shlex.join([*(options or []), *sys.argv[2:]]))
+            return "" if options is None else f"; continue with: {prog} {given}"
+
+        work = functools.partial(_only_our_messages()(self._import_and_run), args)
+        run_or_end(work, self._mistake, how_to_continue, 2)
+
+    def _mistake(self, error: Exception) -> str | None:
+        if isinstance(error, self.mistakes):
+            return describe(error)
+        if isinstance(error, _OF_LIBRARIES):
+            return f"{type(error).__name__}: {describe(error)} (--debug shows where)"
+        return None
 
     def _import_and_run(self, args: argparse.Namespace) -> None:
         for package in args.packages:

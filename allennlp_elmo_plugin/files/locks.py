@@ -10,6 +10,19 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 
+def lock(descriptor: int, path: Path, wait: bool = False) -> bool:
+    """Lock an open file or folder, and return `False` if another process has locked it."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError) as error:  # Windows, and some network file systems
+        logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
+    return True
+
+
 def open_locked(path: Path, wait: bool = False) -> io.FileIO:
     """
     Open a file and lock it until it is closed, or wait, or raise a `BlockingIOError`. The file and
@@ -22,16 +35,10 @@ def open_locked(path: Path, wait: bool = False) -> io.FileIO:
             file = io.FileIO(path, "a+")
         except FileNotFoundError:
             continue
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        if not lock(file.fileno(), path, wait):
             file.close()
             message = "another process is using it; wait for its end, or choose another output"
-            raise BlockingIOError(errno.EAGAIN, message, os.fspath(path)) from None
-        except (ImportError, OSError) as error:  # Windows, and some network file systems
-            logger.warning("%s can't be locked (%s): start nothing else that writes", path, error)
+            raise BlockingIOError(errno.EAGAIN, message, os.fspath(path))
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file

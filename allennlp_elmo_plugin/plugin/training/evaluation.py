@@ -7,6 +7,7 @@ from typing import Any
 from allennlp.evaluation import Evaluator
 from allennlp.evaluation.evaluator import SimpleEvaluator
 
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
 
 
@@ -38,7 +39,7 @@ class LanguageModelEvaluator(SimpleEvaluator):
     """
 
     def __call__(self, model: Any, data_loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if not hasattr(model, "training_state"):
+        if not isinstance(model, BidirectionalLanguageModel):
             return super().__call__(model, data_loader, *args, **kwargs)
         model.get_metrics(reset=True)  # An evaluation before this one may have failed.
         metrics = dict(super().__call__(model, data_loader, *args, **kwargs))

@@ -19,6 +19,7 @@ from allennlp.training.trainer import TrainerCheckpoint
 from allennlp_elmo_plugin.bilm.kernels.memory import keep_memory_of_training
 from allennlp_elmo_plugin.errors import noted_signals
 from allennlp_elmo_plugin.files.whole import remove
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.plugin.training.random_state import get_random_state, set_random_state
@@ -54,7 +55,7 @@ class ResumableTrainer(GradientDescentTrainer):
         self._serialization_dir: str
         self._progress: Optional[_Progress] = None
         self._recovered: Optional[dict[str, Any]] = None
-        is_language_model = hasattr(model, "training_state")
+        is_language_model = isinstance(model, BidirectionalLanguageModel)
         if is_language_model:
             _check_settings(kwargs)
             # A recovered run would keep the hooks of AllenNLP's checks, which take memory.
@@ -86,7 +87,7 @@ class ResumableTrainer(GradientDescentTrainer):
     def from_partial_objects(  # type: ignore[override]
         cls, model: Any, serialization_dir: str, data_loader: Any, **kwargs: Any
     ) -> Trainer:
-        if hasattr(model, "training_state"):
+        if isinstance(model, BidirectionalLanguageModel):
             # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
             # gradients.
             for name, parameter in model.named_parameters():

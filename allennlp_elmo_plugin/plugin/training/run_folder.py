@@ -1,11 +1,10 @@
 """The folder of a training run: one process at a time works in it."""
 
 import functools
-import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import active_children
 from pathlib import Path
@@ -19,14 +18,14 @@ from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.training.util import evaluate
 
+from allennlp_elmo_plugin.files.locks import lock
 from allennlp_elmo_plugin.files.whole import remove
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
 from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE, VOCABULARY_FOLDER
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model = train.train_model
-
-logger = logging.getLogger(__name__)
 
 _TRAINED = re.compile(r"(model_state_.*|best)\.th")
 
@@ -50,7 +49,7 @@ def train_model(
     # The processes of distributed training import plugins anew, and may not find this one.
     packages = [*(include_package or []), "allennlp_elmo_plugin.plugin.registration"]
     folder = Path(serialization_dir)
-    is_new = is_language_model(params.params) and not folder.exists()
+    is_new = is_language_model(params) and not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,18 +78,11 @@ def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder itself, for the `with` block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise ConfigurationError(
-            f"{folder}: another process is training in this folder; wait for its end, or choose "
-            "another one. In distributed training each machine needs one of its own"
-        ) from None
-    except (ImportError, OSError) as error:  # on Windows, and some network file systems
-        logger.warning("%s can't be locked (%s): start nothing else there", folder, error)
-    try:
+        if not lock(descriptor, folder):
+            raise ConfigurationError(
+                f"{folder}: another process is training in this folder; wait for its end, or "
+                "choose another one. In distributed training each machine needs one of its own"
+            )
         yield
     finally:
         os.close(descriptor)
@@ -129,7 +121,7 @@ class TrainingLoop(TrainModel):
     def run(self) -> dict[str, Any]:
         metrics = super().run()
         loader = self.evaluation_data_loader
-        is_ours = hasattr(self.model, "training_state")
+        is_ours = isinstance(self.model, BidirectionalLanguageModel)
         if is_distributed() and self.evaluate_on_test and loader is not None and is_ours:
             trainer: Any = self.trainer
             found = evaluate(self.model, loader, trainer.cuda_device, self.batch_weight_key)
@@ -138,9 +130,11 @@ class TrainingLoop(TrainModel):
         return metrics
 
 
-def is_language_model(config: Mapping[str, Any]) -> bool:
+def is_language_model(params: Params) -> bool:
     """Return whether a config names a component of the training of language models."""
-    return any(name in str(config) for name in ("bidirectional_lm", "truncated_bptt"))
+    parts = map(params.params.get, ("model", "dataset_reader", "data_loader"))
+    types = {str(part.get("type") if isinstance(part, dict) else part) for part in parts}
+    return not types.isdisjoint({"bidirectional_lm", "truncated_bptt_lm", "truncated_bptt"})
 
 
 def is_trained(folder: str | os.PathLike[str]) -> bool:

@@ -10,6 +10,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel, TorchDdpAccelerator
 from torch.nn.parallel import DistributedDataParallel
 
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
 
 
@@ -95,9 +96,9 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
         self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
 
     def wrap_model(self, model: Any) -> tuple[Model, DdpWrappedModel]:
-        if not hasattr(model, "sparse_gradient_parameters"):
+        if not isinstance(model, BidirectionalLanguageModel):
             return super().wrap_model(model)
-        parameters: list[torch.nn.Parameter] = model.sparse_gradient_parameters()
+        parameters = model.sparse_gradient_parameters()
         ignored = {id(parameter) for parameter in parameters}
         names = [
             f"{prefix}.{name}" if prefix else name  # also the second name of a shared parameter

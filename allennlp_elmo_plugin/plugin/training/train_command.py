@@ -12,7 +12,7 @@ from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from allennlp_elmo_plugin.errors import describe, end_with, signal_of, terminable
+from allennlp_elmo_plugin.errors import describe, run_or_end
 from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
 from allennlp_elmo_plugin.pretrained.file_names import ARCHIVE_FILE, METRICS_FILE
@@ -35,29 +35,30 @@ def train_model_from_file(
     that names the command to continue with. For a language model, it prints the metrics in the end,
     and a user's mistake ends it with a line that says what to do.
     """
-    given = (parameter_filename, serialization_dir, overrides, *args)
     program = Path(sys.argv[0]).name
     if sys.argv[1:2] != ["train"] or program not in ("allennlp", "__main__.py"):
-        return _train_model_from_file(*given, **kwargs)  # A user's own program gets exceptions.
+        # A user's own program gets exceptions.
+        return _train_model_from_file(
+            parameter_filename, serialization_dir, overrides, *args, **kwargs
+        )
     folder = Path(serialization_dir)
     is_ours = True  # until the config is read
-    number = 0
-    try:
-        with terminable():
-            is_ours = is_language_model(Params.from_file(parameter_filename, overrides).params)
-            model = _train_model_from_file(*given, **kwargs)
+
+    def work() -> Any:
+        nonlocal is_ours
+        params = Params.from_file(parameter_filename, overrides)
+        is_ours = is_language_model(params)
+        model = train.train_model(params, serialization_dir, *args, **kwargs)
         if is_ours and not kwargs.get("dry_run"):
             _print_results(folder)
         return model
-    except KeyboardInterrupt as error:
-        number, word = signal_of(error)
-        message = f"{word}{_how_to_continue(folder)}" if is_ours or is_trained(folder) else word
-    except Exception as error:
-        if not is_ours or not _is_mistake(error):
-            raise
-        message = f"error: {describe(error)}"
-    # Outside of the handlers, the error is gone, and with it the progress bars that it kept open.
-    end_with(message, number=number)
+
+    return run_or_end(
+        work,
+        lambda error: describe(error) if is_ours and _is_mistake(error) else None,
+        lambda: _how_to_continue(folder) if is_ours or is_trained(folder) else "",
+        status=1,
+    )
 
 
 def _is_mistake(error: Exception) -> bool:

@@ -7,19 +7,21 @@ import signal
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import allennlp.commands.train
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.training import run_folder
 from allennlp_elmo_plugin.plugin.training.run_folder import TrainingLoop, train_model
 from tests.support.testing import read_files
 
 LANGUAGE_MODEL = {"model": {"type": "bidirectional_lm"}}
 FINE_TUNING = {"dataset_reader": {"type": "truncated_bptt_lm"}, "model": "from_archive"}
-TAGGER = {"model": "simple_tagger"}
+TAGGER = {"model": "simple_tagger", "train_data_path": "truncated_bptt/bidirectional_lm.txt"}
 processes = multiprocessing.get_context("fork")
 
 
@@ -100,7 +102,7 @@ def test_a_failed_start(is_new, config, written, tmp_path, monkeypatch):
 def test_all_processes_evaluate(n_processes, loader, monkeypatch):
     monkeypatch.setattr(run_folder, "is_distributed", lambda: n_processes > 1)
     monkeypatch.setattr(run_folder, "evaluate", lambda *given: {"batches": given[1]})
-    model: Any = SimpleNamespace(training_state=None)
+    model: Any = MagicMock(BidirectionalLanguageModel)
     loop = TrainingLoop("", model, SimpleNamespace(train=dict, cuda_device=-1), loader, True)
     evaluates = n_processes == 2 and loader is not None
     assert loop.run() == ({"test_batches": "batches"} if evaluates else {})

@@ -1,13 +1,12 @@
 """Gradients averaged by real processes, against one process that has all rows."""
 
-from typing import Any
-
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 
+from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import SparseDdpAccelerator
 from tests.support.process_group import run_processes
 
@@ -27,11 +26,18 @@ def _random_gradient(rank, kind, shape):
     return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape)  # rows may occur twice
 
 
+class _Tables(BidirectionalLanguageModel):
+    def __init__(self, dtype):
+        torch.nn.Module.__init__(self)
+        self.dense = torch.nn.Linear(1, 1)
+        self.tables = torch.nn.ParameterList(torch.zeros(shape, dtype=dtype) for shape in SHAPES)
+
+    def sparse_gradient_parameters(self):
+        return list(self.tables)
+
+
 def _averaged(rank, kind, world_size):
-    dtype = torch.float64 if kind == "float64" else torch.float32
-    model: Any = torch.nn.Linear(1, 1)
-    model.tables = torch.nn.ParameterList(torch.zeros(shape, dtype=dtype) for shape in SHAPES)
-    model.sparse_gradient_parameters = lambda: list(model.tables)
+    model = _Tables(torch.float64 if kind == "float64" else torch.float32)
     settings = {"sparse_gradient_dtype": kind} if kind == "bfloat16" else {}
     accelerator = DdpAccelerator.from_params(
         Params({"type": "torch", **settings}), local_rank=rank, world_size=world_size
