@@ -10,7 +10,7 @@ WORKDIR /opt/allennlp_elmo_plugin
 # A layer of some GB, which is built again only when one of these two files changes.
 COPY pyproject.toml constraints.txt ./
 RUN pip install --no-cache-dir uv \
-    && uv pip install --system --no-cache -c constraints.txt -r pyproject.toml --group allennlp
+    && uv pip install --system --no-cache -c constraints.txt -r pyproject.toml --extra allennlp --group allennlp
 COPY . .
 RUN pip install --no-cache-dir --no-deps .
 

@@ -83,7 +83,7 @@ $(INSTALLED):
 	"$(PYTHON)" -m venv "$(VENV)"
 	"$(VENV)/bin/pip" install --quiet "pip>=25.1"  # for --group
 	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints.txt"
-	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e . --group dev
+	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e '.[allennlp,plot,ray]' --group dev
 	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which can't be met on"
 	@echo "   this Python. 'pip check' will list them: that is expected, the tests cover these versions"
 	"$(VENV)/bin/pip" install --quiet --no-deps --group allennlp

@@ -6,5 +6,6 @@ ALLENNLP_VERSION = "2.10.1"
 
 # Without --no-deps, pip looks for versions that don't exist for Python 3.11 and later.
 INSTALL_ALLENNLP = (
-    f"pip install --no-deps allennlp=={ALLENNLP_VERSION} allennlp-models=={ALLENNLP_VERSION}"
+    "pip install 'allennlp_elmo_plugin[allennlp]' && pip install --no-deps "
+    f"allennlp=={ALLENNLP_VERSION} allennlp-models=={ALLENNLP_VERSION}"
 )

@@ -56,14 +56,14 @@ def test_the_wheel_has_all_modules_and_configs(built: Any) -> None:
     licences = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
     configs = {f"{PACKAGE}/{name}" for name in tracked if name.startswith("training_config/")}
     modules = {name for name in tracked if name.startswith(f"{PACKAGE}/")}
-    assert packed == configs | modules | {f"{PACKAGE}_activation.py"}
+    assert packed == configs | modules
     assert metadata["Version"] == __version__
     assert metadata["Project-URL"] == "Repository, https://example.org/elmo"
     readme = metadata.get_payload()
     assert "](https://example.org/elmo/raw/HEAD/docs/pictures/two_senses.svg)" in readme
     assert "](https://example.org/elmo/blob/HEAD/docs/results.md)" in readme
     assert not re.findall(r"\]\((?!https:|#)", readme)
-    assert "allennlp-elmo-plugin = allennlp_elmo_plugin_activation:main" in programs
+    assert "allennlp-elmo-plugin = allennlp_elmo_plugin.__main__:main" in programs
     assert len(licences) == 1
 
 

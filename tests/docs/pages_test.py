@@ -106,7 +106,9 @@ def commands(code: str) -> Iterator[list[str]]:
 
 
 def check_command(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parse a command of AllenNLP; check that scripts know their options."""
+    """Parse a command of AllenNLP or ours; check that scripts know their options."""
+    if argv[0] == "allennlp-elmo-plugin" and argv[1][0] != "-":
+        argv = ["allennlp", *argv[1:]]  # The commands are the same.
     if argv[0] == "allennlp":
         monkeypatch.setattr("sys.argv", argv)
         monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
