@@ -115,18 +115,35 @@ def group(vectors: numpy.ndarray, n_groups: int | None = None) -> list[int]:
     Return the group of each vector, the largest group 0: of `n_groups` found by k-means, by default
     of as many as have the highest silhouette.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.metrics import silhouette_score
+    labels = [0] * len(vectors)
+    if n_groups is not None:
+        labels = _k_means(vectors, n_groups)
+    elif (most := min(8, math.isqrt(len(vectors) // 2))) > 1:
+        from sklearn.metrics import silhouette_score
 
-    most = min(8, math.isqrt(len(vectors) // 2))
-    found = []
-    for number in range(2, most + 1) if n_groups is None else [n_groups]:
-        labels = KMeans(number, n_init=10, random_state=0).fit_predict(vectors)
-        is_scorable = n_groups is None and len(set(labels)) > 1
-        found.append((silhouette_score(vectors, labels) if is_scorable else 0.0, labels.tolist()))
-    labels = max(found, default=(0.0, [0] * len(vectors)))[1]
+        found = [_k_means(vectors, number) for number in range(2, most + 1)]
+        labels = max(found, key=lambda each: len({*each}) > 1 and silhouette_score(vectors, each))
     by_size = [label for label, _ in Counter(labels).most_common()]
     return [by_size.index(label) for label in labels]
+
+
+def _k_means(vectors: numpy.ndarray, number: int) -> list[int]:
+    """Return the groups whose vectors are nearest to their means, of twenty random starts."""
+    generator = numpy.random.default_rng(0)
+    found = []
+    for _ in range(20):
+        means = vectors[generator.choice(len(vectors), number, replace=False)]
+        labels = numpy.full(len(vectors), -1)
+        while True:
+            # Squared distances, less the lengths of the vectors: (n, number)
+            distances = (means**2).sum(1) - 2 * vectors @ means.T
+            before, labels = labels, distances.argmin(1)
+            if numpy.array_equal(before, labels):
+                break
+            for group in numpy.unique(labels):
+                means[group] = vectors[labels == group].mean(0)
+        found.append((distances.min(1).sum(), labels.tolist()))
+    return min(found)[1]
 
 
 def _middles(vectors: numpy.ndarray) -> list[int]:

@@ -51,7 +51,7 @@ def run_out_of_memory() -> None:
 
 def load_missing_plugin() -> None:
     Path(".allennlp_plugins").write_text("no_plugin\n")
-    import_plugins()
+    getattr(import_plugins, "__wrapped__", import_plugins)()  # In the tests it runs once.
 
 
 CAUSES: list[Callable[[], Any]] = [
