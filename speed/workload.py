@@ -135,8 +135,10 @@ class OurTraining(torch.nn.Module):
 
     def step(self, batch: Batch) -> None:
         if self._optimizer is None:
+            # Sparse gradients are in a group of their own, as in the optimizer "adagrad".
+            groups = [{"params": each.parameters()} for each in (self.bilm, self.softmax)]
             self._optimizer = torch.optim.Adagrad(
-                self.parameters(), lr=0.2, initial_accumulator_value=1.0, eps=0.0
+                groups, lr=0.2, initial_accumulator_value=1.0, eps=0.0
             )
         self._optimizer.zero_grad(set_to_none=True)
         self.loss(batch).backward()

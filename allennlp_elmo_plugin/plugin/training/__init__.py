@@ -3,7 +3,7 @@ What training a language model needs in addition to AllenNLP's trainer. Start wi
 `resumable_trainer.py`, which trains and recovers; `run_folder.py` guards the folder of a run.
 """
 
-from allennlp_elmo_plugin.plugin.training import callbacks
+from allennlp_elmo_plugin.plugin.training import adagrad, callbacks
 from allennlp_elmo_plugin.plugin.training.evaluation import LanguageModelEvaluator
 from allennlp_elmo_plugin.plugin.training.resumable_trainer import ResumableTrainer
 from allennlp_elmo_plugin.plugin.training.run_folder import TrainingLoop
