@@ -106,7 +106,7 @@ def sentences_to_character_ids(
 
 
 def check_sentences(batch: Any) -> list[list[str]]:
-    """Return the sentences of a batch as lists, unless one or a word is of the wrong type."""
+    """Return the sentences of a batch as lists of strings, unless one is of the wrong type."""
     if isinstance(batch, str):
         raise ValueError(
             f"got the text {batch[:40]!r}, but it takes a list of sentences, each a list of words: "
@@ -120,7 +120,8 @@ def check_sentences(batch: Any) -> list[list[str]]:
                 f"words: {sentence[:40].split()}, or of letters: list(...). Pass a single "
                 "sentence as [sentence]"
             )
-        words = list(sentence)
+        # Those of spaCy have a text.
+        words = [w if isinstance(w, str) else getattr(w, "text", w) for w in sentence]
         for word in words:
             if not isinstance(word, str):
                 raise ValueError(

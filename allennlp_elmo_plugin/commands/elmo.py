@@ -9,6 +9,7 @@ from typing import Any
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import PRECISIONS
 from allennlp_elmo_plugin.commands.command import Command, add_model_arguments, positive
 from allennlp_elmo_plugin.elmo.elmo_bilm import INITIAL_STATES
+from allennlp_elmo_plugin.embedding.batches import POOLINGS
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder, check_output
 from allennlp_elmo_plugin.embedding.embedder import DEFAULT_INITIAL_STATE, ElmoEmbedder
 from allennlp_elmo_plugin.embedding.layers_file import COMPRESSIONS, DTYPES
@@ -20,7 +21,7 @@ from allennlp_elmo_plugin.text.lines import open_lines
 _MODEL_SETTINGS = ("options_file", "weight_file", "initial_state", "precision")
 _CORPUS_SETTINGS = (
     *("output_format", "batch_size", "batch_tokens", "forget_sentences", "use_sentence_keys"),
-    *("include_sentence_indices", "dtype", "compression", "num_shards"),
+    *("include_sentence_indices", "dtype", "compression", "num_shards", "pooling"),
 )
 
 
@@ -54,6 +55,8 @@ class Elmo(Command):
         layers.add_argument("--top", const="top", help=f"the last LSTM layer: {shape}", **layer)
         average_help = f"the mean of all layers: {shape}"
         layers.add_argument("--average", const="average", help=average_help, **layer)
+        pool_help = "write a vector a sentence, of its words' vectors: rows of the dataset vectors"
+        add("--pool", dest="pooling", choices=list(POOLINGS), help=pool_help)
         add("--vocab-path", metavar="FILE", help="words to encode in advance, with the same result")
         add_model_arguments(parser)
         add("--batch-size", type=int, help="most sentences at once; default: 64 if carried")

@@ -22,6 +22,17 @@ logger = logging.getLogger(__name__)
 
 _SEGMENT_STEPS = 2048
 
+OUTPUT_FORMATS = ("all", "top", "average")
+POOLINGS: dict[str, Callable[..., numpy.ndarray]] = {"mean": numpy.mean, "max": numpy.max}
+"""How the vectors of a sentence's words become one."""
+
+
+def pool(layers: numpy.ndarray, pooling: str) -> numpy.ndarray:
+    """Return layers, shape `([layers,] tokens, dim)`, without the tokens; without any, zeros."""
+    if not layers.size:
+        return numpy.zeros((*layers.shape[:-2], layers.shape[-1]), layers.dtype)
+    return POOLINGS[pooling](layers, axis=-2)
+
 
 class BatchEmbedder:
     """
@@ -35,6 +46,8 @@ class BatchEmbedder:
 
     def view_batch(self, batch: list[list[str]], output_format: str = "all") -> list[numpy.ndarray]:
         """Return what `ElmoEmbedder.embed_batch` does, as views of the layers of the batch."""
+        if output_format not in OUTPUT_FORMATS:
+            raise ValueError(f"the layers {output_format!r} are none of {OUTPUT_FORMATS}")
         batch = check_sentences(batch)
         shape: tuple[int, ...] = (0, self.elmo_bilm.get_output_dim())
         if output_format == "all":

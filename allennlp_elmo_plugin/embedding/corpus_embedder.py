@@ -12,7 +12,13 @@ import torch
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.embedding import layers_file
-from allennlp_elmo_plugin.embedding.batches import BatchEmbedder, batches_by_length
+from allennlp_elmo_plugin.embedding.batches import (
+    OUTPUT_FORMATS,
+    POOLINGS,
+    BatchEmbedder,
+    batches_by_length,
+    pool,
+)
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.whole import check_whole_file
 from allennlp_elmo_plugin.progress import progress_bar
@@ -50,6 +56,7 @@ class CorpusEmbedder:
     compression: str | None = None
     num_shards: int = 1
     shard_index: int = 0
+    pooling: str | None = None
 
     def __post_init__(self) -> None:
         self._bilm = self.embedder.elmo_bilm
@@ -63,13 +70,16 @@ class CorpusEmbedder:
         if self.include_sentence_indices and (self.forget_sentences or self.use_sentence_keys):
             raise ValueError("sentence indices need sentences and indices; leave out one option")
         choices = {
-            "output_format": ("all", "top", "average"),
+            "output_format": OUTPUT_FORMATS,
             "dtype": layers_file.DTYPES,
             "compression": (*layers_file.COMPRESSIONS, None),
+            "pooling": (*POOLINGS, None),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; give one of {allowed}")
+        if self.pooling and self.use_sentence_keys:
+            raise ValueError("a vector a sentence is a row, not a key; leave out one option")
         if self.shard_index not in range(self.num_shards):
             raise ValueError(f"there is no shard {self.shard_index} of {self.num_shards}, from 0")
         if self.num_shards > 1 and self._is_carried:
@@ -86,6 +96,8 @@ class CorpusEmbedder:
             "batch_size": self.batch_size,
             "batch_tokens": None if self._is_carried else self.batch_tokens,
         }
+        if self.pooling:
+            self._part_settings["pooling"] = self.pooling
         # What the content of the file depends on
         self._settings = {
             **self._part_settings,
@@ -215,7 +227,8 @@ class CorpusEmbedder:
     def _embed_part(self, lines: list[SentenceLine]) -> Part:
         self._bilm.token_layer.forget_words()
         lengths = [len(line.words) for line in lines]
-        ends = numpy.cumsum(lengths) * self._vector_size
+        n_rows = [1] * len(lines) if self.pooling else lengths
+        ends = numpy.cumsum(n_rows) * self._vector_size
         layers = numpy.empty(ends[-1], self.dtype)
         batches = batches_by_length(lengths, self.batch_tokens, self.batch_size)
         if self._is_carried and self.batch_size:
@@ -224,13 +237,16 @@ class CorpusEmbedder:
         for batch in batches:
             sentences = [lines[i].words for i in batch]
             for i, array in zip(batch, self.embedder.view_batch(sentences, self.output_format)):
+                if self.pooling:
+                    array = pool(array, self.pooling)
                 layers[ends[i] - array.size : ends[i]] = array.reshape(-1)
         states = self._bilm.lstm._states if self._is_carried else None
-        return Part([line.sentence for line in lines], lengths, torch.from_numpy(layers), states)
+        return Part([line.sentence for line in lines], n_rows, torch.from_numpy(layers), states)
 
     def _join(self, summary: dict[str, Any], folder: PartsFolder, path: str, name: str) -> None:
         """Write the output from all parts."""
         mapping: dict[str, str] = {}
+        dim = self._bilm.get_output_dim()
         number = checksum = 0
         with (
             layers_file.open_layers_file(path, self.compression) as file,
@@ -238,13 +254,16 @@ class CorpusEmbedder:
         ):
             for part in folder:
                 vectors = part.layers.numpy()
+                if self.pooling:
+                    file.add_rows(vectors.reshape(len(part.sentences), *self._layers, dim))
                 start = 0
                 for sentence, length in zip(part.sentences, part.lengths):
                     checksum = zlib.crc32(_text(sentence), checksum)
                     end = start + length * self._vector_size
-                    shape = *self._layers, length, self._bilm.get_output_dim()
-                    layers = vectors[start:end].reshape(shape)
-                    if not self.use_sentence_keys:
+                    layers = vectors[start:end].reshape(*self._layers, length, dim)
+                    if self.pooling:
+                        pass
+                    elif not self.use_sentence_keys:
                         file.add(str(number), layers)
                     elif self._is_carried or sentence not in mapping:
                         file.add_sentence(sentence, layers, f"{name}, line {number + 1}")

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.bilm.characters import (
     check_sentences,
 )
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
-from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
+from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
 from allennlp_elmo_plugin.embedding.nearest import (
     MAX_OCCURRENCES,
@@ -24,7 +24,7 @@ from allennlp_elmo_plugin.embedding.nearest import (
     nearest,
 )
 from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
-from allennlp_elmo_plugin.text.lines import TextLines
+from allennlp_elmo_plugin.text.lines import TextLines, split_words
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ class ElmoEmbedder(BatchEmbedder):
         Words whose vectors are computed in advance; the numbers are the same.
     initial_state, precision : `str`, optional
         See `Elmo`. The default initial state is `"settled"`.
+    device : `str | torch.device`, optional
+        Such as `"cuda:1"`, in place of the number in `cuda_device`.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ElmoEmbedder(BatchEmbedder):
         vocab_to_cache: Sequence[str] | None = None,
         initial_state: str = DEFAULT_INITIAL_STATE,
         precision: str = "float32",
+        device: str | torch.device | None = None,
     ) -> None:
         if options_file is None and weight_file is None:
             options_file = str(BUNDLED_MODEL)
@@ -79,7 +82,7 @@ class ElmoEmbedder(BatchEmbedder):
             max_cached_words=max(MAX_CACHED_WORDS, 2 * len(words)),
         )
         super().__init__(bilm.eval())
-        bilm.to("cpu" if cuda_device < 0 else f"cuda:{cuda_device}")
+        bilm.to(device or ("cpu" if cuda_device < 0 else f"cuda:{cuda_device}"))
         if words:
             boundaries = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
             bilm.token_layer.keep_words([*boundaries, *words])
@@ -96,9 +99,41 @@ class ElmoEmbedder(BatchEmbedder):
             layers = [output.unpack(layer, strip=1) for layer in range(output.n_layers)]
         return torch.stack(layers, dim=1), output.packing.mask(strip=1)
 
-    def embed_sentence(self, sentence: list[str]) -> numpy.ndarray:
-        """Return the layers of a tokenised sentence, shape `(layers, tokens, dimensions)`."""
-        return self.embed_batch([sentence])[0]
+    def embed_sentence(self, sentence: list[str], output_format: str = "all") -> numpy.ndarray:
+        """Return what `embed_batch` does of a tokenised sentence."""
+        return self.embed_batch([sentence], output_format)[0]
+
+    def encode(
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        pooling: str = "mean",
+        layers: str = "average",
+        tokenizer: Callable[[str], Sequence[str]] | None = None,
+        batch_tokens: int = 4096,
+    ) -> numpy.ndarray:
+        """
+        Return a vector of each sentence, shape `(n_sentences, dim)`: the `"mean"` or `"max"` of its
+        words' vectors in the `layers` that `embed_batch` calls `output_format`; of `"all"`, shape
+        `(n_sentences, layers, dim)`. Strings are split by `tokenizer`, by default at white space. A
+        sentence without words is a row of zeros.
+
+            vectors = ElmoEmbedder().encode(["She sat on the bank .", "The bank paid ."])
+        """
+        self._check_not_carried()
+        if isinstance(sentences, str):
+            raise ValueError(f"got the text {sentences[:40]!r}, but it takes a list of sentences")
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling is {pooling!r}; give one of {tuple(POOLINGS)}")
+        split = tokenizer or (lambda text: split_words(text.encode("utf-8", "surrogatepass")))
+        words = check_sentences(split(s) if isinstance(s, str) else s for s in sentences)
+        if not all(words):
+            n_empty = sum(not each for each in words)
+            logger.warning(f"{n_empty:,} of {len(words):,} sentences have no words: rows of zeros")
+        axes = [self.elmo_bilm.num_layers] if layers == "all" else []
+        vectors = numpy.zeros((len(words), *axes, self.elmo_bilm.get_output_dim()), "float32")
+        for i, array in self.embed_all(words, layers, batch_tokens):
+            vectors[i] = pool(array, pooling)
+        return vectors
 
     def embed_batch(
         self, batch: list[list[str]], output_format: str = "all"
@@ -139,8 +174,7 @@ class ElmoEmbedder(BatchEmbedder):
         The similarity is the cosine of the vectors of the top layer, less their mean over all
         occurrences. The same word in the same sentence is there once.
         """
-        if self.elmo_bilm.initial_state == "carried":
-            raise ValueError('"carried" states make vectors that can\'t be compared; use "settled"')
+        self._check_not_carried()
         vectors_of = partial(embed_places, self, output_format="top")
         return nearest(vectors_of, word, sentences, queries, n_nearest, max_occurrences)
 
@@ -162,7 +196,8 @@ class ElmoEmbedder(BatchEmbedder):
 
         Every line is a sentence, its tokens separated by ASCII's white space, a blank line an empty
         sentence. The parameters are those of `allennlp elmo`, whose help describes them and the
-        file; `options` are `batch_tokens`, `dtype`, `compression`, `num_shards` and `shard_index`.
+        file; `options` are `batch_tokens`, `dtype`, `compression`, `num_shards`, `shard_index` and
+        `pooling`.
 
         # Returns
 
@@ -173,3 +208,7 @@ class ElmoEmbedder(BatchEmbedder):
         flags = forget_sentences, use_sentence_keys, include_sentence_indices
         corpus_embedder = CorpusEmbedder(self, output_format, batch_size, *flags, **options)
         return corpus_embedder.embed(TextLines(input_file), output_file_path, overwrite, resume)
+
+    def _check_not_carried(self) -> None:
+        if self.elmo_bilm.initial_state == "carried":
+            raise ValueError('"carried" states make vectors that can\'t be compared; use "settled"')

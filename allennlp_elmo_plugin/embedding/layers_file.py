@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import h5py
+import numpy
 
 from allennlp_elmo_plugin.files.whole import LateErrorFile, whole_file
 
@@ -22,7 +23,7 @@ MAX_MAPPING_BYTES = 2**32 - 2**10
 class LayersFile:
     """A new HDF5 file of layers; see `open_layers_file`."""
 
-    def __init__(self, file: Any, compression: str | None) -> None:
+    def __init__(self, file: h5py.File, compression: str | None) -> None:
         self._file = file
         self._compression = compression
         self._link_properties = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -31,7 +32,7 @@ class LayersFile:
         self._properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         self._properties.set_obj_track_times(False)
 
-    def add(self, key: str, layers: Any) -> None:
+    def add(self, key: str, layers: numpy.ndarray) -> None:
         """Add the layers of one sentence, shape `(layers, tokens, dim)` or `(tokens, dim)`."""
         if self._compression is not None and layers.size:
             filters = {"chunks": layers.shape, "shuffle": True, "compression": self._compression}
@@ -48,7 +49,19 @@ class LayersFile:
         )
         dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, layers)
 
-    def add_sentence(self, sentence: str, layers: Any, place: str) -> None:
+    def add_rows(self, rows: numpy.ndarray) -> None:
+        """Append a vector a sentence to the dataset `vectors`."""
+        dim = rows.shape[1:]
+        if "vectors" not in self._file:
+            filters = {"compression": self._compression, "shuffle": self._compression is not None}
+            most = {"maxshape": (None, *dim), **filters}
+            self._file.create_dataset("vectors", (0, *dim), rows.dtype, **most)
+        vectors = self._file["vectors"]
+        start = len(vectors)
+        vectors.resize(start + len(rows), axis=0)
+        vectors[start:] = rows
+
+    def add_sentence(self, sentence: str, layers: numpy.ndarray, place: str) -> None:
         """Add layers by the sentence itself, if HDF5 has such a key that is not there yet."""
         # HDF5 ignores these parts when it reads, but not when it writes.
         key = "/".join(part for part in sentence.split("/") if part not in ("", "."))

@@ -69,6 +69,7 @@ def test_what_is_printed_and_written(elmo: Any, run: Any, monkeypatch: Any) -> N
     with h5py.File("out", "r") as file:
         assert file["0"].compression == "gzip"
         assert file["sentence_indices"][0] == file["sentence_to_index"][0]
+    assert elmo("--top --force --pool mean")["vectors"].shape == (4, 16)
     Path("text").write_text("a b\nc\n", encoding="utf-8")
     assert set(elmo("--top --force --use-sentence-keys")) == {"a b", "c"}
 

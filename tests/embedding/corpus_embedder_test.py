@@ -73,6 +73,25 @@ def test_every_line_has_its_layers(
     assert read_arrays(tmp_path / "nothing") == {}
 
 
+@pytest.mark.parametrize("pooling, output_format", [("mean", "average"), ("max", "all")])
+def test_a_row_for_each_sentence(files, tmp_path, pooling, output_format):
+    text, path = make_text(20), tmp_path / "o"
+    form = {"output_format": output_format, "pooling": pooling, "compression": "gzip"}
+    interrupt(files, text, path, 2, **form)
+    with pytest.raises(ValueError, match="pooling was '.*' and is None"):
+        embed(files, text, path, resume=True, output_format=output_format)
+    embed(files, text, path, resume=True, **form)
+    lines = text.split("\n")
+    with h5py.File(path, "r") as file:
+        assert set(file) == {"vectors", "sentence_to_index"} and file["vectors"].dtype == "float32"
+        expected = ElmoEmbedder(*files).encode(lines, pooling, output_format)
+        np.testing.assert_allclose(file["vectors"][:], expected, atol=1e-5)
+        keys = {line.strip("\t\r "): str(i) for i, line in enumerate(lines)}
+        assert json.loads(file["sentence_to_index"][0]) == keys
+    with pytest.raises(ValueError, match="a vector a sentence is a row, not a key"):
+        embed(files, text, tmp_path / "p", use_sentence_keys=True, pooling="mean")
+
+
 def interrupt(files, text, path, n_parts, **arguments):
     """A run that ends after so many parts."""
     effects = [*[DEFAULT] * n_parts, KeyboardInterrupt]

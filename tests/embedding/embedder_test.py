@@ -4,6 +4,7 @@ import io
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -125,6 +126,27 @@ def test_embed_sentences_is_lazy_and_keeps_the_order(files, embedder):
     assert_all_close([first, *layers], [a for part in parts for a in expected_layers(model, part)])
 
 
+@pytest.mark.parametrize("pooling, layers", [("mean", "average"), ("max", "top"), ("mean", "all")])
+def test_a_vector_of_each_sentence(files, pooling, layers, caplog):
+    """In any batches; strings are split, and tokens may be objects, such as spaCy's."""
+    embedder = ElmoEmbedder(*files, device="cpu")
+    expected = []
+    for words in SENTENCES:
+        array = embedder.embed_sentence(words, layers)
+        empty = np.zeros((*array.shape[:-2], array.shape[-1]))
+        expected.append(getattr(np, pooling)(array, -2) if words else empty)
+    tokens = [[SimpleNamespace(text=word) for word in words] for words in SENTENCES]
+    for sentences in (SENTENCES, tokens, list(map(" ".join, SENTENCES))):
+        for batch_tokens in (4096, 10):
+            found = embedder.encode(sentences, pooling, layers, batch_tokens=batch_tokens)
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert "1 of 5 sentences have no words: rows of zeros" in caplog.text
+    letters = embedder.encode(iter(["Yes"]), pooling, layers, tokenizer=list)
+    np.testing.assert_array_equal(letters, embedder.encode([list("Yes")], pooling, layers))
+    assert embedder.encode([], pooling, layers).shape == (0, *found.shape[1:])
+
+
 def test_vocab_to_cache_is_computed_in_advance(files, embedder, tmp_path):
     words = [word for sentence in SENTENCES for word in sentence]
     cached = ElmoEmbedder(*files, vocab_to_cache=words, initial_state="carried")
@@ -150,6 +172,15 @@ def test_mistakes(embedder):
             call("A cat")
     with pytest.raises(ValueError, match='"carried".*use "settled"'):
         embedder.nearest("A", [["A", "cat"]])
+    embedder = ElmoEmbedder("tiny")
+    for arguments, message in [
+        (["A cat"], "got the text 'A cat', but it takes a list of sentences"),
+        ([["A cat"], "sum"], r"pooling is 'sum'; give one of \('mean', 'max'\)"),
+        ([["A cat"], "mean", "last"], "the layers 'last' are none of .'all', 'top', 'average'"),
+        ([[["A"], [1.5]]], "sentence 1 has the word 1.5, a float"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            embedder.encode(*arguments)
 
 
 @pytest.mark.parametrize("initial_state", ["carried", "settled", "zero"])
