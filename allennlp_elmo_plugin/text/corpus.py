@@ -4,11 +4,12 @@ import glob
 import hashlib
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from allennlp_elmo_plugin.text.lines import join_lines, not_utf8, open_lines
+from allennlp_elmo_plugin.text.lines import join_lines, open_lines
 
 PathOrPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -81,44 +82,45 @@ def read_text(
         Called with the number of bytes of the files that have been read since the last call.
     """
     files = list(files)
-    block_bytes = READ_BYTES
     if shuffle is not None:
-        block_bytes = BLOCK_BYTES
         shuffle.shuffle(files)
         seed = shuffle.getrandbits(64)
     for number, file in enumerate(files):
-        position = 0
-        with open_lines(file) as stored:
-            while lines := stored.read_block(block_bytes):
-                update(stored.position - position)
-                position = stored.position
-                n_bytes = sum(map(len, lines))
-                if shuffle is not None:
-                    if not lines[-1].endswith(b"\n"):
-                        lines[-1] += b"\n"
-                    random.Random(f"{seed} {number} {stored.offset - n_bytes}").shuffle(lines)
-                n_lines = -(-len(lines) // max(1, n_bytes // READ_BYTES))
-                for start in range(0, len(lines), n_lines):
-                    text = join_lines(lines[start : start + n_lines])
-                    try:
-                        text.decode()
-                    except UnicodeDecodeError as error:
-                        if encoding_errors == "strict":
-                            raise ValueError(_first_undecodable(file)) from error
-                        text = text.decode("utf-8", encoding_errors).encode()
-                    yield text
+        for text in _read_file(file, update, None if shuffle is None else f"{seed} {number}"):
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                if encoding_errors == "strict":
+                    raise ValueError(_first_undecodable(file)) from None
+                text = text.decode("utf-8", encoding_errors).encode()
+            yield text
+
+
+def _read_file(file: Path, update: Callable[[int], Any], seed: str | None) -> Iterator[bytes]:
+    """Yield the lines of a file as `read_text` does, shuffled if there is a seed."""
+    position = 0
+    with open_lines(file) as stored:
+        while lines := stored.read_block(READ_BYTES if seed is None else BLOCK_BYTES):
+            update(stored.position - position)
+            position = stored.position
+            n_bytes = sum(map(len, lines))
+            if seed is not None:
+                if not lines[-1].endswith(b"\n"):
+                    lines[-1] += b"\n"
+                random.Random(f"{seed} {stored.offset - n_bytes}").shuffle(lines)
+            n_lines = -(-len(lines) // max(1, n_bytes // READ_BYTES))
+            for start in range(0, len(lines), n_lines):
+                yield join_lines(lines[start : start + n_lines])
 
 
 def _first_undecodable(file: Path) -> str:
     """Return the message about the first line of a file that isn't UTF-8."""
-    alternative = (
-        ', or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
-        "--encoding-errors replace on the command line)"
-    )
-    with open_lines(file) as stored:
-        for line in iter(stored.read_line, b""):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                return not_utf8(str(file), stored.number, error) + alternative
+    try:
+        with open_lines(file) as lines:
+            deque(lines, 0)
+    except ValueError as error:
+        return (
+            f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
+            "--encoding-errors replace on the command line)"
+        )
     return f"{file} has changed while it was read"

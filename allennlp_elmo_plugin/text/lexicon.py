@@ -47,6 +47,10 @@ class Lexicon:
         self._max_characters = max_characters
         self._word_ids = word_ids
         self.streams: Any = weakref.WeakSet()  # Their `text` has numbers of this lexicon.
+        self._start()
+
+    def _start(self) -> None:
+        """Know no words."""
         self._numbers: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
         for word in (_LINE_END, BEGIN_SENTENCE_WORD.encode(), END_SENTENCE_WORD.encode()):
             self._numbers[word]
@@ -54,7 +58,7 @@ class Lexicon:
         self._slots = np.zeros((2**_N_SLOTS_LOG2, 3), dtype=np.uint64)
         # Of the first `_n_learnt` words, by number.
         self._n_learnt = 1
-        self._characters = np.zeros((1, max_characters or 0), dtype=np.int16)
+        self._characters = np.zeros((1, self._max_characters or 0), dtype=np.int16)
         self._ids = np.full(1, IGNORED_TARGET)
 
     def number(self, text: bytes) -> np.ndarray:
@@ -94,10 +98,9 @@ class Lexicon:
         """Forget all words but those of the streams if more than 2**19, or 130 MB, are known."""
         if len(self._numbers) <= MAX_WORDS:
             return
-        words, streams = list(self._numbers), self.streams
-        Lexicon.__init__(self, self._max_characters, self._word_ids)
-        self.streams = streams
-        for stream in streams:
+        words = list(self._numbers)
+        self._start()
+        for stream in self.streams:
             numbers = [self._numbers[words[number]] for number in stream.text.tolist()]
             stream.text = np.array(numbers, dtype=np.int32)
 

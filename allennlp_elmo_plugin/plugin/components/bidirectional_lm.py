@@ -119,44 +119,21 @@ class BidirectionalLanguageModel(Model):
         for name, rate in (("recurrent_dropout", recurrent_dropout), ("state_reset", state_reset)):
             if not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
                 raise ConfigurationError(f"{name} is {rate!r}; use a number from 0 to below 1")
+        arguments = {
+            "num_samples": num_samples,
+            "dropout": dropout,
+            "share_embedding_softmax": share_embedding_softmax,
+            "bidirectional": bidirectional,
+        }
         try:
             pretrained = None if pretrained_file is None else read_pretrained(pretrained_file)
             values, source = _read_options(options, options_file, pretrained, serialization_dir)
-            arguments = {
-                "num_samples": num_samples,
-                "dropout": dropout,
-                "share_embedding_softmax": share_embedding_softmax,
-                "bidirectional": bidirectional,
-            }
-            set_options(values, arguments, n_words)
-            values["n_tokens_vocab"] = n_words
-            self.options = BiLmOptions.from_dict(values, source=source)
-            if pretrained is not None:
-                pretrained.check_options(self.options, source)
-                if num_samples is None and self.options.n_negative_samples_batch >= n_words:
-                    # The published options lack the number, and bilm-tf's default is too large.
-                    self.options = replace(self.options, sample_softmax=False)
-            # A pretrained model of characters has all parameters: none needs to be initialised.
-            is_copy = pretrained is not None and self.options.char_cnn is not None
-            self.bilm = BiLm(self.options, device="meta" if is_copy else None)
-            shared: Any = None
-            if self.options.share_embedding_softmax:
-                shared = self.bilm.token_layer.weight
-            self.softmax = Softmax(
-                n_words,
-                self.options.projection_dim,
-                self.options.n_negative_samples_batch if self.options.sample_softmax else 0,
-                shared,
-            )
+            self.options = _changed_options(values, source, arguments, pretrained, n_words)
+            self._make_layers(n_words, pretrained)
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(str(error)) from error
-        if pretrained is not None:
-            if is_copy:
-                self.bilm.to_empty(device=torch.empty(0).device)
-            words = vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-            pretrained.copy_to(self, [words[index] for index in range(n_words)])
-            if serialization_dir is not None and is_global_primary():
-                self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))
+        if pretrained is not None and serialization_dir is not None and is_global_primary():
+            self.options.write(os.path.join(serialization_dir, OPTIONS_FILE))
         self.bilm.lstm.variational_dropout = variational_dropout
         self.bilm.lstm.recurrent_dropout = recurrent_dropout
         self._state_reset = state_reset
@@ -168,6 +145,20 @@ class BidirectionalLanguageModel(Model):
         # LSTM states and number of the last window, in training (`True`) and in evaluation.
         self._carried = {True: CarriedState(), False: CarriedState()}
         self._last_window: dict[bool, Optional[int]] = {True: None, False: None}
+
+    def _make_layers(self, n_words: int, pretrained: Optional[PretrainedLanguageModel]) -> None:
+        options = self.options
+        # A pretrained model of characters has all parameters: none needs to be initialised.
+        is_copy = pretrained is not None and options.char_cnn is not None
+        self.bilm = BiLm(options, device="meta" if is_copy else None)
+        n_samples = options.n_negative_samples_batch if options.sample_softmax else 0
+        shared: Any = self.bilm.token_layer.weight if options.share_embedding_softmax else None
+        self.softmax = Softmax(n_words, options.projection_dim, n_samples, shared)
+        if is_copy:
+            self.bilm.to_empty(device=torch.empty(0).device)
+        if pretrained is not None:
+            words = self.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+            pretrained.copy_to(self, [words[index] for index in range(n_words)])
 
     @model_call
     def forward(
@@ -233,11 +224,10 @@ class BidirectionalLanguageModel(Model):
             zero = loss.new_zeros((), requires_grad=True)
             loss = loss + sum((p.reshape(-1)[:0].sum() for p in dense), zero)
         outputs = {f"{direction}_loss": value.detach() for direction, value in losses.items()}
-        outputs["loss"] = loss
-        if self.training and loss.requires_grad:
-            num_steps = targets.size(1)
-            loss.register_hook(lambda gradient: gradient * num_steps)
-        return outputs
+        if self.training:
+            # The value is that of `loss`, the gradient that of `num_steps * loss`.
+            loss = loss.detach() + targets.size(1) * (loss - loss.detach())
+        return {**outputs, "loss": loss}
 
     def _loss(self, direction: str, top: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         n_tokens = targets.size(0)
@@ -345,3 +335,22 @@ def _read_options(
                 f'them if its configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
             )
     return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
+
+
+def _changed_options(
+    values: dict[str, Any],
+    source: str,
+    arguments: dict[str, Any],
+    pretrained: Optional[PretrainedLanguageModel],
+    n_words: int,
+) -> BiLmOptions:
+    """Return the options of a model with these arguments, which fit those of `pretrained`."""
+    set_options(values, arguments, n_words)
+    options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source=source)
+    if pretrained is None:
+        return options
+    pretrained.check_options(options, source)
+    if arguments["num_samples"] is None and options.n_negative_samples_batch >= n_words:
+        # The published options lack the number, and bilm-tf's default is too large.
+        return replace(options, sample_softmax=False)
+    return options

@@ -1,7 +1,7 @@
 """The evaluator for official scores, in `allennlp evaluate` and in the benchmark."""
 
+import copy
 from typing import Any
-from unittest.mock import patch
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
@@ -52,10 +52,11 @@ class OfficialEvaluator(SimpleEvaluator):
         def read(module: Any, inputs: Any, output: dict[str, Any]) -> None:
             outputs.extend(_predictions(model, output))
 
+        data_loader = copy.copy(data_loader)
+        data_loader.collate_fn = keep
+        data_loader.num_workers = 0  # A worker process would keep the instances to itself.
         hook = model.register_forward_hook(read)
-        # A worker process would keep the instances to itself.
-        with patch.multiple(data_loader, collate_fn=keep, num_workers=0):
-            metrics = super().__call__(model, data_loader, *args, **kwargs)
+        metrics = super().__call__(model, data_loader, *args, **kwargs)
         hook.remove()
         scores = official_scores(self._task, instances, outputs)
         metrics.update({PREFIX + name: score for name, score in scores.items()})
