@@ -128,7 +128,13 @@ class BidirectionalLanguageModel(Model):
         try:
             pretrained = None if pretrained_file is None else read_pretrained(pretrained_file)
             values, source = _read_options(options, options_file, pretrained, serialization_dir)
-            self.options = _changed_options(values, source, arguments, pretrained, n_words)
+            set_options(values, arguments, n_words)
+            self.options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source)
+            if pretrained is not None:
+                pretrained.check_options(self.options, source)
+                if num_samples is None and self.options.n_negative_samples_batch >= n_words:
+                    # The published options lack the number, and bilm-tf's default is too large.
+                    self.options = replace(self.options, sample_softmax=False)
             self._make_layers(n_words, pretrained)
         except (FileNotFoundError, ValueError) as error:
             raise ConfigurationError(str(error)) from error
@@ -335,22 +341,3 @@ def _read_options(
                 f'them if its configuration says "include_in_archive": ["{OPTIONS_FILE}"]'
             )
     return BiLmOptions.from_file(cached_path(options_file)).to_dict(), options_file
-
-
-def _changed_options(
-    values: dict[str, Any],
-    source: str,
-    arguments: dict[str, Any],
-    pretrained: Optional[PretrainedLanguageModel],
-    n_words: int,
-) -> BiLmOptions:
-    """Return the options of a model with these arguments, which fit those of `pretrained`."""
-    set_options(values, arguments, n_words)
-    options = BiLmOptions.from_dict({**values, "n_tokens_vocab": n_words}, source=source)
-    if pretrained is None:
-        return options
-    pretrained.check_options(options, source)
-    if arguments["num_samples"] is None and options.n_negative_samples_batch >= n_words:
-        # The published options lack the number, and bilm-tf's default is too large.
-        return replace(options, sample_softmax=False)
-    return options

@@ -29,40 +29,6 @@ def check_same(value: Any, what: str) -> None:
         )
 
 
-def average_sparse_gradients(
-    parameters: Sequence[torch.nn.Parameter], dtype: Optional[torch.dtype] = None
-) -> None:
-    """
-    Replace the gradient of each parameter, shape `(n_rows, ...)`, by its mean over all processes.
-    Of sparse gradients only the rows that some process has are sent, as numbers of type `dtype`.
-    All processes get the same numbers, to the bit.
-    """
-    world_size = dist.get_world_size()
-    for parameter in parameters:
-        gradient = parameter.grad
-        if gradient is not None and not gradient.is_sparse:  # It is regularised.
-            dist.all_reduce(gradient)
-            gradient /= world_size
-            continue
-        if gradient is None:
-            no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
-            gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
-        gradient = gradient.coalesce()
-        own = gradient.indices()[0]
-        is_used = torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device)
-        is_used[own] = 1
-        dist.all_reduce(is_used, dist.ReduceOp.MAX)
-        rows = is_used.nonzero()[:, 0]  # (n_used,)
-        values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
-        values[torch.searchsorted(rows, own)] = gradient.values()
-        if len(rows):  # gloo crashes on empty tensors
-            sent = values.to(dtype or values.dtype)  # `values` itself if the type is the same
-            dist.all_reduce(sent)
-            values.copy_(sent).div_(world_size)
-        parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
-        parameter.grad._coalesced_(True)
-
-
 class SparseDdpWrappedModel(DdpWrappedModel):
     """A model in `DistributedDataParallel`, and the parameters whose gradients it leaves out."""
 
@@ -70,8 +36,34 @@ class SparseDdpWrappedModel(DdpWrappedModel):
     dtype: Optional[torch.dtype] = None
 
     def average_sparse_gradients(self) -> None:
-        """To be called in all processes after the last backward pass before an update."""
-        average_sparse_gradients(self.sparse_parameters, self.dtype)
+        """
+        Replace these gradients, shape `(n_rows, ...)`, by their means over all processes, which
+        call this before an update and get the same numbers, to the bit. Of sparse gradients only
+        the rows that some process has are sent, as numbers of type `dtype`.
+        """
+        for parameter in self.sparse_parameters:
+            gradient = parameter.grad
+            if gradient is not None and not gradient.is_sparse:  # It is regularised.
+                dist.all_reduce(gradient)
+                gradient /= self.world_size
+                continue
+            if gradient is None:
+                no_rows = torch.zeros(1, 0, dtype=torch.long, device=parameter.device)
+                gradient = torch.sparse_coo_tensor(no_rows, parameter.detach()[:0], parameter.shape)
+            gradient = gradient.coalesce()
+            own = gradient.indices()[0]
+            is_used = torch.zeros(len(parameter), dtype=torch.uint8, device=parameter.device)
+            is_used[own] = 1
+            dist.all_reduce(is_used, dist.ReduceOp.MAX)
+            rows = is_used.nonzero()[:, 0]  # (n_used,)
+            values = parameter.detach().new_zeros(len(rows), *parameter.shape[1:])
+            values[torch.searchsorted(rows, own)] = gradient.values()
+            if len(rows):  # gloo crashes on empty tensors
+                sent = values.to(self.dtype or values.dtype)  # `values` if the type is the same
+                dist.all_reduce(sent)
+                values.copy_(sent).div_(self.world_size)
+            parameter.grad = torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape)
+            parameter.grad._coalesced_(True)
 
 
 @override_registered(DdpAccelerator, "torch")
