@@ -1,4 +1,7 @@
-"""Downloads, kept in a cache: that of AllenNLP, where the package cached_path is installed."""
+"""
+Downloads, kept in a cache: from the Hugging Face Hub in its own, others in that of AllenNLP, where
+the package cached_path is installed.
+"""
 
 import hashlib
 import logging
@@ -10,24 +13,41 @@ import torch
 
 from allennlp_elmo_plugin.files.json_file import shown
 from allennlp_elmo_plugin.files.whole import whole_file
+from allennlp_elmo_plugin.pretrained.file_names import PATTERNS
 
 logger = logging.getLogger(__name__)
+
+_HUB = "hf://"
 
 
 def cached_path(address: str) -> str:
     """
-    Return the path of a file, which is downloaded if it has an address. Without a connection, what
-    was downloaded before is used at once.
+    Return the path of a file, which is downloaded if it has an address; of `hf://USER/MODEL`, a
+    model on the Hugging Face Hub, that of its folder. Without a connection, what was downloaded
+    before is used at once.
     """
     if "://" not in address:
         return address
     try:
+        if address.startswith(_HUB):
+            return _from_hub(address)
         return _through_cached_path(address) or _through_torch(address)
     except Exception as error:  # of any of the libraries that know how to download
         raise ValueError(
             f"cannot download {address} ({type(error).__name__}: {shown(error, 200)}). Without a "
             "connection, give the path of a file that was downloaded elsewhere"
         ) from None
+
+
+def _from_hub(address: str) -> str:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ValueError("install it with pip install 'allennlp_elmo_plugin[hub]'") from error
+    user, model, *file = address.removeprefix(_HUB).split("/")
+    if file:
+        return huggingface_hub.hf_hub_download(f"{user}/{model}", "/".join(file))
+    return huggingface_hub.snapshot_download(f"{user}/{model}", allow_patterns=[*PATTERNS])
 
 
 def _through_cached_path(address: str) -> str | None:

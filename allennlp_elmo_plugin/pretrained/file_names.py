@@ -29,8 +29,7 @@ WHOLE_MODELS = (
 
 _CHECKPOINT_DATA = ".data-?????-of-?????"
 
-# What a model may consist of, in a folder or an archive; the names of folders don't count.
-_PATTERNS = (
+PATTERNS = (
     *(f"*{OPTIONS_FILE}", "*.hdf5", "vocab*.txt", "vocab*.txt.gz", CARD_FILE),
     # An archive of AllenNLP and its vocabulary
     *(CONFIG_FILE, METRICS_FILE, ARCHIVED_WEIGHT_FILE),
@@ -38,13 +37,14 @@ _PATTERNS = (
     # A checkpoint of TensorFlow
     *("checkpoint", "*.index", f"*{_CHECKPOINT_DATA}"),
 )
+"""What a model may consist of, in a folder or an archive; the names of folders don't count."""
 
 
 def is_model_file(path: str) -> bool:
     """Return whether a file of an archive may be of a model: not if hidden or outside of it."""
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
-    return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in _PATTERNS)
+    return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in PATTERNS)
 
 
 def has_options(folder: Path) -> bool:

@@ -119,6 +119,7 @@ def find_model(
         - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
         - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
           checkpoints, without `.index`;
+        - `hf://USER/MODEL`, on the Hugging Face Hub;
         - a short name: `tiny`, the model in this package, or of the published models `small`,
           `medium`, `original` or `original-5.5b`. A folder of that name comes first.
     for_training : `bool`, optional (default = `False`)

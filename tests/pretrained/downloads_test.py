@@ -1,5 +1,13 @@
 """What an address or a short name gives with and without a connection."""
 
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
 import pytest
 import requests
 from allennlp.common.checks import ConfigurationError
@@ -7,6 +15,7 @@ from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
+from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
 
 ADDRESS = "http://localhost:9/elmo_options.json"
 
@@ -34,3 +43,61 @@ def test_without_a_connection_what_was_downloaded_before_is_used_at_once(
     path.write_text("{}", encoding="utf-8")
     assert cached_path(ADDRESS) == str(path)
     assert "as it was downloaded before" in caplog.text
+
+
+class Hub(BaseHTTPRequestHandler):
+    """A Hugging Face Hub that has the bundled model as `user/model`."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        name = self.path.split("/")[-1]
+        content = b""
+        if self.path.startswith("/api/models/user/model/revision/main"):
+            names = [*(path.name for path in BUNDLED_MODEL.iterdir()), "model.bin"]
+            files = [{"rfilename": name} for name in names]
+            content = json.dumps({"id": "user/model", "sha": "5" * 40, "siblings": files}).encode()
+        elif self.path.startswith("/user/model/resolve/") and (BUNDLED_MODEL / name).is_file():
+            content = (BUNDLED_MODEL / name).read_bytes()
+        self.send_response(200 if content else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha1(content).hexdigest()}"')
+        self.send_header(
+            *(("X-Repo-Commit", "5" * 40) if content else ("X-Error-Code", "RepoNotFound"))
+        )
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_model_on_the_hub(tmp_path, subprocess_environment):
+    """By its name, and by that of its options; then without a connection."""
+    with ThreadingHTTPServer(("localhost", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {
+            **subprocess_environment,
+            "HF_ENDPOINT": f"http://localhost:{server.server_port}",
+            "HF_HOME": str(tmp_path),
+        }
+        program = """
+import numpy
+from allennlp_elmo_plugin import ElmoEmbedder
+
+expected = ElmoEmbedder("tiny").embed_sentence(["A", "sentence"])
+for name in ("hf://user/model", "hf://user/model/options.json"):
+    assert numpy.array_equal(ElmoEmbedder(name).embed_sentence(["A", "sentence"]), expected)
+try:
+    ElmoEmbedder("hf://user/other")
+except ValueError as error:
+    assert "cannot download hf://user/other (RepositoryNotFoundError: " in str(error), error
+"""
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+        server.shutdown()
+    downloaded = {path.name for path in Path(tmp_path).rglob("snapshots/*/*")}
+    assert {"options.json", "weights.hdf5"} <= downloaded and "model.bin" not in downloaded
+    offline = program[: program.index("try:")]
+    subprocess.run([sys.executable, "-c", offline], env=environment, check=True)
