@@ -54,10 +54,13 @@ class Hub(BaseHTTPRequestHandler):
     def do_GET(self):
         name = self.path.split("/")[-1]
         content = b""
+        names = [*(path.name for path in BUNDLED_MODEL.iterdir()), "model.bin"]
         if self.path.startswith("/api/models/user/model/revision/main"):
-            names = [*(path.name for path in BUNDLED_MODEL.iterdir()), "model.bin"]
             files = [{"rfilename": name} for name in names]
             content = json.dumps({"id": "user/model", "sha": "5" * 40, "siblings": files}).encode()
+        elif self.path.startswith("/api/models/user/model/tree/"):  # asked by later versions
+            files = [{"type": "file", "path": name, "size": 1, "oid": name} for name in names]
+            content = json.dumps(files).encode()
         elif self.path.startswith("/user/model/resolve/") and (BUNDLED_MODEL / name).is_file():
             content = (BUNDLED_MODEL / name).read_bytes()
         self.send_response(200 if content else 404)
