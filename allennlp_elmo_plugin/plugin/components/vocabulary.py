@@ -1,13 +1,22 @@
 """A language model's vocabulary in AllenNLP: the namespace `lm_tokens`, with bilm-tf's ids."""
 
 import os
+import tarfile
+import zipfile
+from pathlib import Path
 from typing import Optional, Union
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN, DEFAULT_PADDING_TOKEN, Vocabulary
+from allennlp.data.vocabulary import (
+    DEFAULT_NON_PADDED_NAMESPACES,
+    DEFAULT_OOV_TOKEN,
+    DEFAULT_PADDING_TOKEN,
+    Vocabulary,
+)
 
-from allennlp_elmo_plugin.plugin.registration import override_registered
-from allennlp_elmo_plugin.text.vocabulary_file import SPECIAL_WORDS
+from allennlp_elmo_plugin.plugin.registration import configuration_errors, override_registered
+from allennlp_elmo_plugin.pretrained.file_names import find_vocabulary_file
+from allennlp_elmo_plugin.text.vocabulary_file import SPECIAL_WORDS, read_vocabulary_file
 from allennlp_elmo_plugin.text.vocabulary_folder import (
     HINT,
     IS_PADDED,
@@ -47,7 +56,7 @@ def check_vocabulary(vocab: Vocabulary) -> int:
 class FolderVocabulary(Vocabulary):
     """
     AllenNLP's vocabulary "from_files", whose `directory` may also be the folder that `elmo-vocab`
-    wrote. It makes a plain `Vocabulary`.
+    wrote, or a vocab.txt of bilm-tf or a folder with one. It makes a plain `Vocabulary`.
     """
 
     @classmethod
@@ -57,8 +66,16 @@ class FolderVocabulary(Vocabulary):
         padding_token: Optional[str] = DEFAULT_PADDING_TOKEN,
         oov_token: Optional[str] = DEFAULT_OOV_TOKEN,
     ) -> Vocabulary:
-        name = os.fspath(directory)
-        inner = os.path.join(name, VOCABULARY_FOLDER)
-        if not os.path.exists(os.path.join(name, NON_PADDED_FILE)) and os.path.isdir(inner):
-            name = inner
-        return Vocabulary.from_files(name, padding_token, oov_token)
+        path = Path(directory)
+        if (path / VOCABULARY_FOLDER).is_dir() and not (path / NON_PADDED_FILE).exists():
+            directory = path = path / VOCABULARY_FOLDER
+        is_archive = path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
+        if is_archive or not path.exists() or (path / NON_PADDED_FILE).exists():
+            return Vocabulary.from_files(directory, padding_token, oov_token)
+        file = path if path.is_file() else find_vocabulary_file(path)
+        if file is None:
+            raise ConfigurationError(f"{path}: has no vocabulary; {HINT}")
+        with configuration_errors():
+            words = read_vocabulary_file(file)
+        non_padded = [LM_NAMESPACE, *DEFAULT_NON_PADDED_NAMESPACES]
+        return Vocabulary(non_padded_namespaces=non_padded, tokens_to_add={LM_NAMESPACE: words})

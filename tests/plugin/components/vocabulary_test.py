@@ -33,8 +33,38 @@ def test_every_token_keeps_its_id(tmp_path):
         assert read_vocabulary_folder(folder, "folder") == words
     with pytest.raises(ValueError, match="a@@NEWLINE@@"):
         write_vocabulary_folder(tmp_path, [*words, "a@@NEWLINE@@"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match="empty: has no vocabulary; make it with"):
+        Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "empty")}))
     with pytest.raises(FileNotFoundError, match="none not found"):
         Vocabulary.from_params(Params({"type": "from_files", "directory": str(tmp_path / "none")}))
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("<S>\n</S>\n<UNK>\nthe\nof\n", ["the", "of"]),
+        ("\ufeff<S>\r\n</S>\r\n<UNK>\r\nthe\r\n", ["the"]),
+        ("<S>\t9\n</S>\t9\n<UNK>\t0\nthe\t5\n", ["the"]),
+        ("<S>\n</S>\n<UNK>\nthe\nof\nthe\n", "line 6: 'the' is there twice, first in line 4; rem"),
+        ("<S>\n</S>\n<UNK>\nthe\n\n", "line 5: is empty; remove it"),
+        ("the\nof\n", "<S>, </S>, <UNK> are missing; a vocabulary .* starts with the lines <S>"),
+    ],
+)
+def test_hand_made_files(tmp_path, content, expected):
+    (tmp_path / "vocab.txt").write_text(content, encoding="utf-8", newline="")
+    for path in (tmp_path, tmp_path / "vocab.txt"):
+        params = Params({"type": "from_files", "directory": str(path)})
+        if isinstance(expected, str):
+            with pytest.raises(ConfigurationError, match=f"vocab.txt[:,] .*{expected}"):
+                Vocabulary.from_params(params)
+            continue
+        vocab = Vocabulary.from_params(params)
+        assert check_vocabulary(vocab) == 3 + len(expected)
+        words = dict(enumerate([*SPECIAL, *expected]))
+        assert vocab.get_index_to_token_vocabulary("lm_tokens") == words
+        vocab.save_to_files(str(tmp_path / "run"))
+        assert vocab._token_to_index == Vocabulary.from_files(tmp_path / "run")._token_to_index
 
 
 def test_folders_that_are_not_a_language_models(tmp_path):
