@@ -24,7 +24,7 @@ import torch
 from allennlp_elmo_plugin import BiLm, BiLmOptions, Elmo, ElmoEmbedder, batch_to_ids
 
 elmo = Elmo("tiny", dropout=0.0, requires_grad=True)
-optimizer = torch.optim.Adagrad(elmo.parameters(), lr=0.1)
+optimizer = torch.optim.Adam(elmo.parameters())
 losses = []
 for _ in range(2):
     vectors = elmo(batch_to_ids([["A", "sentence", "."]]))["elmo_representations"][0]
@@ -98,7 +98,9 @@ def test_what_is_missing_is_named_with_its_installation(run: Run) -> None:
         line = run(*module, command, status=2)
         assert line.startswith(f"error: {command} is a command of AllenNLP")
         assert INSTALL_ALLENNLP in line
-    line = run(*module, *"elmo-plot map the data/train.txt -o map.html".split(), status=2)
-    assert "pip install 'allennlp_elmo_plugin[plot]'" in line
+    probe = "elmo-probe --elmo tiny --task pos --train data --test data --output probes"
+    for command in ("elmo-plot map the data/train.txt -o map.html", probe):
+        line = run(*module, *command.split(), status=2)
+        assert "pip install 'allennlp_elmo_plugin[plot]'" in line
     line = run("-c", "import allennlp_elmo_plugin.plugin", status=1)
     assert line == "ModuleNotFoundError: No module named 'allennlp'"

@@ -1,6 +1,7 @@
 """The subcommand `elmo-probe` shows which layer of an ELMo knows what."""
 
 import argparse
+import importlib.util
 from contextlib import suppress
 
 from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
@@ -53,6 +54,8 @@ class ElmoProbe(Command):
         add("-f", "--force", action="store_true", help="replace earlier results in DIR")
 
     def run(self, args: argparse.Namespace) -> None:
+        if not importlib.util.find_spec("sklearn"):
+            raise ValueError("probes need sklearn: pip install 'allennlp_elmo_plugin[plot]'")
         task = TASKS[args.task]
         args.columns = args.columns or task.columns
         if len(args.columns) != len(task.columns) or min(args.columns) < 1:
