@@ -14,16 +14,11 @@ from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from sklearn.decomposition import PCA
-
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.analysis.surprise import write_surprise
 from allennlp_elmo_plugin.analysis.training_curves import draw_curves, read_run
-from allennlp_elmo_plugin.analysis.word_map import make_map, write_map
+from allennlp_elmo_plugin.analysis.word_map import make_map, write_figure, write_map
 from allennlp_elmo_plugin.plugin.benchmark.report import draw_bars, draw_layer_weights
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 
@@ -85,39 +80,11 @@ def draw_results(folder: Path) -> None:
 
 
 def draw_senses(folder: Path) -> None:
-    """
-    Draw "play" in twelve sentences, each placed by its vector in the second LSTM layer of `tiny`,
-    projected to the two directions in which these differ most.
-    """
-    embedder = ElmoEmbedder("tiny")
+    """Draw "play" in twelve sentences, each placed by its vector in the top layer of `tiny`."""
     sentences = [sentence.split() for group in SENSES.values() for sentence in group]
-    vectors = [embedder.embed_sentence(words)[2, words.index("play")] for words in sentences]
-    groups = np.split(PCA(2).fit_transform(np.stack(vectors)), len(SENSES))  # (n_sentences, 2) each
-    with rc_context({"svg.hashsalt": "play", "font.size": 8}):
-        figure = Figure(figsize=(7.5, 3.2), layout="constrained")
-        axes = figure.subplots()
-        for (sense, texts), points, color in zip(SENSES.items(), groups, ("#c65d21", "#2166ac")):
-            x, y = points.T
-            axes.scatter(x, y, color=color, label=sense, s=18)
-            # The sentences in a column beside their points, from the highest point to the lowest.
-            right = float(x.mean() > 0)
-            line = {"arrowstyle": "-", "color": color, "lw": 0.4, "relpos": (1 - right, 0.5)}
-            for height, i in zip(np.linspace(0.9, 0.1, len(texts)), np.argsort(-y)):
-                axes.annotate(
-                    texts[i],
-                    points[i],
-                    (0.25 + 0.5 * right, height),
-                    textcoords="axes fraction",
-                    color=color,
-                    va="center",
-                    ha="left" if right else "right",
-                    arrowprops=line,
-                )
-        axes.set_title('Vectors of "play" in twelve sentences (tiny, second LSTM layer)')
-        axes.axis("off")
-        axes.margins(x=0.65, y=0.1)
-        figure.legend(loc="outside lower center", ncols=2)
-        figure.savefig(folder / "two_senses.svg", metadata={"Date": None})
+    labels = [sense for sense, group in SENSES.items() for _ in group]
+    found = make_map(ElmoEmbedder("tiny"), "play", sentences, labels=labels)
+    write_figure(found, str(folder / "two_senses.svg"), "twelve sentences", "tiny")
 
 
 def take_pictures(demo: Path, output: Path) -> None:

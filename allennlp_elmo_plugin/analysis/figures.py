@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 ENDINGS = (".svg", ".png", ".pdf")
 
 _COLOURED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-_STYLE: dict[Any, Any] = {"svg.hashsalt": "elmo-plot", **dict.fromkeys(_COLOURED, "#7b8490")}
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "elmo-plot",
+    "text.parse_math": False,  # A dollar is a dollar.
+    **dict.fromkeys(_COLOURED, "#7b8490"),
+}
 
 
 @contextmanager

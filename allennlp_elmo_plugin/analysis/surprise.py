@@ -26,13 +26,14 @@ _PAGE = """\
 <style>
 body {{ font: 16px/1.7 sans-serif; max-width: 50em; margin: 2em auto; padding: 0 1em; }}
 span {{ background: rgba(214, 94, 40, calc(var(--bits) * 0.85)); border-radius: 3px; }}
-.unknown {{ text-decoration: underline; }}
+.unknown {{ background: none; text-decoration: underline; }}
 </style>
 <h1>Perplexity: {heading}</h1>
 <p>{title}</p>
 <p>The stronger the colour, the more surprising the word, in the mean of the directions. The mouse
 over a word shows its perplexity: 1 over its probability, forward after the words before it in its
-sentence, backward before those after it. Underlined words are not in the vocabulary.</p>
+sentence, backward before those after it. Underlined words are not in the vocabulary: they have no
+colour, since their perplexity is that of any unknown word.</p>
 {text}
 """
 
@@ -90,6 +91,8 @@ def _line(words: list[str], bits: dict[str, list[float]], vocabulary: dict[str, 
         named = zip([*bits, "mean"], [*of_word, mean])
         title = ", ".join(f"{name} 1 in {2 ** min(n, 99):,.4g}" for name, n in named)
         strength = f"--bits: {min(1, mean / _MOST_BITS):.3f}"
-        mark = "" if word in vocabulary else " class=unknown"
+        mark = ""
+        if word not in vocabulary:
+            mark, title = " class=unknown", f"any unknown word: {title}"
         spans.append(f'<span title="{title}" style="{strength}"{mark}>{html.escape(word)}</span>')
     return f"<p>{' '.join(spans)}</p>"

@@ -2,15 +2,20 @@
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from allennlp_elmo_plugin.analysis.figures import figure
+from allennlp_elmo_plugin.pretrained.training_run import archived_options
+from allennlp_elmo_plugin.text.vocabulary_folder import VOCABULARY_FOLDER, read_vocabulary_folder
 
 Curves = dict[str, list[tuple[float, float]]]
 """By the kind of perplexity, points of epochs trained and perplexity."""
 
+_SAMPLED = "sampled training"
 _LINE_STYLES = {
-    "training": ":",
+    **dict.fromkeys(("training", _SAMPLED), ":"),
     "validation": "-",
     "validation_forward": "--",
     "validation_backward": "-.",
@@ -23,7 +28,7 @@ def read_run(folder: str) -> Curves:
     curves: Curves = {}
     while (file := Path(folder) / f"metrics_epoch_{epoch}.json").exists():
         metrics = json.loads(file.read_text(encoding="utf-8"))
-        for name in _LINE_STYLES:
+        for name in ("training", "validation", "validation_forward", "validation_backward"):
             # That of training is the mean of the epoch; fine-tuning has an initial one.
             points = {f"{name}_perplexity": epoch + (0.5 if name == "training" else 1)}
             if epoch == 0:
@@ -34,24 +39,45 @@ def read_run(folder: str) -> Curves:
         epoch += 1
     if not curves:
         raise ValueError(f"{folder}: there is no finite perplexity in metrics_epoch_N.json")
+    if "training" in curves and _is_sampled(Path(folder)):
+        curves[_SAMPLED] = curves.pop("training")
     return curves
 
 
+def _is_sampled(folder: Path) -> bool:
+    """Return whether the files of a run tell that its loss was that of a sampled softmax."""
+    with suppress(OSError, ValueError):
+        words = read_vocabulary_folder(folder / VOCABULARY_FOLDER, str(folder))
+        return archived_options(folder, len(words)).sample_softmax
+    return False
+
+
 def draw_curves(runs: dict[str, Curves], output: str) -> None:
-    """Draw a figure of runs, by their names, to a file, whose ending says in which format."""
+    """
+    Draw a figure of runs, by their names, to a file, whose ending says in which format. What can't
+    be compared with the others, perplexities of sampled softmaxes, has an axis on the right.
+    """
     with figure(output, 8.5, 4) as drawn:
         axes = drawn.subplots()
+        right = axes.twinx() if any(_SAMPLED in curves for curves in runs.values()) else axes
+        right.set_ylabel("perplexity of the sampled softmax")
+        lines: list[Any] = []
         lowest = []
-        for number, (run, curves) in enumerate(runs.items()):
+        for run, curves in runs.items():
             for name, points in curves.items():
                 label = f"{run} {name.replace('validation_', '')} {points[-1][1]:.4g}"
-                (line,) = axes.plot(*zip(*points), _LINE_STYLES[name], label=label)
-                line.set(color=f"C{number}", marker=".")
+                side = right if name == _SAMPLED else axes
+                (line,) = side.plot(*zip(*points), _LINE_STYLES[name], label=label)
+                line.set(color=f"C{len(lines)}", marker=".")
+                lines.append(line)
             lowest += [(y, x, run) for x, y in curves.get("validation", [])]
         if lowest:
             y, x, run = min(lowest)
             axes.set_title(f"Lowest validation perplexity: {y:.4g} after {x:g} epochs ({run})")
-        axes.set(ylabel="perplexity", yscale="log", xlabel="epochs")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-        axes.legend()
+        for side in (right, axes):
+            side.set_yscale("log")
+            side.yaxis.set_major_formatter("{x:g}")
+            side.yaxis.set_minor_formatter("{x:g}")
+        axes.set(ylabel="perplexity", xlabel="epochs")
+        axes.locator_params("x", integer=True, min_n_ticks=1)
+        axes.legend(handles=lines)

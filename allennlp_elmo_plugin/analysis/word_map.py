@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.embedding import nearest
 from allennlp_elmo_plugin.embedding.batches import BatchEmbedder
 from allennlp_elmo_plugin.files.whole import whole_file
@@ -17,6 +18,7 @@ from allennlp_elmo_plugin.files.whole import whole_file
 MAX_OCCURRENCES = 2000
 """Default number of occurrences that are placed, drawn at random if there are more."""
 
+_MAX_LABELS = 12
 METHODS = {"pca": "PCA", "tsne": "t-SNE"}
 
 
@@ -94,46 +96,104 @@ def _place(vectors: numpy.ndarray, method: str) -> dict[str, numpy.ndarray]:
 
 
 def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[int]) -> list[str]:
-    """Return for each group the words that are near it most beyond what its size explains."""
+    """Return for each group the word with those beside it that its size explains least."""
     counts: list[Counter] = [Counter() for _ in set(groups)]
-    for place, group in zip(places, groups):
-        start = max(0, place.position - 4)
-        near = {*place.sentence[start : place.position + 5]} - {word}
-        counts[group].update(each.casefold() for each in near if each[0].isalpha())
+    for (sentence, position, *_), group in zip(places, groups):
+        before, after = ([*sentence, ""][i].casefold() for i in (position - 1, position + 1))
+        counts[group].update([f"“{before} {word}”"] * before.isalpha())
+        counts[group].update([f"“{word} {after}”"] * after.isalpha())
     total = sum(counts, Counter())
     names = []
     for group, count in enumerate(counts):
         share = groups.count(group) / len(places)
         # In standard deviations of what would be there by chance
         excess = {each: (n - share * total[each]) / total[each] ** 0.5 for each, n in count.items()}
-        chosen = [
-            each
-            for each in sorted(excess, key=lambda each: (-excess[each], each))
-            if excess[each] > 0
-        ]
-        names.append(f"near {', '.join(chosen[:3])}" if chosen else f"group {group + 1}")
+        chosen = sorted(excess, key=lambda each: (-excess[each], each))[:3]
+        chosen = [each for each in chosen if excess[each] > 0]
+        names.append(", ".join(chosen) or f"group {group + 1}")
     return names
 
 
 def write_map(found: WordMap, output: str, text: str, model: str) -> None:
     """Write what `draw_map` returns as a page that needs no network."""
     page = draw_map(found, text, model).to_html(include_plotlyjs=True)
+    page = page.replace("<head>", '<head><meta name="viewport" content="width=device-width">', 1)
     with whole_file(output) as staged:
         Path(staged).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
+
+
+def write_figure(found: WordMap, output: str, text: str, model: str) -> None:
+    """
+    Draw the top layer to a file, whose ending says in which format, with the sentences of at most
+    twelve occurrences: of each group in turn, of those nearest to its middle.
+    """
+    (layer, points), groups = list(found.layers.items())[-1], _members(found)
+    turns: list[tuple[int, int]] = []
+    for rows in groups:
+        from_middle = numpy.linalg.norm(points[rows] - points[rows].mean(0), axis=1)
+        turns += enumerate(rows[from_middle.argsort()])
+    shown = [row for _, row in sorted(turns)[:_MAX_LABELS]]
+    shown.sort(key=lambda row: points[row, 0])
+    half = (len(shown) + 1) // 2
+    with figure(output, 9, 4.5) as drawn:
+        axes = drawn.subplots()
+        for name, rows in zip(found.names, groups):
+            axes.scatter(points[rows, 0], points[rows, 1], 16, label=f"{name} ({len(rows):,})")
+        # The sentences in columns beside the points, in the order of the points' heights
+        for column, x, side in ((shown[:half], 0.28, "right"), (shown[half:], 0.72, "left")):
+            column.sort(key=lambda row: points[row, 1])
+            for row, y in zip(column, numpy.linspace(0.06, 0.94, len(column))):
+                colour = f"C{found.groups[row] % 10}"
+                axes.annotate(
+                    _around(found.places[row]),
+                    points[row],
+                    (x, y),
+                    textcoords="axes fraction",
+                    color=colour,
+                    fontsize=8,
+                    ha=side,
+                    va="center",
+                    arrowprops={
+                        **{"arrowstyle": "-", "color": colour, "lw": 0.4},
+                        "relpos": (float(x < 0.5), 0.5),
+                    },
+                )
+        axes.set_title("\n".join(_titles(found, text, f"{layer} of {model}")), fontsize="medium")
+        axes.axis("off")
+        axes.margins(x=0.75, y=0.1)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, fontsize="small")
+
+
+def _members(found: WordMap) -> list[numpy.ndarray]:
+    """Return the rows of each group."""
+    return [numpy.flatnonzero(numpy.equal(found.groups, i)) for i in range(len(found.names))]
+
+
+def _titles(found: WordMap, text: str, model: str) -> tuple[str, str]:
+    title = f"“{found.word}” in its contexts: {found.how_many} in {text}"
+    return title, f"Similar vectors in {model} are near each other ({METHODS[found.method]})"
+
+
+def _around(place: nearest.Occurrence) -> str:
+    """Return an occurrence with five words on each side, in short lines."""
+    start, end = max(0, place.position - 5), place.position + 6
+    words = place.sentence[start:end]
+    text = " ".join(["…"] * (start > 0) + words + ["…"] * (end < len(place.sentence)))
+    return textwrap.fill(text, 36, break_long_words=False, break_on_hyphens=False)
 
 
 def draw_map(found: WordMap, text: str, model: str) -> Any:
     """Return a figure of plotly; its title has the names of the `text` and the `model`."""
     from plotly import graph_objects
 
-    groups = [numpy.flatnonzero(numpy.equal(found.groups, i)) for i in range(len(found.names))]
+    groups = _members(found)
     steps = []
     for layer, points in found.layers.items():
         x, y = ([points[rows, axis].round(4).tolist() for rows in groups] for axis in (0, 1))
         steps.append({"label": layer, "method": "restyle", "args": [{"x": x, "y": y}]})
-    figure = graph_objects.Figure()
+    drawn = graph_objects.Figure()
     for number, (name, rows) in enumerate(zip(found.names, groups)):
-        figure.add_scatter(
+        drawn.add_scatter(
             x=x[number],
             y=y[number],
             name=f"{html.escape(name)} ({len(rows):,})",
@@ -141,17 +201,21 @@ def draw_map(found: WordMap, text: str, model: str) -> Any:
             hovertemplate="%{text}<extra></extra>",
             mode="markers",
         )
-    title = f"“{found.word}” in its contexts: {found.how_many} in {text}"
-    note = f"Similar vectors in {model} are near each other ({METHODS[found.method]})"
+    # In short lines, for narrow screens
+    title, note = (
+        "<br>".join(textwrap.wrap(html.escape(each), 45)) for each in _titles(found, text, model)
+    )
     largest = 1.1 * max(abs(points).max() for points in found.layers.values())
     axis = {"range": [-largest, largest], "showticklabels": False}
-    figure.update_layout(
-        title={"text": html.escape(title), "subtitle": {"text": html.escape(note)}},
+    drawn.update_layout(
+        title={"text": title, "subtitle": {"text": note}, "yanchor": "top", "y": 0.96},
+        margin={"t": 140},
+        legend={"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0},
         xaxis=axis,
         yaxis=axis,
         sliders=[{"steps": steps, "active": len(steps) - 1}],
     )
-    return figure
+    return drawn
 
 
 def _sentence(place: nearest.Occurrence) -> str:

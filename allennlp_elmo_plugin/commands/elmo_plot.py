@@ -44,7 +44,8 @@ class Map(command.Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("-o", "--output", required=True, metavar="FILE", help=_PAGE_HELP)
+        help = f"the page (.html) or figure ({', '.join(ENDINGS)}); replaced if it exists"
+        add("-o", "--output", required=True, metavar="FILE", help=help)
         add("--method", choices=[*word_map.METHODS], default="pca", help="how to place the vectors")
         colours = parser.add_mutually_exclusive_group()
         groups_help = "how many groups (senses) to find; default: what has a high silhouette"
@@ -54,11 +55,13 @@ class Map(command.Command):
         command.add_word_arguments(parser, word_map.MAX_OCCURRENCES)
 
     def run(self, args: argparse.Namespace) -> None:
-        _check_output(args.output, _PAGE, "plotly")
+        package = "plotly" if args.output.lower().endswith(_PAGE) else "matplotlib"
+        _check_output(args.output, (*_PAGE, *ENDINGS), package)
         labels: list[str] = []
         given = args.word, _sentences(args, labels), args.method, args.max_occurrences
         found = word_map.make_map(command.embedder(args), *given, labels, args.groups)
-        word_map.write_map(found, args.output, ", ".join(args.files), args.options_file or "tiny")
+        write = word_map.write_map if package == "plotly" else word_map.write_figure
+        write(found, args.output, ", ".join(args.files), args.options_file or "tiny")
         n_groups = counted(len(found.names), "group")
         print(f"{args.word}: {found.how_many}; {n_groups}. Written to {args.output}")
 

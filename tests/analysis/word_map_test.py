@@ -1,3 +1,5 @@
+import html
+import re
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,13 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from allennlp_elmo_plugin.analysis.word_map import _describe, draw_map, make_map, write_map
+from allennlp_elmo_plugin.analysis.word_map import (
+    _describe,
+    draw_map,
+    make_map,
+    write_figure,
+    write_map,
+)
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.embedding.nearest import Occurrence, comparable, embed_places
 from tests.support.testing import write_random_elmo
@@ -55,16 +63,10 @@ def test_layers_are_placed_by_scikit_learn(
     assert (lower * upper).sum() == pytest.approx(most)
 
 
-def test_names_are_the_words_that_are_near_a_group_beyond_its_size() -> None:
-    texts = [
-        "far a b of to Common 河 bank 河 x x x late",
-        "common नदी bank x x x नदी",
-        "common नदी Bank bank x1",
-        "common six seven bank",
-    ]
+def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group() -> None:
+    texts = ["To Bank bank of", "bank of x", "the bank , x", "The bank"]
     places = [Occurrence(text.split(), text.split().index("bank")) for text in texts]
-    # 河 counts once; `far` and `late` are too far away to count.
-    assert _describe("bank", places, [1, 0, 0, 0]) == ["near नदी, bank, seven", "near of, to, 河"]
+    assert _describe("bank", places, [0, 0, 1, 1]) == ["“bank of”, “bank bank”", "“the bank”"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["group 1"]
     assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
@@ -73,7 +75,7 @@ def test_labels_are_groups_and_the_largest_is_first(embedder: ElmoEmbedder) -> N
     found = make_map(embedder, "bank", TEXT, labels=["rare"] * 3 + ["frequent"] * 7)
     assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
     found = make_map(embedder, "bank", TEXT[:7], n_groups=2)
-    assert found.groups.count(0) > 3 and all(name.startswith("near ") for name in found.names)
+    assert found.groups.count(0) > 3 and all("bank" in name for name in found.names)
 
 
 def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
@@ -107,9 +109,24 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
     largest = max(abs(points).max() for points in found.layers.values())
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.range) == pytest.approx([-1.1 * largest, 1.1 * largest])
-    title = "“bank” in its contexts: 9 of 10 occurrences, drawn at random in a &lt;text&gt;"
-    note = "Similar vectors in a model are near each other (PCA)"
+    title = "“bank” in its contexts: 9 of 10 occurrences,<br>drawn at random in a &lt;text&gt;"
+    note = "Similar vectors in a model are near each<br>other (PCA)"
     assert (figure.layout.title.text, figure.layout.title.subtitle.text) == (title, note)
     write_map(found, str(tmp_path / "map.html"), "a <text>", "a model")
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
     assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page
+
+
+def test_a_figure_has_sentences_of_all_groups(embedder: ElmoEmbedder, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = [["$", *words, *"a b c d $ e f".split()] for words in [*TEXT, ["bank"]]]
+    path = tmp_path / "map.svg"
+    labels = ["many"] * 10 + ["one"]
+    write_figure(make_map(embedder, "bank", text, labels=labels), str(path), "a <text>", "a model")
+    drawn = html.unescape(path.read_text(encoding="utf-8"))
+    assert "<!-- Similar vectors in LSTM layer 2 of a model are near each other (PCA) -->" in drawn
+    assert "<!-- many (10) -->" in drawn and "<!-- one (1) -->" in drawn
+    labels = [
+        " ".join(each.split()) for each in re.findall(r"<!-- ([^!]*bank.*?) -->", drawn, re.S)
+    ]
+    assert "$ bank a b c d $ …" in labels and len(labels) == 12  # and the title

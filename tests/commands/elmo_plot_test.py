@@ -40,7 +40,9 @@ def test_map(run: Any) -> None:
     printed = run(f"elmo-plot map bank labels {options} --labels --method tsne")
     assert printed == "bank: 10 occurrences; 2 groups. Written to map.HTML\n"
     page = Path("map.HTML").read_text(encoding="utf-8")
-    assert '"sense 0 (5)"' in page and "vectors in elmo are near each other (t-SNE)" in page
+    assert '"sense 0 (5)"' in page and "(t-SNE)" in page
+    printed = run(f"elmo-plot map bank text {options[:-8]}map.svg --max-occurrences 8")
+    assert "Written to map.svg" in printed and "<svg" in Path("map.svg").read_text("utf-8")
 
 
 def test_curves(run: Any) -> None:
