@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import N_CHARACTERS, PADDING, CharacterTable
+from allennlp_elmo_plugin.bilm.characters import (
+    BEGIN_SENTENCE_WORD,
+    END_SENTENCE_WORD,
+    N_CHARACTERS,
+    PADDING,
+    CharacterTable,
+)
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule, WordCache
 from allennlp_elmo_plugin.bilm.kernels.gradients import backward_once
 from allennlp_elmo_plugin.bilm.kernels.matrix_product import (
@@ -24,7 +30,7 @@ from allennlp_elmo_plugin.bilm.options import CharCnnOptions
 _LENGTH_STEP = 4
 _FEW_WORDS = 64
 # Words that are encoded at a time, and values of one convolution before its maximum.
-_WORDS_AT_ONCE = 4096
+WORDS_AT_ONCE = 4096
 _CHUNK = 2**22
 
 
@@ -108,6 +114,9 @@ class CharacterEncoder(CachingModule):
     the share of the input to keep. bilm-tf's gate is the share to replace, so its carry weights are
     these with the opposite sign.
     """
+
+    boundary_words = (BEGIN_SENTENCE_WORD, END_SENTENCE_WORD)
+    keeps_tables = True
 
     def __init__(
         self,
@@ -211,7 +220,7 @@ class CharacterEncoder(CachingModule):
     def _encode(self, spellings: list[bytes], prepared: _Prepared | None) -> torch.Tensor:
         ids = np.frombuffer(bytearray().join(spellings), dtype=np.int16)
         ids = ids.reshape(len(spellings), self.options.max_characters_per_token)
-        parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(_WORDS_AT_ONCE)
+        parts = torch.from_numpy(ids).to(self._char_embedding_weights.device).split(WORDS_AT_ONCE)
         return torch.cat([self.encode(part, prepared) for part in parts])
 
     def keep_words(self, words: Sequence[str]) -> None:
@@ -248,13 +257,16 @@ class CharacterEncoder(CachingModule):
             for layer in self._linear_layers:
                 matrix = PreparedMatrix(layer.weight.t(), self.precision)
                 linear.append((matrix, layer.bias.detach().to(matrix.dtype)))
-            return _Prepared(self._tables(), linear, WordCache(self.max_cached_words))
+            tables = self._tables(self._char_embedding_weights) if self.keeps_tables else []
+            return _Prepared(tables, linear, WordCache(self.max_cached_words))
 
         return self._prepared.get(weights, make, (self.precision, self.max_cached_words))
 
-    def _tables(self) -> list[torch.Tensor]:
-        """Return for each convolution its table, shape `(width, n_characters, n_filters)`."""
-        embeddings = self._char_embedding_weights  # (n_characters, dim)
+    def _tables(self, embeddings: torch.Tensor) -> list[torch.Tensor]:
+        """
+        Return for each convolution its table, shape `(width, n_characters, n_filters)`, of the
+        embeddings of characters, shape `(n_characters, dim)`.
+        """
         tables = []
         for (width, _), convolution in zip(self.options.filters, self.convolutions):
             weight = convolution.weight.permute(2, 0, 1).flatten(0, 1)  # (width * n_filters, dim)
@@ -264,18 +276,29 @@ class CharacterEncoder(CachingModule):
         return tables
 
     def encode(
-        self, character_ids: torch.Tensor, prepared: _Prepared | None = None
+        self,
+        character_ids: torch.Tensor,
+        prepared: _Prepared | None = None,
+        tables: list[torch.Tensor] | None = None,
+        padding: int = PADDING + 1,
+        words: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Do what `forward` does, without a search for equal words."""
+        """
+        Do what `forward` does, without a search for equal words. `words`, shape `(n_words,
+        word_dim)`, are the projection's first columns, which bilm-tf doesn't have.
+        """
         n_words = character_ids.size(0)
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
-        tables = self._tables() if prepared is None else prepared.tables
+        if tables is None and prepared is not None:
+            tables = prepared.tables
+        elif tables is None:
+            tables = self._tables(self._char_embedding_weights)
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
         if character_ids.device.type == "cpu":
-            groups, order = self._by_length(character_ids)
+            groups, order = self._by_length(character_ids, padding)
         else:
             # Sizes that depend on the words would have to be copied from the GPU.
             groups, order = [character_ids], None
@@ -287,6 +310,9 @@ class CharacterEncoder(CachingModule):
             both = self._linear(index, vectors, prepared)  # (n_rows, 2 * n_filters)
             transformed, gate = both.chunk(2, 1)  # (n_rows, n_filters) each
             vectors = torch.lerp(transformed.relu(), vectors, gate.sigmoid())
+        if words is not None:
+            words = padded_rows(words if order is None else words[order])
+            vectors = torch.cat([words, vectors], 1)  # (n_rows, word_dim + n_filters)
         if self._projection is not None:
             vectors = self._linear(-1, vectors, prepared)  # (n_rows, output_dim)
         vectors = vectors[:n_words]
@@ -299,11 +325,13 @@ class CharacterEncoder(CachingModule):
         layer = self._linear_layers[index]
         return Linear.apply(rows, layer.weight, layer.bias, product_type(rows, self.precision))
 
-    def _by_length(self, character_ids: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    def _by_length(
+        self, character_ids: torch.Tensor, padding: int
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
         # Groups of words of nearly the same length, cut to one n-gram past it, since those that
         # follow are equal, and the order of the words in them, (n_words,)
         places = torch.arange(1, character_ids.size(1) + 1, device="cpu")
-        lengths = ((character_ids != PADDING + 1) * places).amax(1)
+        lengths = ((character_ids != padding) * places).amax(1)
         order = lengths.argsort()
         sorted_ids = character_ids[order]
         widest = max(width for width, _ in self.options.filters)

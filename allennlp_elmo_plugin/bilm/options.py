@@ -172,8 +172,12 @@ class BiLmOptions:
         given.setdefault("bidirectional", "unroll_steps" not in values)
         n_characters = given.pop("char_cnn.n_characters", N_CHARACTERS)
         if n_characters not in (N_CHARACTERS - 1, N_CHARACTERS):
-            text = f"must be {N_CHARACTERS - 1} (in training) or {N_CHARACTERS} (for prediction)"
-            raise error("char_cnn.n_characters", f"{text}, but is {reprlib.repr(n_characters)}")
+            raise error(
+                "char_cnn.n_characters",
+                f"must be {N_CHARACTERS - 1} (in training) or {N_CHARACTERS} (for prediction), but "
+                f"is {reprlib.repr(n_characters)}; models with their own set of characters, such "
+                "as cl-tohoku's Japanese ELMo, need the program that trained them",
+            )
         own, char_cnn = take(cls), None
         if values.get("char_cnn") is not None:
             given.setdefault("char_cnn.activation", "relu")

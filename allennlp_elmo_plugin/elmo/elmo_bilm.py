@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,17 +12,14 @@ from typing import Any
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    CharacterTable,
-    sentences_to_character_ids,
-)
+from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
+from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
+from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
 from allennlp_elmo_plugin.pretrained.find import find_model
@@ -59,14 +57,24 @@ class ElmoBiLm(CachingModule, BiLm):
         if precision == "int8" and requires_grad:
             raise ValueError("the precision int8 has no gradient: set requires_grad to false")
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
-            weights.check(datasets(options))
-            encoder = ElmoCharacterEncoder.without_values(options, files, requires_grad)
+            is_many_langs = isinstance(options, many_langs.ManyLangsOptions)
+            if not is_many_langs:
+                weights.check(datasets(options))
+            kind = ManyLangsEncoder if is_many_langs else ElmoCharacterEncoder
+            encoder = kind.without_values(options, files, requires_grad)
             # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
-            load(self, datasets(options, self.forget_bias), weights)
+            if is_many_langs:
+                table = many_langs.many_langs_datasets(self.state_dict())
+                weights.check(table)
+            else:
+                table = list(datasets(options, self.forget_bias))
+            load(self, table, weights)
         self.set_precision(precision)
         encoder.max_cached_words = max_cached_words
-        self.max_characters = encoder.options.max_characters_per_token
+        # For warnings about words that are cut: not those whose code points are read.
+        width = encoder.options.max_characters_per_token
+        self.max_characters = sys.maxsize if is_many_langs else width
         self.initial_state = initial_state
         self._elmo_lstm.stateful = initial_state == "carried"
         self._settled: CachedValue[FixedState] = CachedValue()
@@ -86,7 +94,7 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Compute the vectors of `tokens` once, for `word_inputs`. Index 0 is padding."""
-        words = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD, *tokens]
+        words = [*self.token_layer.boundary_words, *tokens]
         with torch.no_grad():
             vectors = self.token_layer.embed_words(words)  # (len(tokens) + 2, projection_dim)
         self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
@@ -100,7 +108,8 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def character_ids(self, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
         """Return what `forward` reads for these words."""
-        ids = sentences_to_character_ids(sentences, CharacterTable(self.max_characters))
+        table = CharacterTable(self.token_layer.options.max_characters_per_token)
+        ids = sentences_to_character_ids(sentences, table)
         return torch.from_numpy(ids).to(next(self.parameters()).device)
 
     def forward(  # type: ignore[override]
@@ -123,7 +132,8 @@ class ElmoBiLm(CachingModule, BiLm):
         self, sentences: Sequence[Sequence[str]], carried: CarriedState | None = None
     ) -> BiLmOutput:
         """Run the layers over words, by default from `start()`, and return them packed."""
-        bounded = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in sentences]
+        begin, end = self.token_layer.boundary_words
+        bounded = [[begin, *words, end] for words in sentences]
         return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
     def _cached_vectors(self, word_inputs: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
@@ -139,8 +149,12 @@ class ElmoBiLm(CachingModule, BiLm):
         vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
         return {"token_embedding": vectors, "mask": mask}
 
+    def _has_plain_encoder(self) -> bool:
+        kinds = ElmoCharacterEncoder, ManyLangsEncoder
+        return any(is_plain(self._token_embedder, kind) for kind in kinds)
+
     def _embed_words(self, sentences: Sequence[Sequence[str]]) -> tuple[torch.Tensor, PackedBatch]:
-        if is_plain(self._token_embedder, ElmoCharacterEncoder):
+        if self._has_plain_encoder():
             return super()._embed_words(sentences)
         embedded = self._token_embedder(self.character_ids(sentences))
         # Without the boundaries that the encoder adds.
@@ -156,14 +170,14 @@ class ElmoBiLm(CachingModule, BiLm):
         Return what is left, in either direction, when the sentence without a word, `<S> </S>`, is
         read from zero until ten times change no state by more than 1e-6, at most 100 times.
         """
-        if not is_plain(self._token_embedder, ElmoCharacterEncoder):
+        if not self._has_plain_encoder():
             return self._settle()
         weights = [*self.token_layer.weights, *self.lstm.weights]
         return self._settled.get(weights, self._settle, self.precision)
 
     def _settle(self) -> FixedState:
         with torch.enable_grad():  # in training nothing is prepared for two words
-            vectors, _ = self._embed_words([[BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]])
+            vectors, _ = self._embed_words([self.token_layer.boundary_words])
         vectors = vectors.detach().repeat(10, 1)  # (20, projection_dim)
         packing = PackedBatch([20], 20, vectors.device)
         state, before = CarriedState(), vectors.new_full((), math.inf)

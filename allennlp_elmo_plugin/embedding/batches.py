@@ -8,14 +8,10 @@ import numpy
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    check_sentences,
-)
+from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
-from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
+from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.progress import step_bar
 
 logger = logging.getLogger(__name__)
@@ -53,9 +49,10 @@ class BatchEmbedder:
         if output_format == "all":
             shape = (self.elmo_bilm.num_layers, *shape)
         arrays: list[numpy.ndarray] = [numpy.zeros(shape, dtype="float32") for _ in batch]
-        # Carried states depend on sentences without tokens too, unless there are no others.
+        # Carried states depend on sentences without tokens too, in AllenNLP only beside others.
+        is_run = any(batch) or isinstance(self.elmo_bilm.token_layer, ManyLangsEncoder)
         carried = self.elmo_bilm.initial_state == "carried"
-        rows = [i for i, sentence in enumerate(batch) if sentence or (carried and any(batch))]
+        rows = [i for i, sentence in enumerate(batch) if sentence or (carried and is_run)]
         if rows:
             for i, array in zip(rows, self._embed([batch[i] for i in rows], output_format)):
                 arrays[i] = array
@@ -115,7 +112,7 @@ class BatchEmbedder:
 
 
 def embed_in_segments(
-    bilm: BiLm,
+    bilm: ElmoBiLm,
     batch: Sequence[Sequence[str]],
     carried: CarriedState,
     width: int,
@@ -126,7 +123,8 @@ def embed_in_segments(
     `(n_selected, len(sentence), output_dim)`, with the numbers of one run: each direction starts a
     segment of `width` steps from the state that it left in the last one. `carried` is updated.
     """
-    sentences = [[BEGIN_SENTENCE_WORD, *words, END_SENTENCE_WORD] for words in batch]
+    begin, end = bilm.token_layer.boundary_words
+    sentences = [[begin, *words, end] for words in batch]
     reverse = [words[::-1] for words in sentences]
     carried = carried.for_segments(len(sentences))
     dim = bilm.options.projection_dim

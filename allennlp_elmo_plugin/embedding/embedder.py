@@ -9,11 +9,7 @@ from typing import IO, Any
 import numpy
 import torch
 
-from allennlp_elmo_plugin.bilm.characters import (
-    BEGIN_SENTENCE_WORD,
-    END_SENTENCE_WORD,
-    check_sentences,
-)
+from allennlp_elmo_plugin.bilm.characters import check_sentences
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS, ElmoBiLm
 from allennlp_elmo_plugin.embedding.batches import POOLINGS, BatchEmbedder, pool
 from allennlp_elmo_plugin.embedding.corpus_embedder import CorpusEmbedder
@@ -84,8 +80,7 @@ class ElmoEmbedder(BatchEmbedder):
         super().__init__(bilm.eval())
         bilm.to(device or ("cpu" if cuda_device < 0 else f"cuda:{cuda_device}"))
         if words:
-            boundaries = [BEGIN_SENTENCE_WORD, END_SENTENCE_WORD]
-            bilm.token_layer.keep_words([*boundaries, *words])
+            bilm.token_layer.keep_words([*bilm.token_layer.boundary_words, *words])
 
     def batch_to_embeddings(self, batch: list[list[str]]) -> tuple[torch.Tensor, torch.Tensor]:
         """

@@ -13,16 +13,19 @@ from allennlp_elmo_plugin.files.json_file import shown
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """
-    Return the floating-point tensors of a state dict, mapped to memory: numbers are read when they
-    are used. Raise `ValueError` if there is anything else in it.
+    Return the floating-point tensors of a state dict, on the CPU. Those of torch 1.6 and later, zip
+    files, are mapped to memory: numbers are read when they are used. Raise `ValueError` if there is
+    anything else in it.
     """
-    advice = "use weights that torch.save wrote from a state dict"
+    size, advice = os.path.getsize(path), "use weights that torch.save wrote from a state dict"
     try:
-        with zipfile.ZipFile(path) as archive:
-            if any(entry.compress_type for entry in archive.infolist()):
-                # Mapped, the numbers would be those of the compressed bytes.
-                raise ValueError("compressed, which torch.save never does")
-        values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        is_zip = zipfile.is_zipfile(path)
+        if is_zip:
+            with zipfile.ZipFile(path) as archive:
+                if any(entry.compress_type for entry in archive.infolist()):
+                    # Mapped, the numbers would be those of the compressed bytes.
+                    raise ValueError("compressed, which torch.save never does")
+        values = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # torch documents none of those that damaged files cause
         found = re.search(r"GLOBAL (\S+)", str(error))
         raise ValueError(
@@ -35,6 +38,6 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
         if not is_plain or tensor.device.type != "cpu" or not tensor.is_floating_point():
             raise ValueError(f"{path}: not a dictionary of floating-point tensors; {advice}")
     # Twice, since the softmax may share the token embedding's numbers.
-    if sum(tensor.nbytes for tensor in tensors) > 2 * os.path.getsize(path):
+    if sum(tensor.nbytes for tensor in tensors) > 2 * size:
         raise ValueError(f"{path}: has fewer numbers than its tensors; {advice}")
     return {str(name): tensor.detach() for name, tensor in values.items()}

@@ -60,14 +60,14 @@ def _folder_of_the_model(unpacked: Path) -> Path:
     found = [
         path
         for path in (unpacked, *unpacked.rglob("*"))
-        if files.has_options(path) or (path / files.CONFIG_FILE).is_file()
+        if (path / files.CONFIG_FILE).is_file()
+        or files.has_options(path)
+        or files.is_hub_module(path)
     ]
     if found[:1] == [unpacked] or len(found) == 1:
         return found[0]
-    raise ValueError(
-        f"{unpacked} has {len(found)} models: an archive needs {files.CONFIG_FILE} and "
-        f"{files.ARCHIVED_WEIGHT_FILE}, or {files.OPTIONS_FILE} and {files.WEIGHT_FILE}, once"
-    )
+    number = len(found)
+    raise ValueError(f"{unpacked} has {number} models: expected the files of {files.WHOLE_MODELS}")
 
 
 def _unpack(path: str, source: str, folder: Path) -> None:

@@ -19,21 +19,30 @@ ARCHIVED_WEIGHT_FILE = "weights.th"
 RUN_WEIGHT_FILE = "best.th"
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.json"
+# Those of ELMoForManyLangs
+TOKEN_EMBEDDER_FILE = "token_embedder.pkl"
+ENCODER_FILE = "encoder.pkl"
+CHARACTERS_FILE = "char.dic"
+WORDS_FILE = "word.dic"
+HUB_WEIGHTS = "variables/variables"
+"""The prefix of the checkpoint in a module of TensorFlow Hub."""
 ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz")
 
 WHOLE_MODELS = (
     f"the folder or archive (.zip, .tar.gz) of an ELMo ({OPTIONS_FILE} and {WEIGHT_FILE}), the "
-    f"{ARCHIVE_FILE} or folder of a training run, or a checkpoint of bilm-tf with {OPTIONS_FILE}"
+    f"{ARCHIVE_FILE} or folder of a training run, a checkpoint of bilm-tf with {OPTIONS_FILE}, or "
+    "the folder or archive of a model of ELMoForManyLangs or TensorFlow Hub; fairseq's (.pt) are "
+    "transformers, which only fairseq reads"
 )
 """For errors about something else."""
 
 _CHECKPOINT_DATA = ".data-?????-of-?????"
 
 PATTERNS = (
-    *(f"*{OPTIONS_FILE}", "*.hdf5", "vocab*.txt", "vocab*.txt.gz", CARD_FILE),
+    *("*.json", "*.hdf5", "vocab*.txt", "vocab*.txt.gz", CARD_FILE),
     # An archive of AllenNLP and its vocabulary
-    *(CONFIG_FILE, METRICS_FILE, ARCHIVED_WEIGHT_FILE),
-    *("lm_tokens.txt", "non_padded_namespaces.txt"),
+    *(ARCHIVED_WEIGHT_FILE, "lm_tokens.txt", "non_padded_namespaces.txt"),
+    *(TOKEN_EMBEDDER_FILE, ENCODER_FILE, CHARACTERS_FILE, WORDS_FILE),
     # A checkpoint of TensorFlow
     *("checkpoint", "*.index", f"*{_CHECKPOINT_DATA}"),
 )
@@ -45,6 +54,11 @@ def is_model_file(path: str) -> bool:
     parts = path.split("/")
     is_inside = all(part and not part.startswith(".") for part in parts)
     return is_inside and any(fnmatchcase(parts[-1], pattern) for pattern in PATTERNS)
+
+
+def is_hub_module(folder: Path) -> bool:
+    """Return whether a folder has a module of TensorFlow Hub."""
+    return (folder / f"{HUB_WEIGHTS}.index").is_file()
 
 
 def has_options(folder: Path) -> bool:
@@ -118,6 +132,11 @@ def find_checkpoint_names(folder: Path) -> list[str]:
     with_data = {name.rpartition(".data-")[0] for name in _names(folder, f"*{_CHECKPOINT_DATA}")}
     names = [name.removesuffix(".index") for name in _names(folder, "*.index")]
     return [name for name in names if name in with_data]
+
+
+def is_many_langs(folder: Path) -> bool:
+    """Return whether a folder has a model of ELMoForManyLangs."""
+    return (folder / ENCODER_FILE).exists() or (folder / TOKEN_EMBEDDER_FILE).exists()
 
 
 def is_training_run(folder: Path) -> bool:

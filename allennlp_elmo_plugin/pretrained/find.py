@@ -1,6 +1,7 @@
 """The files of a pretrained model: find or download them by any of their names, and open them."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any, NamedTuple
 import torch
 
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
-from allennlp_elmo_plugin.files.json_file import read_json_object
+from allennlp_elmo_plugin.files.json_file import MAX_BYTES, read_json_object, shown
 from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.pretrained.archive import is_archive, model_folder
+from allennlp_elmo_plugin.pretrained.checkpoints.many_langs import open_many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import (
     Weights,
     open_weights,
+    options_of_shapes,
     read_options,
     weights_of_state_dict,
 )
@@ -23,6 +26,8 @@ from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import (
     ARCHIVED_WEIGHT_FILE,
     CONFIG_FILE,
+    ENCODER_FILE,
+    HUB_WEIGHTS,
     OPTIONS_FILE,
     RUN_WEIGHT_FILE,
     SOFTMAX_FILE,
@@ -32,6 +37,8 @@ from allennlp_elmo_plugin.pretrained.file_names import (
     find_vocabulary_file,
     find_weight_file,
     has_checkpoint,
+    is_hub_module,
+    is_many_langs,
     is_training_run,
     name_beside,
     options_of,
@@ -64,9 +71,9 @@ DEFAULT_WEIGHT_FILE = _published("original", WEIGHT_FILE)
 class ModelFiles(NamedTuple):
     """
     The files of a language model on this machine, and its name in messages. `options` is
-    options.json, or the config.json of a training run; `weights` an HDF5 file, the prefix of a
-    checkpoint of TensorFlow, or the state dict of a training run. `softmax` is `None` where there
-    is none, or it is in `weights`.
+    options.json, the config.json of a training run or of ELMoForManyLangs, or the same as
+    `weights`, whose shapes tell them; `weights` an HDF5 file, the prefix of a checkpoint of
+    TensorFlow, or a state dict. `softmax` is `None` where there is none, or it is in `weights`.
     """
 
     source: str
@@ -77,7 +84,11 @@ class ModelFiles(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        return self.options.name == CONFIG_FILE  # or its archive
+        return self.options.name == CONFIG_FILE and not self.is_many_langs  # or its archive
+
+    @property
+    def is_many_langs(self) -> bool:
+        return self.weights.name == ENCODER_FILE
 
     @property
     def is_pair(self) -> bool:
@@ -86,16 +97,40 @@ class ModelFiles(NamedTuple):
 
     @contextmanager
     def open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
-        """Open the weights, and read the options, completed by them."""
+        """
+        Open the weights, and read the options, completed by them. Errors in the block name what
+        the model was trained on, if its files do.
+        """
+        try:
+            with self._open() as opened:
+                yield opened
+        except ValueError as error:
+            raise ValueError(f"{error}{_trained_on(self.options.parent)}") from error
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
         if self.is_run:
             tensors = read_tensors(self.weights)
             n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
             options = archived_options(self.options.parent, n_words)
             yield options, weights_of_state_dict(str(self.weights), tensors, options)
+        elif self.is_many_langs:
+            yield open_many_langs(self.options.parent)
         else:
             with open_weights(self.weights, self.softmax) as weights:
-                values = read_json_object(self.options)
+                if self.options == self.weights:
+                    values = options_of_shapes(weights)
+                else:
+                    values = read_json_object(self.options)
                 yield read_options(values, str(self.options), weights), weights
+
+
+def _trained_on(folder: Path) -> str:
+    """Return what ELMoForManyLangs' config.json and NLPL's meta.json tell about the text."""
+    paths = [path for path in (folder / CONFIG_FILE, folder / "meta.json") if path.is_file()]
+    text = "".join(path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace") for path in paths)
+    found = re.findall(r'"(?:train_path|language)": *"([^"\\]+)"', text)
+    return f" (trained on {shown(', '.join(dict.fromkeys(found)), 200)})" if found else ""
 
 
 @contextmanager
@@ -117,6 +152,7 @@ def find_model(
           `weights_of`;
         - a zip archive of these files, as in the NLPL vector repository, or a `.tar.gz`;
         - the `model.tar.gz` of a `bidirectional_lm`, or the folder it was trained in;
+        - the folder or archive of a model of ELMoForManyLangs or of a module of TensorFlow Hub;
         - a folder with `options.json` and a checkpoint of bilm-tf, or the path of one of several
           checkpoints, without `.index`;
         - `hf://USER/MODEL`, on the Hugging Face Hub;
@@ -180,6 +216,8 @@ def _files_in(
     folder: Path, source: str, checkpoint: str | None = None, for_training: bool = False
 ) -> ModelFiles:
     """Return the files of the model in a folder, or of its checkpoint with this prefix."""
+    if checkpoint is None and is_many_langs(folder):
+        return ModelFiles(source, folder / CONFIG_FILE, folder / ENCODER_FILE)
     if checkpoint is None and is_training_run(folder):
         for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
             if (folder / name).exists():
@@ -189,6 +227,8 @@ def _files_in(
             f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
             f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
+    if checkpoint is None and is_hub_module(folder):
+        return _with_others(source, *[str(folder / HUB_WEIGHTS)] * 2)
     weights = None
     if checkpoint is None and not (for_training and has_checkpoint(folder)):
         weights = find_weight_file(folder)

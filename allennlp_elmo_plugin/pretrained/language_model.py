@@ -119,6 +119,11 @@ def read_model(files: ModelFiles, vocab_file: PathLike | None = None) -> Pretrai
     Do what `read_pretrained` does, with files that `find_model` found. `vocab_file` is by default
     the one in `files`; for a model without a table of words, any.
     """
+    if files.is_many_langs:
+        raise ValueError(
+            f"{files.source}: a model of ELMoForManyLangs, which reads words beside characters, so "
+            "it can be used, but not trained further or written in another layout"
+        )
     with files.open() as (options, weights):
         # bilm-tf's rule for projections, as options.json can't express others.
         options = replace(options, project_lstm=None, project_characters=None)

@@ -41,7 +41,9 @@ def archived_options(folder: Path, n_words: int, depth: int = 0) -> BiLmOptions:
             return archived_options(origin_folder, n_words, depth + 1)
     if kind != "bidirectional_lm":
         name = reprlib.repr(kind)
-        raise ValueError(f"{source}: the model is of the type {name}, not a bidirectional_lm")
+        advice = ", as AllenNLP's transformer ELMo: use its bidirectional_lm_token_embedder"
+        advice = f", not a bidirectional_lm{advice if 'language' in name else ''}"
+        raise ValueError(f"{source}: the model is of the type {name}{advice}")
     if values is None:
         path, named = folder / OPTIONS_FILE, model.get("options_file")
         if isinstance(named, str) and named.startswith(PUBLISHED_ADDRESS):

@@ -86,7 +86,7 @@ def test_some_words_are_kept_by_ids_and_spellings_alike(monkeypatch):
         encoder.embed_words(["new"])  # one too many
         assert torch.equal(encoder.embed_words(["a", "new"])[0], expected[2])
         assert counts == [10, 1, 1]
-        monkeypatch.setattr(module, "_WORDS_AT_ONCE", 3)
+        monkeypatch.setattr(module, "WORDS_AT_ONCE", 3)
         encoder.keep_words(["a", "b", "c", "d", "e"])
         assert encoder.n_kept_words == 6  # with "new"
         encoder.embed_words(["x"])

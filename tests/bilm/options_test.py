@@ -51,7 +51,7 @@ CLIP = "must be a number above 0, or null, but is"
 PAIRS = r"must be a list of \[width, number\] pairs, whole numbers from 1"
 CHARACTERS = "must be a whole number from 3 to 1000, but is"
 DROPOUT = "must be a number, at least 0 and below 1, but is"
-N_CHARACTERS = "must be 261 .in training. or 262"
+N_CHARACTERS = "must be 261 .in training. or 262.*such as cl-tohoku's Japanese ELMo"
 INFINITE = float("inf"), float("nan"), 10**400
 MISTAKES = [
     ("lstm", "must be a JSON object", 3),

@@ -87,8 +87,8 @@ def test_files_outside_are_left_out(name, read, tmp_path):
 
 def test_archives_without_one_model(read):
     for names, message in (
-        (["x/b", "a", ".hidden"], " has 0 models: an archive needs config.json"),
-        (["a/options.json", "b/config.json"], " has 2 models: an archive needs"),
+        (["x/b", "a", ".hidden"], " has 0 models: expected the files of"),
+        (["a/options.json", "b/config.json"], " has 2 models: expected the files of"),
     ):
         with pytest.raises(ValueError, match=f"^model.tar.gz{message}"):
             read(pack(files=dict.fromkeys(names, b"")))

@@ -26,7 +26,8 @@ from allennlp_elmo_plugin.pretrained.find import (
 )
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
 from tests.support.bilm_tf import REFERENCE
-from tests.support.testing import write_random_elmo
+from tests.support.tensorflow_checkpoint_writer import write_checkpoint
+from tests.support.testing import read_arrays, write_random_elmo
 
 CHECKPOINT = REFERENCE / "checkpoint"
 SENTENCE = ["the", "naïve", "東京"]
@@ -114,6 +115,38 @@ def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypat
             assert files.vocabulary.exists()
         for name, values in found.bilm.state_dict().items():
             assert torch.equal(values, expected[name]), (model, name)
+
+
+@pytest.mark.parametrize("scope", ["bilm", "module/bilm"])
+def test_modules_of_tensorflow_hub(scope, tmp_path):
+    """
+    The names are those in public logs of Google's module: bilm-tf's graph for prediction, whose
+    first character is the padding, and which has no options.
+    """
+    elmo = write_random_elmo(tmp_path, n_highway=2)
+    module = tmp_path / "module"
+    (module / "variables").mkdir(parents=True)
+    variables = {"aggregation/weights": np.ones(3, "float32"), f"{scope}/Variable": np.ones(4)}
+    for name, values in read_arrays(elmo[1]).items():
+        kinds = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
+        cell, _, kind = name.rpartition("/LSTMCell/")
+        name = f"{cell}/rnn/lstm_cell/{kinds[kind]}" if cell else name
+        if name == "char_embed":
+            values = np.concatenate([np.ones((1, values.shape[1]), "float32"), values])
+        variables[f"{scope}/{name}"] = values
+    write_checkpoint(module / "variables" / "variables", variables)
+    for name in ("saved_model.pb", "tfhub_module.pb"):
+        (module / name).touch()
+    packed_at_its_top = shutil.make_archive(str(tmp_path / "elmo_ru-wiki"), "gztar", module)
+    expected = ElmoEmbedder(*elmo).embed_sentence(SENTENCE)
+    for model in (str(module), packed_at_its_top):
+        assert np.array_equal(ElmoEmbedder(model).embed_sentence(SENTENCE), expected)
+        assert elmo_model(model)["dim"] == expected.shape[-1]
+        assert read_pretrained(model).options.char_cnn.n_highway == 2
+    del variables[f"{scope}/char_embed"]
+    write_checkpoint(module / "variables" / "variables", variables)
+    with pytest.raises(ValueError, match='variables: "char_cnn.embedding.dim" must be a whole'):
+        ElmoEmbedder(str(module))
 
 
 def test_all_files_of_a_language_model(folder, run):
@@ -212,6 +245,11 @@ def test_errors_name_what_is_missing_and_the_archive(folder, downloads):
         ElmoEmbedder(str(path))
     (folder / "weights.hdf5").unlink()
     (folder / "model.tar.gz").touch()  # as elmo-import writes it
+    (folder / "fairseq.pt").write_bytes(b"text")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="fairseq.pt.*which only fairseq reads"):
+            ElmoEmbedder(str(folder / "fairseq.pt"))
+        torch.save({}, folder / "fairseq.pt")
     no_weights = "there is no weights.hdf5; a model is the folder or archive"
     for given, message in (
         (("smal",), "^there is no smal; nor is it one of the models .*'small'"),

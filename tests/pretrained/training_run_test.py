@@ -66,6 +66,11 @@ def test_the_config_is_json_of_a_language_model(text, run):
     fails(run, f"config.json: ({'|'.join(messages)})")
 
 
+def test_the_transformer_elmo_is_named(run):
+    write(run, type="bidirectional-language-model")
+    fails(run, "as AllenNLP's transformer ELMo: use its bidirectional_lm_token_embedder")
+
+
 def test_options_file(run, monkeypatch):
     """A file here is read as options; of addresses, only those of published models are followed."""
     downloads = []

@@ -102,7 +102,9 @@ def load_model(
             for argument, name in names.items():
                 key = f"{place}.{argument}"
                 if index.get(key) == name:  # not overridden
-                    section[argument] = str(folder / _FOLDER / key)
+                    path = folder / _FOLDER / key
+                    whole = folder / _FOLDER / f"{place}.options_file"
+                    section[argument] = str(path if path.exists() else whole)
     return _load_model(config, weights_path, serialization_dir, cuda_device)
 
 
@@ -119,8 +121,9 @@ def _elmo_files(config: dict[str, Any], made: Path, opened: ExitStack) -> dict[s
             found = _archive_with_elmo(**names)
         else:
             found = _elmo(made, opened, **names)
-        for (argument, name), path in zip(names.items(), found):
-            index[f"{place}.{argument}"] = name
+        if found:
+            index.update({f"{place}.{argument}": name for argument, name in names.items()})
+        for argument, path in zip(names, found):  # A whole model has one path.
             paths[f"{_FOLDER}/{place}.{argument}"] = path
     if index:
         paths[_INDEX] = made / _INDEX
@@ -129,8 +132,10 @@ def _elmo_files(config: dict[str, Any], made: Path, opened: ExitStack) -> dict[s
 
 
 def _elmo(made: Path, opened: ExitStack, options_file: str, weight_file: str) -> list[Path]:
-    """Return the paths of options.json and weights.hdf5 of a model."""
+    """Return the paths of options.json and weights.hdf5 of a model, or of a folder with all."""
     files = opened.enter_context(find_model(options_file, weight_file))
+    if files.is_many_langs:
+        return [files.options.parent]
     if files.is_pair:
         return [files.options, files.weights]
     bilm = ElmoBiLm(options_file, weight_file)

@@ -6,11 +6,11 @@ check the options with them, and load them into a model.
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count, takewhile
 from typing import Any, NamedTuple
 
 import numpy
@@ -35,18 +35,20 @@ from allennlp_elmo_plugin.progress import step_bar
 
 # Numbers that are read at a time: few enough for the processor's cache.
 _BLOCK = 2**19
-# An LSTM's variable under any of bilm-tf's names: one layer has no `multi_rnn_cell`, and forward
-# only no `RNN_0`.
+# An LSTM's variable under any of bilm-tf's names: one layer has no `multi_rnn_cell`, forward only
+# no `RNN_0`, and modules of TensorFlow Hub have a second `rnn`.
 _LSTM_VARIABLE = re.compile(
     r"(?:RNN_(?P<direction>\d+)/)?rnn/"
     r"(?:(?:multi_rnn_cell/cell_|MultiRNNCell/Cell)(?P<layer>\d+)/)?"
-    r"(?:lstm_cell|LSTMCell)/(?P<kind>projection/kernel|W_P_0|kernel|W_0|bias|B)",
+    r"(?:rnn/)?(?:lstm_cell|LSTMCell)/(?P<kind>projection/kernel|W_P_0|kernel|W_0|bias|B)",
     re.IGNORECASE,
 )
 _LSTM_KINDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 # What the names of a biLM's variables begin with.
 _BILM = ("char_embed", "CNN", "embedding", "RNN_", "rnn/")
 _ACCUMULATOR = "/Adagrad"
+# bilm-tf's variables in training, and in a graph for prediction, such as a module of TensorFlow Hub
+_SCOPES = r"lm|(?P<prediction>(?:module(?:_\d+)?/)?bilm)"
 _ADVICE = "are these the weights that belong to the options?"
 
 
@@ -142,11 +144,20 @@ def _of_checkpoint(prefix: str, slot: str = "") -> Weights:
     """Return the variables of bilm-tf in a checkpoint, or those of a slot of its optimizer."""
     variables: dict[str, Variable] = {}
     for name, entry in read_index(prefix).items():
-        match = re.fullmatch(rf"lm/(.*?)({_ACCUMULATOR})?", name)
-        if match is not None and (match[2] or "") == slot and entry.is_float:
+        match = re.fullmatch(rf"(?:{_SCOPES})/(?P<name>.*?)(?P<slot>{_ACCUMULATOR})?", name)
+        if match is not None and (match["slot"] or "") == slot and entry.is_float:
             entry.check()
-            variables[published_name(match[1])] = Variable(entry.file, entry.shape, entry.open)
+            variable = Variable(entry.file, entry.shape, entry.open)
+            if match["prediction"] and match["name"] == "char_embed" and entry.shape:
+                variable = _without_padding(variable)
+            variables[published_name(match["name"])] = variable
     return Weights(prefix + slot, variables)
+
+
+def _without_padding(variable: Variable) -> Variable:
+    # The first row, of the padding of the time axis, which other files don't have.
+    file, (n_rows, *others), get = variable
+    return Variable(file, (n_rows - 1, *others), lambda: get()[1:])
 
 
 def read_accumulators(prefix: PathLike) -> tuple[Weights, int] | None:
@@ -198,6 +209,33 @@ def read_options(values: Mapping[str, Any], source: str, weights: Weights) -> Bi
         project_lstm=f"{CELL.format(0, 0)}/W_P_0" in names or None,
         project_characters="CNN_proj/W_proj" in names or None,
     )
+
+
+def numbered(names: Container[str], form: str) -> list[str]:
+    """Return the names of a form, such as "layer_{}", with all numbers from 0 that there are."""
+    return list(takewhile(names.__contains__, map(form.format, count())))
+
+
+def options_of_shapes(weights: Weights) -> dict[str, Any]:
+    """Return an options.json: sizes by shapes, and what these can't tell as published models."""
+    sizes = {name: (0, 0, 0, *each.shape)[-3:] for name, each in weights.variables.items()}
+    filters = [sizes[name] for name in numbered(sizes, "CNN/W_cnn_{}")]  # width, dim, number
+    cells = [sizes[name] for name in numbered(sizes, CELL.format(0, "{}") + "/W_0")]
+    _, n_inputs, n_gates = cells[0] if cells else (0, 0, 0)
+    char_cnn = {
+        "activation": "relu",
+        "embedding": {"dim": sizes.get("char_embed", (0,))[-1]},
+        "filters": [[width, number] for width, _, number in filters],
+        "n_highway": len(numbered(sizes, "CNN_high_{}/W_carry")),
+    }
+    lstm = {
+        "dim": n_gates // 4,
+        "projection_dim": n_inputs // 2,
+        "n_layers": len(cells),
+        **dict.fromkeys(("cell_clip", "proj_clip"), 3.0),
+        "use_skip_connections": True,
+    }
+    return {"char_cnn": char_cnn, "lstm": lstm}
 
 
 @torch.no_grad()
