@@ -70,7 +70,7 @@ def make_vocabulary(
     unknown = vocabulary[2][1] / n_tokens
     print(
         f"{counted(n_sentences, 'sentence')}, {counted(n_tokens, 'word')}, {n_words:,} different "
-        f"ones; {len(words):,} are in the vocabulary and leave {unknown:.2%} of the text unknown. "
-        f"Written to {output}"
+        f"ones. The vocabulary has {len(words):,}, with {', '.join(SPECIAL_WORDS)}, and leaves "
+        f"{unknown:.2%} of the text unknown. Written to {output}"
     )
     return vocabulary

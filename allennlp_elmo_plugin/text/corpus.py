@@ -46,7 +46,8 @@ def find_files(paths: PathOrPaths) -> list[Path]:
         files += found
     files = list(dict.fromkeys(files))
     if not any(file.stat().st_size for file in files):
-        raise ValueError(f"There is no text to read: {paths} is empty")
+        names = ", ".join(map(str, files))
+        raise ValueError(f"There is no text to read: {names} is empty")
     return files
 
 

@@ -107,10 +107,12 @@ class TextLines:
 
 def not_utf8(name: str, number: int, error: UnicodeDecodeError) -> str:
     """Return the message about a line that isn't UTF-8."""
+    is_utf16 = b"\0" in error.object or error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+    encoding = "UTF-16" if is_utf16 else "ENCODING"
     return (
         f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8 "
-        f"({error.reason}); convert the file, if it is a text, such as by `iconv -f LATIN1 -t "
-        "UTF-8 FILE > NEW_FILE`"
+        f"({error.reason}); convert the file, if it is a text, by `iconv -f {encoding} -t UTF-8 "
+        f"FILE > NEW_FILE`{'' if is_utf16 else ' with its encoding, such as CP1252 or CP1251'}"
     )
 
 

@@ -27,8 +27,8 @@ def corpus(run: Any) -> Path:
 def test_command(corpus: Path, run: Any, capsys: Any) -> None:
     line = f"elmo-vocab {corpus}/*.txt {corpus}/b.gz --output new/vocab --max-size 6"
     assert run(line) == (
-        "5 sentences, 16 words, 13 different ones; 6 are in the vocabulary and leave 56.25% of the "
-        "text unknown. Written to new/vocab\n"
+        "5 sentences, 16 words, 13 different ones. The vocabulary has 6, with <S>, </S>, <UNK>, "
+        "and leaves 56.25% of the text unknown. Written to new/vocab\n"
     )
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "the", "a", "a\u3000"]
     Path("bad").write_bytes(b"good\na \xff b\ngood\n")

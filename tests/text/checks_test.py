@@ -5,6 +5,7 @@ import pytest
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.plugin.components.truncated_bptt_reader import TruncatedBpttLmReader
 from allennlp_elmo_plugin.text.checks import check_text
+from allennlp_elmo_plugin.text.lines import join_lines
 from tests.support.testing import write_random_elmo
 
 JAPANESE = "東京は日本の首都であり、人口が最も多い都市である。\n" * 30
@@ -37,10 +38,16 @@ def assert_warned(caplog, expected):
         (f"и {LONG} .\n" * 3, ["a.txt: 3 of 9 words have more than 48 bytes."]),
         (f"a {LONG}\n" + "a b\n" * 4999, []),  # one address in a text
         ("\n\n", []),
+        (
+            "1\tIt\tit\tPRON\t_\t_\t2\tnsubj\t_\t_\n" * 9,
+            ["a.txt: is this a table, such as CoNLL-U?"],
+        ),
+        ("It &apos;s late .\n" * 9, ["a.txt: is this text escaped? 9 of 36 words are like &apos;"]),
+        ("a b " * 1000, ["a.txt: it has 2,000 words in 1 line. Give one sentence a line."]),
     ],
 )
 def test_texts(text, expected, caplog):
-    check_text("a.txt", [text.encode()], 50)
+    check_text("a.txt", [join_lines([text.encode()])], 50)
     assert_warned(caplog, expected)
 
 
@@ -48,6 +55,14 @@ def test_the_limit_is_the_models(caplog):
     check_text("a.txt", [f"a\x1b{'x' * 60} five5 four\n".encode()], 6)
     assert "2 of 3 words have more than 4 bytes" in caplog.text
     assert "such as of 'a\\x1b" + "x" * 35 + "'." in caplog.text
+
+
+@pytest.mark.parametrize("n_known", [7, 8])
+def test_another_vocabulary(n_known, caplog):
+    ids = {word: number for number, word in enumerate(["<S>", "</S>", "<UNK>", "а", "б"])}
+    check_text("a.txt", ["а б б\n".encode() * n_known + b"x y z\n" * 2], None, ids)
+    message = "a.txt: 22% of its words are not in the vocabulary of 5 words (а, б, ...)"
+    assert_warned(caplog, [message] if n_known == 7 else [])
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -17,18 +17,24 @@ from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState
+from allennlp_elmo_plugin.bilm.characters import END_SENTENCE_WORD
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.plugin.components.sampled_softmax_warnings import SampledSoftmaxWarnings
-from allennlp_elmo_plugin.plugin.components.token_perplexity import AgreeingMetrics, TokenPerplexity
+from allennlp_elmo_plugin.plugin.components.token_perplexity import (
+    AgreeingMetrics,
+    TokenMean,
+    TokenPerplexity,
+)
 from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
 from allennlp_elmo_plugin.pretrained.training_run import set_options
 from allennlp_elmo_plugin.text.lexicon import IGNORED_TARGET
+from allennlp_elmo_plugin.text.vocabulary_file import UNKNOWN_WORD
 from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
 from allennlp_elmo_plugin.text.windows import check_window_order
 
@@ -145,6 +151,9 @@ class BidirectionalLanguageModel(Model):
         self._state_reset = state_reset
         self._precision = precision
         self._perplexities = {direction: TokenPerplexity() for direction in self.options.directions}
+        self._unknown = TokenMean()
+        ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+        self._special_ids = {word: ids[word] for word in (END_SENTENCE_WORD, UNKNOWN_WORD)}
         self.n_predicted_words = 0
         """How many words, sentence ends included, a direction predicted for the last metrics."""
         self._warn = SampledSoftmaxWarnings(n_words, self.options.n_negative_samples_batch)
@@ -198,20 +207,25 @@ class BidirectionalLanguageModel(Model):
         all_targets = {"forward": targets}
         if self.options.bidirectional:
             all_targets["backward"] = targets_reverse  # type: ignore[assignment]
-        facts = [(each != IGNORED_TARGET).sum(1) for each in all_targets.values()]
+        counts = {name: (each != IGNORED_TARGET).sum(1) for name, each in all_targets.items()}
+        counts.update(
+            {word: (targets == index).sum(1) for word, index in self._special_ids.items()}
+        )
         if window is not None:
-            facts.append(window[:, 0])
-        facts = list(torch.stack(facts).cpu())  # in one copy from a GPU; (batch_size,) each
+            counts["window"] = window[:, 0]
+        # In one copy from a GPU; shape (batch_size,) each
+        counts = dict(zip(counts, torch.stack(list(counts.values())).cpu()))
         if window is not None:
-            self._follow(facts[-1].unsqueeze(1))
-        lengths = dict(zip(all_targets, facts))
+            self._follow(counts["window"].unsqueeze(1))
+        n_words = (counts["forward"] - counts[END_SENTENCE_WORD]).sum()
+        self._unknown(counts[UNKNOWN_WORD].sum(), int(n_words))
         if self.training and self._state_reset:
             carried.reset(torch.rand(tokens.size(0), device="cpu") < self._state_reset)
         output = self.bilm(
             tokens,
-            lengths["forward"],
+            counts["forward"],
             tokens_reverse if self.options.bidirectional else None,
-            lengths.get("backward"),
+            counts.get("backward"),
             carried,
         )
         losses = {}
@@ -290,6 +304,7 @@ class BidirectionalLanguageModel(Model):
             "carried": {mode: carried.state_dict() for mode, carried in self._carried.items()},
             "last_window": dict(self._last_window),
             "perplexities": {key: dict(vars(each)) for key, each in self._perplexities.items()},
+            "unknown": dict(vars(self._unknown)),
             "sampler": None if sampler is None else sampler.state_dict(),
         }
 
@@ -300,6 +315,7 @@ class BidirectionalLanguageModel(Model):
         self._last_window.update(state["last_window"])
         for direction, perplexity in self._perplexities.items():
             vars(perplexity).update(state["perplexities"][direction])
+        vars(self._unknown).update(state.get("unknown", {}))
         if self.softmax.sampler is not None:
             self.softmax.sampler.load_state_dict(state["sampler"])
 
@@ -307,7 +323,8 @@ class BidirectionalLanguageModel(Model):
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
         direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
-        becomes the logarithm of `perplexity`.
+        becomes the logarithm of `perplexity`, and `unknown_words`, their share of the words, is
+        added.
         """
         self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
         metrics = {
@@ -316,7 +333,9 @@ class BidirectionalLanguageModel(Model):
         }
         # The mean of the losses is the geometric mean of the perplexities.
         mean = math.prod(metrics.values()) ** (1 / len(metrics))
-        return AgreeingMetrics(perplexity=mean, **metrics)
+        found = AgreeingMetrics(perplexity=mean, **metrics)
+        found.unknown_words = self._unknown.get_metric(reset)
+        return found
 
 
 def _read_options(

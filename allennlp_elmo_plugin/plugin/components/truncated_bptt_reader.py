@@ -126,9 +126,9 @@ class TruncatedBpttLmReader(DatasetReader):
             check_vocabulary(vocab)
             word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
         lexicon = Lexicon(self._max_characters, word_ids)
-        if self._max_characters and not (epoch or skip or rows.start):
+        if not (epoch or skip or rows.start):
             texts = read_text(files, self.encoding_errors)
-            check_text(str(file_path), texts, self._max_characters)
+            check_text(str(file_path), texts, self._max_characters, word_ids)
         streams: list[Any] = []
         # Each direction has an order of its own of shuffled sentences.
         for together in zip(directions) if self.shuffle_sentences else [directions]:

@@ -26,6 +26,8 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
+    if name == "unknown_words" and value is not None:
+        return f"{value:.2%}"
     if isinstance(value, float):
         return f"{value:,.2f}" if name.endswith("perplexity") else f"{value:,.4f}"
     return "" if value is None else f"{value:,}"

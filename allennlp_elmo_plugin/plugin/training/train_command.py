@@ -12,6 +12,7 @@ from allennlp.commands import train
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.configs import CONFIGS
 from allennlp_elmo_plugin.errors import describe, run_or_end
 from allennlp_elmo_plugin.plugin.training.evaluation import metrics_table
 from allennlp_elmo_plugin.plugin.training.run_folder import is_language_model, is_trained
@@ -24,6 +25,8 @@ _train_model_from_file = train.train_model_from_file
 _MODULES_OF_CONFIGS = {"allennlp.common.params", "allennlp.common.from_params"}
 # Their errors about a value of a config say what is wrong.
 _PACKAGES = ("allennlp", "allennlp_elmo_plugin", "cached_path", "torch")
+
+_ROWS = ("perplexity", "forward_perplexity", "backward_perplexity", "loss", "unknown_words")
 
 
 @functools.wraps(_train_model_from_file)
@@ -46,7 +49,13 @@ def train_model_from_file(
 
     def work() -> Any:
         nonlocal is_ours
-        params = Params.from_file(parameter_filename, overrides)
+        try:
+            params = Params.from_file(parameter_filename, overrides)
+        except FileNotFoundError as error:
+            if not CONFIGS.joinpath(*Path(parameter_filename).parts[-2:]).exists():
+                raise
+            hint = "`allennlp elmo-configs training_config` copies this package's configs"
+            raise ConfigurationError(f"{error}; {hint}") from error
         is_ours = is_language_model(params)
         model = train.train_model(params, serialization_dir, *args, **kwargs)
         if is_ours and not kwargs.get("dry_run"):
@@ -92,7 +101,7 @@ def _print_results(folder: Path) -> None:
     metrics = json.loads(path.read_text(encoding="utf-8"))  # with NaN, as AllenNLP writes it
     columns: dict[str, dict[str, Any]] = {}
     for prefix in ("training", "best_validation", "test"):
-        for name in ("perplexity", "forward_perplexity", "backward_perplexity", "loss"):
+        for name in _ROWS:
             if f"{prefix}_{name}" in metrics:
                 column = columns.setdefault(prefix.split("_")[-1], {})
                 column[name] = metrics[f"{prefix}_{name}"]

@@ -21,7 +21,9 @@ def test_the_metrics_of_all_words_are_written_and_printed(tmp_path, capsys):
     model = BidirectionalLanguageModel(vocab, options=OPTIONS["tokens"]).eval()
     torch.nn.init.normal_(model.softmax.bias)
     # Three batches, the last of which has a single word.
-    (tmp_path / "test.txt").write_text("the cat sat\n" * 4 + "dog\n", encoding="utf-8")
+    text = "the cat sat\n" * 4 + "dog xyz\n"
+    words = text.split()
+    (tmp_path / "test.txt").write_text(text, encoding="utf-8")
     reader = TruncatedBpttLmReader(4, 2, None, drop_last=False)
     loader = TruncatedBpttDataLoader(reader, str(tmp_path / "test.txt"))
     loader.index_with(vocab)
@@ -31,18 +33,22 @@ def test_the_metrics_of_all_words_are_written_and_printed(tmp_path, capsys):
     metrics = Evaluator.from_params(Params({}))(model, loader, metrics_output_file=path)
     assert math.exp(metrics["loss"]) == pytest.approx(metrics["perplexity"], rel=1e-12)
     assert abs(metrics["loss"] - sum(losses) / len(losses)) > 1e-4  # Batches differ in size.
+    unknown = [word not in vocab._token_to_index["lm_tokens"] for word in words]
+    assert metrics["unknown_words"] == sum(unknown) / 14 > 0
     assert json.loads(path.read_text(encoding="utf-8")) == metrics
     assert training_util.evaluate(model, loader) == metrics
     output = capsys.readouterr()
     assert output.err.split("loss: ")[-1].startswith(f"{metrics['loss']:.2f}")  # in the bar
-    assert output.out == metrics_table({"test.txt": {**metrics, "predicted_words": 18}}) + "\n"
+    assert output.out == metrics_table({"test.txt": {**metrics, "predicted_words": 19}}) + "\n"
 
 
 def test_table():
-    columns = {"training": {"perplexity": 12345.678}, "test": {"loss": 2.0, "predicted_words": 1}}
+    test = {"loss": 2.0, "predicted_words": 1, "unknown_words": 0.25}
+    columns = {"training": {"perplexity": 12345.678}, "test": test}
     assert metrics_table(columns) == (
         "                  training    test\n"
         "perplexity       12,345.68\n"
         "loss                        2.0000\n"
-        "predicted_words                  1"
+        "predicted_words                  1\n"
+        "unknown_words               25.00%"
     )

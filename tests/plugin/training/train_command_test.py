@@ -71,12 +71,12 @@ def test_interrupted_and_recovered(
     assert_equal_runs(folder, whole)
     # No batch was trained twice.
     assert (folder / "losses0.jsonl").read_bytes() == (whole / "losses0.jsonl").read_bytes()
-    lines = capsys.readouterr().out.splitlines()[-6:]
+    lines = capsys.readouterr().out.splitlines()[-7:]
     assert lines[0].split() == ["training", "validation"]
-    names = ["perplexity", "forward_perplexity", "backward_perplexity", "loss"]
-    assert [line.split()[0] for line in lines[1:5]] == names
+    names = ["perplexity", "forward_perplexity", "backward_perplexity", "loss", "unknown_words"]
+    assert [line.split()[0] for line in lines[1:6]] == names
     best = metrics(folder)["best_epoch"]
-    assert lines[5] == f"The model (the best epoch, {best}) is in {folder}/model.tar.gz"
+    assert lines[6] == f"The model (the best epoch, {best}) is in {folder}/model.tar.gz"
 
 
 def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys):
@@ -97,6 +97,7 @@ def test_stopped_before_anything_is_saved(config, tmp_path, monkeypatch, capsys)
     "config_file, folder, changes, message",
     [
         ("none.jsonnet", "run", {}, "file none.jsonnet not found"),
+        ("pretrain/demo.jsonnet", "run", {}, "found; `allennlp elmo-configs training_config` cop"),
         ("folder", "run", {}, "The config folder is a folder; give a file in it"),
         ("text", "run", {}, "STATIC ERROR: text:1:"),
         ("import.json", "run", {}, "RUNTIME ERROR: no! lib:1"),
