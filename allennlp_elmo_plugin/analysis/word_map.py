@@ -100,8 +100,8 @@ def _describe(word: str, places: Sequence[nearest.Occurrence], groups: Sequence[
     counts: list[Counter] = [Counter() for _ in set(groups)]
     for (sentence, position, *_), group in zip(places, groups):
         before, after = ([*sentence, ""][i].casefold() for i in (position - 1, position + 1))
-        counts[group].update([f"“{before} {word}”"] * before.isalpha())
-        counts[group].update([f"“{word} {after}”"] * after.isalpha())
+        counts[group].update([f"“{before} {word}”"] * before[:1].isalpha())
+        counts[group].update([f"“{word} {after}”"] * after[:1].isalpha())
     total = sum(counts, Counter())
     names = []
     for group, count in enumerate(counts):
@@ -138,26 +138,17 @@ def write_figure(found: WordMap, output: str, text: str, model: str) -> None:
     with figure(output, 9, 4.5) as drawn:
         axes = drawn.subplots()
         for name, rows in zip(found.names, groups):
-            axes.scatter(points[rows, 0], points[rows, 1], 16, label=f"{name} ({len(rows):,})")
+            size = min(16, 6_000 / len(points))
+            axes.scatter(points[rows, 0], points[rows, 1], size, label=f"{name} ({len(rows):,})")
         # The sentences in columns beside the points, in the order of the points' heights
         for column, x, side in ((shown[:half], 0.28, "right"), (shown[half:], 0.72, "left")):
             column.sort(key=lambda row: points[row, 1])
             for row, y in zip(column, numpy.linspace(0.06, 0.94, len(column))):
                 colour = f"C{found.groups[row] % 10}"
-                axes.annotate(
-                    _around(found.places[row]),
-                    points[row],
-                    (x, y),
-                    textcoords="axes fraction",
-                    color=colour,
-                    fontsize=8,
-                    ha=side,
-                    va="center",
-                    arrowprops={
-                        **{"arrowstyle": "-", "color": colour, "lw": 0.4},
-                        "relpos": (float(x < 0.5), 0.5),
-                    },
-                )
+                relpos = (float(x < 0.5), 0.5)
+                line = {"arrowstyle": "-", "color": colour, "lw": 0.4, "relpos": relpos}
+                label = _around(found.places[row]), points[row], (x, y), "data", "axes fraction"
+                axes.annotate(*label, line, color=colour, fontsize=8, ha=side, va="center")
         axes.set_title("\n".join(_titles(found, text, f"{layer} of {model}")), fontsize="medium")
         axes.axis("off")
         axes.margins(x=0.75, y=0.1)

@@ -120,13 +120,14 @@ def check_sentences(batch: Any) -> list[list[str]]:
                 f"words: {sentence[:40].split()}, or of letters: list(...). Pass a single "
                 "sentence as [sentence]"
             )
-        # Those of spaCy have a text.
-        words = [w if isinstance(w, str) else getattr(w, "text", w) for w in sentence]
-        for word in words:
-            if not isinstance(word, str):
-                raise ValueError(
-                    f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; words "
-                    "are strings"
-                )
+        words = list(sentence)
+        if {*map(type, words)} != {str}:
+            words = [getattr(word, "text", word) for word in words]  # Those of spaCy have one.
+            for word in words:
+                if not isinstance(word, str):
+                    raise ValueError(
+                        f"sentence {number} has the word {word!r:.40}, a {type(word).__name__}; "
+                        "words are strings"
+                    )
         sentences.append(words)
     return sentences

@@ -5,8 +5,7 @@ import importlib.util
 from contextlib import suppress
 
 from allennlp_elmo_plugin.analysis.labelled_text import choose, read_sentences
-from allennlp_elmo_plugin.analysis.probes import TASKS
-from allennlp_elmo_plugin.analysis.probing import draw, markdown, run
+from allennlp_elmo_plugin.analysis.probing import TASKS, draw, markdown, run
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command, positive
 from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from allennlp_elmo_plugin.files.json_file import to_json

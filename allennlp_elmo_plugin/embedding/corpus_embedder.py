@@ -30,6 +30,7 @@ PART_WORDS = 2**15
 
 _COMMON_PARTS = 8  # The words of the first ones are encoded once for all parts.
 _CARRIED_BATCH_SIZE = 64
+_TOTALS = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
 _OTHER_TEXT = "Give the same text, or start again (`--force` without `--resume`)"
 _REPLACE = "ask for it to be replaced (`--force`, or `overwrite=True` in Python)"
 
@@ -120,7 +121,7 @@ class CorpusEmbedder:
         if resume and os.path.exists(path):
             complete = layers_file.read_summary(path)
             if complete is not None and self._settings.items() <= complete.items():
-                text = self._empty_summary()
+                text = {**self._settings, **_TOTALS}
                 for _ in self._divide(lines, text):
                     pass
                 if text != complete:
@@ -159,16 +160,12 @@ class CorpusEmbedder:
                 if self.num_shards == 1 and not folder.has_parts():
                     folder.remove()
 
-    def _empty_summary(self) -> dict[str, Any]:
-        totals = dict.fromkeys(("lines", "sentences", "tokens", "checksum", "missing_parts"), 0)
-        return {**self._settings, **totals}
-
     def _embed_parts(self, lines: TextLines, folder: PartsFolder) -> dict[str, Any]:
         if self._bilm.initial_state == "settled":
             self._bilm.settled_state()
         common: list[list[str]] = []  # words of the first parts that have not been encoded yet
         missing: list[int] = []  # parts of other shards, when this one passes them
-        summary = self._empty_summary()
+        summary = {**self._settings, **_TOTALS}
         with progress_bar(total=lines.size, unit="B", unit_scale=True, desc="embedding") as bar:
             for number, part in enumerate(self._divide(lines, summary)):
                 if number == 0:

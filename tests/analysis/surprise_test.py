@@ -33,6 +33,7 @@ def test_words_have_the_surprise_that_predict_computes(name: str, tmp_path: Path
         assert [html.unescape(word) for *_, word in spans] == sentence
         marked = [html.unescape(word) for _, _, mark, word in spans if mark == " class=unknown"]
         assert marked == expected["unknown"]
+        assert all((mark != "") == title.startswith("any unknown") for title, _, mark, _ in spans)
         of_words = []
         for direction in logs:
             values = expected[f"{direction}_log_probabilities"]

@@ -64,9 +64,9 @@ def test_layers_are_placed_by_scikit_learn(
 
 
 def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group() -> None:
-    texts = ["To Bank bank of", "bank of x", "the bank , x", "The bank"]
+    texts = ["To नदी bank of", "bank of x", "the bank , x", "The bank"]
     places = [Occurrence(text.split(), text.split().index("bank")) for text in texts]
-    assert _describe("bank", places, [0, 0, 1, 1]) == ["“bank of”, “bank bank”", "“the bank”"]
+    assert _describe("bank", places, [0, 0, 1, 1]) == ["“bank of”, “नदी bank”", "“the bank”"]
     assert _describe("bank", places, [0, 0, 0, 0]) == ["group 1"]
     assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
