@@ -11,9 +11,11 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
+
+T = TypeVar("T", bytes, str)
 
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
@@ -83,7 +85,7 @@ class TextLines:
             place = f"{self.name}, line {self.number}"
             raise ValueError(f"{place}: is longer than {MAX_LINE_BYTES:,} bytes; split it")
 
-    def _read(self, read: Any, n_bytes: int) -> Any:
+    def _read(self, read: Callable[[int], T], n_bytes: int) -> T:
         try:
             return read(n_bytes)
         except UnicodeDecodeError as error:  # of a file open for text

@@ -119,7 +119,7 @@ class WindowStream:
             self._rows = rows
             yield runs
 
-    def _read_lines(self) -> Iterator[Any]:
+    def _read_lines(self) -> Iterator[tuple[int, int]]:
         """Yield of each line its first pair and the end of its pairs."""
         start = 0
         for text in self._texts:

@@ -29,6 +29,7 @@ from allennlp_elmo_plugin.plugin.components.token_perplexity import (
     TokenPerplexity,
 )
 from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
+from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
 from allennlp_elmo_plugin.pretrained.file_names import OPTIONS_FILE
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel, read_pretrained
@@ -281,10 +282,8 @@ class BidirectionalLanguageModel(Model):
 
     def _follow(self, window: torch.Tensor) -> None:
         """Check that this window is the next one, and reset evaluation at every new pass."""
-        try:
+        with configuration_errors():
             number = check_window_order(window, self._last_window[self.training])
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from None
         self._last_window[self.training] = number
         if number == 0 and not self.training:
             self._carried[False].reset()

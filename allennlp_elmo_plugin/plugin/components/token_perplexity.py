@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from allennlp.nn.util import dist_reduce_sum
 
 from allennlp_elmo_plugin.analysis.sentence_probabilities import perplexity_of
@@ -15,7 +16,7 @@ class TokenMean:
         self.total = 0.0
         self.n_tokens = 0.0
 
-    def __call__(self, total: Any, n_tokens: int) -> None:
+    def __call__(self, total: float | torch.Tensor, n_tokens: int) -> None:
         """Add the sum over so many tokens of each process."""
         self.total += dist_reduce_sum(float(total))
         self.n_tokens += dist_reduce_sum(n_tokens)

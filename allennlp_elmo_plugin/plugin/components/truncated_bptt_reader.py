@@ -9,7 +9,8 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.dataset_readers import DatasetReader
+from allennlp.data.data_loaders.data_loader import TensorDict
+from allennlp.data.dataset_readers import DatasetReader, DatasetReaderInput
 from allennlp.data.instance import Instance
 from allennlp.data.vocabulary import Vocabulary
 
@@ -106,61 +107,56 @@ class TruncatedBpttLmReader(DatasetReader):
         epoch: int = 0,
         skip: int = 0,
         vocab: Optional[Vocabulary] = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[TensorDict]:
         """
         Yield the batches of an epoch after the first `skip`, which are read, but make no tensors: a
         dictionary of `tokens` and `targets`, the same with `_reverse`, and `window`, all int64,
         shape (rows, num_steps), of characters (rows, num_steps, max_characters).
         """
         with configuration_errors():
-            yield from self._batches(file_path, epoch, skip, vocab)
-
-    def _batches(
-        self, file_path: PathOrPaths, epoch: int, skip: int, vocab: Optional[Vocabulary]
-    ) -> Iterator[Any]:
-        files = find_files(file_path)
-        n_rows, rows = self._rows
-        directions = ("forward", "backward") if self.bidirectional else ("forward",)
-        word_ids = None
-        if vocab is not None:
-            check_vocabulary(vocab)
-            word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
-        lexicon = Lexicon(self._max_characters, word_ids)
-        if not (epoch or skip or rows.start):
-            texts = read_text(files, self.encoding_errors)
-            check_text(str(file_path), texts, self._max_characters, word_ids)
-        streams: list[Any] = []
-        # Each direction has an order of its own of shuffled sentences.
-        for together in zip(directions) if self.shuffle_sentences else [directions]:
-            shuffle = None
-            if self.shuffle_sentences:
-                shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
-            texts = read_text(files, self.encoding_errors, shuffle)
-            windows = self._stream(texts, lexicon, together).windows(skip)
-            streams.append(map(partial(self._tensors, lexicon), windows))
-        if self.drop_last:
-            batches: Iterable[Any] = zip(*streams)
-        else:
-            # One direction may end earlier.
-            nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
-            no_words = self._tensors(lexicon, [Window(nothing, nothing)])
-            batches = itertools.zip_longest(*streams, fillvalue=no_words)
-        if self.max_instances is not None:
-            batches = itertools.islice(batches, self.max_instances // n_rows - skip)
-        number = skip - 1
-        for number, tensors in enumerate(batches, skip):
-            batch = {}
-            for suffix, (tokens, targets) in zip(("", "_reverse"), itertools.chain(*tensors)):
-                batch[f"tokens{suffix}"], batch[f"targets{suffix}"] = tokens, targets
-            place = [[number, row, self.batch_size] for row in range(self.batch_size)]
-            batch["window"] = torch.tensor(place)
-            yield batch
-        if number < 0:
-            raise ConfigurationError(
-                f"{file_path} is smaller than one batch: its words don't fill {n_rows} rows of "
-                f"{self.num_steps}; lower batch_size or num_steps of the dataset reader, or set "
-                "drop_last false to pad what is missing"
-            )
+            files = find_files(file_path)
+            n_rows, rows = self._rows
+            directions = ("forward", "backward") if self.bidirectional else ("forward",)
+            word_ids = None
+            if vocab is not None:
+                check_vocabulary(vocab)
+                word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
+            lexicon = Lexicon(self._max_characters, word_ids)
+            if not (epoch or skip or rows.start):
+                texts = read_text(files, self.encoding_errors)
+                check_text(str(file_path), texts, self._max_characters, word_ids)
+            streams: list[Any] = []
+            # Each direction has an order of its own of shuffled sentences.
+            for together in zip(directions) if self.shuffle_sentences else [directions]:
+                shuffle = None
+                if self.shuffle_sentences:
+                    shuffle = random.Random(f"{self.seed} {epoch} {together[0]}")
+                texts = read_text(files, self.encoding_errors, shuffle)
+                windows = self._stream(texts, lexicon, together).windows(skip)
+                streams.append(map(partial(self._tensors, lexicon), windows))
+            if self.drop_last:
+                batches: Iterable[Any] = zip(*streams)
+            else:
+                # One direction may end earlier.
+                nothing = np.full((self.batch_size, self.num_steps), LINE_END, dtype=np.int32)
+                no_words = self._tensors(lexicon, [Window(nothing, nothing)])
+                batches = itertools.zip_longest(*streams, fillvalue=no_words)
+            if self.max_instances is not None:
+                batches = itertools.islice(batches, self.max_instances // n_rows - skip)
+            number = skip - 1
+            for number, tensors in enumerate(batches, skip):
+                batch = {}
+                for suffix, (tokens, targets) in zip(("", "_reverse"), itertools.chain(*tensors)):
+                    batch[f"tokens{suffix}"], batch[f"targets{suffix}"] = tokens, targets
+                place = [[number, row, self.batch_size] for row in range(self.batch_size)]
+                batch["window"] = torch.tensor(place)
+                yield batch
+            if number < 0:
+                raise ConfigurationError(
+                    f"{file_path} is smaller than one batch: its words don't fill {n_rows} rows of "
+                    f"{self.num_steps}; lower batch_size or num_steps of the dataset reader, or "
+                    "set drop_last false to pad what is missing"
+                )
 
     @configuration_errors()
     def count_batches(self, file_path: PathOrPaths) -> int:
@@ -204,7 +200,7 @@ class TruncatedBpttLmReader(DatasetReader):
             tensors.append((tokens, lexicon.vocabulary_ids(window.targets)))
         return tensors
 
-    def _read(self, file_path: Any) -> Iterator[Instance]:
+    def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
         raise ConfigurationError(
             'The dataset reader "truncated_bptt_lm" makes batches, not instances: use the data '
             'loader "truncated_bptt", and a vocabulary "from_files" of `allennlp elmo-vocab`'

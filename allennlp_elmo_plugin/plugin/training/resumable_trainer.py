@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
@@ -225,7 +226,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
         )
 
 
-def _data_of(model: Any, loaders: Any) -> Any:
+def _data_of(model: Model, loaders: Any) -> tuple[str, list[Any]]:
     """Return what tells the vocabulary and the text of one process from those of another."""
     words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
     digests = [[*each.state_dict()["digest"].values()] for each in loaders if each is not None]

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Optional
 
@@ -88,7 +89,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _end(workers: Any) -> None:
+def _end(workers: set[BaseProcess]) -> None:
     """End processes by SIGTERM, upon which they save. If another signal comes, end them at once."""
     try:
         for worker in workers:

@@ -87,7 +87,7 @@ class SparseDdpAccelerator(TorchDdpAccelerator):
             )
         self._dtype = torch.bfloat16 if sparse_gradient_dtype == "bfloat16" else None
 
-    def wrap_model(self, model: Any) -> tuple[Model, DdpWrappedModel]:
+    def wrap_model(self, model: Model) -> tuple[Model, DdpWrappedModel]:
         if not isinstance(model, BidirectionalLanguageModel):
             return super().wrap_model(model)
         parameters = model.sparse_gradient_parameters()
