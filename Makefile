@@ -76,6 +76,10 @@ notebooks: $(INSTALLED)  ## Run the notebooks and store their outputs (5 minutes
 	PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		jupyter execute --inplace --NotebookClient.record_timing=False notebooks/*.ipynb
 
+# Of what pip prints, the packages of a megabyte or more.
+LARGE = sed -nE '/^ *(Downloading|Using cached) .* [MG]B\)|^(Building|Installing) /s/^ *(.{1,90}).*/   \1/p'
+
+$(INSTALLED): SHELL := bash
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "No usable Python 3.11, 3.12 or 3.13 found: install one" \
 		"(with its venv module), or name it: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -83,10 +87,10 @@ $(INSTALLED):
 	"$(PYTHON)" -m venv "$(VENV)"
 	"$(VENV)/bin/pip" install --quiet "pip>=25.1"  # for --group
 	@echo "== 1/2: this package, editable, and all it needs, in the versions of constraints.txt"
-	"$(VENV)/bin/pip" install --quiet -c constraints.txt -e '.[allennlp,plot,ray]' --group dev
+	@set -o pipefail; "$(VENV)/bin/pip" install -c constraints.txt -e '.[allennlp,plot,ray]' --group dev | $(LARGE)
 	@echo "== 2/2: AllenNLP without its own pins (torch<1.13, spacy<3.4, ...), which can't be met on"
 	@echo "   this Python. 'pip check' will list them: that is expected, the tests cover these versions"
-	"$(VENV)/bin/pip" install --quiet --no-deps --group allennlp
+	@set -o pipefail; "$(VENV)/bin/pip" install --no-deps --group allennlp | $(LARGE)
 	@rm -f "$(VENV)"/.installed-*
 	@touch "$@"
 	@echo "== $(VENV) is ready"

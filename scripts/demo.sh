@@ -5,7 +5,8 @@
 #   bash scripts/demo.sh [OUTPUT_DIR [ARGUMENTS OF allennlp train...]]
 #
 # Everything is written to OUTPUT_DIR (by default the folder `demo` of the repository). A second run
-# starts anew; a folder that is not from this script is refused.
+# starts anew; a folder that is not from this script is refused. `allennlp elmo...` does the same as
+# `python -m allennlp_elmo_plugin elmo...`, which starts sooner, as it does not import AllenNLP.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -41,22 +42,31 @@ export TRAIN_DATA_PATH="$output/corpus/train.txt"
 export VALIDATION_DATA_PATH="$output/corpus/validation.txt"
 export VOCABULARY_PATH="$output/vocab/vocabulary"
 
-step "Text: the Python language reference, one tokenised sentence a line" \
-    python scripts/python_reference_corpus.py "$output/corpus"
-step "Vocabulary: the words that occur twice or more" \
-    allennlp elmo-vocab "$TRAIN_DATA_PATH" --output "$output/vocab" --min-count 2
-step "Training: each epoch a pass over the text, then one over the validation text" \
-    allennlp train training_config/pretrain/demo.jsonnet --serialization-dir "$output/model" "$@"
-step "Evaluation on text that training has not seen" \
-    allennlp evaluate "$output/model/model.tar.gz" "$output/corpus/heldout.txt" \
-    --output-file "$output/heldout.json"
-step "Export in the layout in which ELMo models are published" \
-    allennlp elmo-export "$output/model/model.tar.gz" "$output/elmo"
-step "Layers of the held-out text" \
-    allennlp elmo "$output/corpus/heldout.txt" "$output/layers.hdf5" --average \
-    --options-file "$output/elmo"
-step "Results" python scripts/demo_report.py "$output"
-step "The word \"set\" in two senses: the uses in the text nearest to each" \
-    allennlp elmo-nearest set "$output/corpus" --options-file "$output/elmo" \
-    --query "A set is an unordered collection of hashable objects ." \
-    --query "The attribute is set to None ."
+demo() {
+    step "Text: the Python language reference, one tokenised sentence a line" \
+        python scripts/python_reference_corpus.py "$output/corpus"
+    step "Vocabulary: the words that occur twice or more" \
+        python -m allennlp_elmo_plugin elmo-vocab "$TRAIN_DATA_PATH" --output "$output/vocab" \
+        --min-count 2
+    step "Training: each epoch a pass over the text, then one over the validation text" \
+        allennlp train training_config/pretrain/demo.jsonnet -s "$output/model" "$@"
+    step "Evaluation on text that training has not seen" \
+        allennlp evaluate "$output/model/model.tar.gz" "$output/corpus/heldout.txt" \
+        --output-file "$output/heldout.json"
+    step "Export in the layout in which ELMo models are published" \
+        python -m allennlp_elmo_plugin elmo-export "$output/model/model.tar.gz" "$output/elmo"
+    step "Layers of the held-out text" \
+        python -m allennlp_elmo_plugin elmo "$output/corpus/heldout.txt" "$output/layers.hdf5" \
+        --average --options-file "$output/elmo"
+    step "The word \"set\" in two senses, each with the uses in the text nearest to it" \
+        python -m allennlp_elmo_plugin elmo-nearest set "$output/corpus" \
+        --options-file "$output/elmo" --query "A set is an unordered collection of hashable objects ." \
+        --query "The attribute is set to None ."
+    step "Results" python scripts/demo_report.py "$output"
+}
+
+if [ -t 2 ]; then
+    demo "$@"
+else  # a log file: no progress bars
+    TQDM_DISABLE=1 ALLENNLP_LOG_LEVEL=INFO demo "$@" 2>&1 | python -u scripts/demo_log.py
+fi

@@ -1,12 +1,13 @@
 """
 Show how well the demo's language model predicts held-out text, compared with a unigram model: the
-frequencies of the training text, one added to each count.
+frequencies of the training text, one added to each count. List its files, and what to try next.
 
     python scripts/demo_report.py OUTPUT_DIR
 """
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -30,6 +31,18 @@ def main() -> None:
     print(
         f"of {len(words):,} words and sentence ends, {words.count('<UNK>') / len(words):.1%} of "
         f"them <UNK>; {len(counts):,} words in the vocabulary."
+    )
+    print(
+        f"""
+{folder}/model/model.tar.gz   the trained language model, to evaluate or fine-tune
+{folder}/elmo                 the same as an ELMo, a folder that other programs can read, too
+{folder}/layers.hdf5          the vectors of the held-out text
+
+Try next, after `source {os.path.relpath(sys.prefix)}/bin/activate`:
+  allennlp elmo-plot map set {folder}/corpus --options-file {folder}/elmo -o map.html
+  python -c 'from allennlp_elmo_plugin import ElmoEmbedder
+print(ElmoEmbedder("{folder}/elmo").embed_sentence(["A", "sentence", "."]).shape)'
+Then train a tagger with ELMo, or an ELMo on your own text: steps 2 and 3 of README.md."""
     )
 
 

@@ -26,6 +26,8 @@ def test_demo(
     printed = subprocess.check_output(command, env=environment, encoding="utf-8")
     found = re.search(r"unigram model +([\d.]+).*\n +bidirectional LSTM +([\d.]+) ", printed)
     assert found is not None and 100 < float(found[1]) < 600
+    assert printed.count("\nepoch ") == 1  # a log file
+    assert not re.search(r"%\||nltk_data|- INFO -", printed)
     metrics = json.loads((tmp_path / "heldout.json").read_text(encoding="utf-8"))
     assert float(found[2]) == pytest.approx(metrics["forward_perplexity"], abs=0.1)
     assert len(re.findall(r"^ +-?\d\.\d\d .*\[set\]", printed, re.MULTILINE)) == 10

@@ -1,0 +1,31 @@
+"""
+Copy the output of the demo to a log file: of training a line an epoch, and without what AllenNLP
+and NLTK report about themselves.
+
+    ALLENNLP_LOG_LEVEL=INFO COMMAND 2>&1 | python -u scripts/demo_log.py
+"""
+
+import re
+import sys
+
+EPOCH = re.compile(r"console_logger - perplexity +\| +([\d.]+) +\| +([\d.]+)")
+# The metrics that AllenNLP logs as JSON go on in lines that begin with a quote or a brace.
+OTHERS = re.compile(r'\[nltk_data\]|[-\d]+ [:,\d]+ - (INFO|WARNING - allennlp\.)|  "|\}')
+
+
+def main() -> None:
+    n_epochs = 0
+    for line in sys.stdin:
+        if match := EPOCH.search(line):
+            n_epochs += 1
+            training, validation = map(float, match.groups())
+            print(
+                f"epoch {n_epochs:2}: perplexity {training:7.1f} in training, {validation:7.1f} on "
+                "the validation text"
+            )
+        elif not OTHERS.match(line):
+            print(line, end="")
+
+
+if __name__ == "__main__":
+    main()
