@@ -291,10 +291,8 @@ class CharacterEncoder(CachingModule):
         if n_words == 0:
             return self._char_embedding_weights.new_zeros(0, self.output_dim)
         character_ids = character_ids.long()
-        if tables is None and prepared is not None:
-            tables = prepared.tables
-        elif tables is None:
-            tables = self._tables(self._char_embedding_weights)
+        if tables is None:
+            tables = prepared.tables if prepared else self._tables(self._char_embedding_weights)
         # (n_filters,)
         biases = torch.cat([convolution.bias for convolution in self.convolutions])  # type: ignore
         if character_ids.device.type == "cpu":

@@ -35,8 +35,8 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
         self._dictionaries = options.words, options.characters
         self._max_characters = options.max_characters
         shapes = {
-            "_char_embedding_weights": (options.n_characters, self.options.embedding_dim),
-            "_word_embedding_weights": (options.n_words, options.word_dim),
+            "_char_embedding_weights": options.character_shape,
+            "_word_embedding_weights": options.word_shape,
         }
         for name, shape in shapes.items():
             self._parameters.pop(name, None)
@@ -45,7 +45,7 @@ class ManyLangsEncoder(ElmoCharacterEncoder):
                 self.register_parameter(name, table)
             else:  # It is in no file.
                 self.register_buffer(name, torch.empty(0), persistent=False)
-        n_columns = options.word_dim + self.options.n_filters
+        n_columns = options.word_shape[1] + self.options.n_filters
         self._projection = torch.nn.Linear(n_columns, self.output_dim, device="meta")
         self.requires_grad_(requires_grad)
 

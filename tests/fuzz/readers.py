@@ -36,6 +36,7 @@ from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
+from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.files.tensors import read_tensors
 from allennlp_elmo_plugin.pretrained.checkpoints import saved_variables, tensorflow_checkpoint
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
@@ -51,6 +52,8 @@ EXTRA_BYTES = 2**29
 
 CHECKPOINT = REFERENCE / "checkpoint"
 INDEX = "model.ckpt-30.index"
+MANY_LANGS = "chinese_short_words"
+ARCHITECTURE = "cnn_50_100_512_4096_sample.json"
 WORDS = ["<S>", "</S>", "<UNK>", "the", "naïve", "東京", "a\u00a0b", "x" * 60]
 TEXT = "the naïve 東京 .\n\n\ufeff a\u00a0b \t c\r\nlast line".encode()
 
@@ -184,8 +187,12 @@ READERS: dict[str, tuple[float, str, list[Callable[[bytes, random.Random], bytes
     "compressed": (0.05, "compressed.hdf5", [mutate]),
     "archive": (0.03, "model.tar.gz", [mutate, mutate_header, mutate_tar, mutate_tar]),
     "zip": (0.03, "model.zip", [mutate, mutate_end, mutate_zip, mutate_zip]),
+    "old tensors": (0.04, f"{MANY_LANGS}/token_embedder.pkl", [mutate]),
+    "dictionary": (0.04, f"{MANY_LANGS}/char.dic", [mutate]),
+    "architecture": (0.04, f"{MANY_LANGS}/{ARCHITECTURE}", [mutate_json]),
 }
 """The share of the cases that each reader has, the file in which something is wrong, and how."""
+_TOGETHER = ("old tensors", "dictionary", "architecture")
 
 
 class Fuzzer:
@@ -215,6 +222,8 @@ class Fuzzer:
                 filters = {"compression": "gzip", "shuffle": True, "fletcher32": True}
                 file.create_dataset(name, data=values, **filters)
         (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), "utf-8")
+        fixtures = REFERENCE.with_name("elmo_for_many_langs")
+        shutil.copytree(fixtures / MANY_LANGS, folder / MANY_LANGS)
         (folder / "text").write_bytes(TEXT)
         (folder / "text.gz").write_bytes(gzip.compress(TEXT))
 
@@ -228,6 +237,8 @@ class Fuzzer:
             with saved_variables.open_weights(prefix) as weights:
                 _read_variables(weights)
             saved_variables.read_accumulators(prefix)
+        elif path.parent.name == MANY_LANGS:
+            ElmoBiLm(str(path.parent), None).run_sentences([WORDS])
         elif name == "vocab.txt":
             read_vocabulary_file(path)
         elif name.startswith("text"):
@@ -256,8 +267,8 @@ class Fuzzer:
 
     def run_case(self, reader: str, number: int) -> tuple[bool, str | None]:
         """Return whether the file was read, and what was wrong if anything was."""
-        # The index and the checkpoint read each other's.
-        for name in (INDEX, "checkpoint"):
+        # These are read with each other.
+        for name in (INDEX, "checkpoint", *(READERS[each][1] for each in _TOGETHER)):
             (self.folder / name).write_bytes(self.sound[name])
         path = self.folder / READERS[reader][1]
         path.write_bytes(self.case(reader, number))

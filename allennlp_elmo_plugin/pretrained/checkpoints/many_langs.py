@@ -14,22 +14,15 @@ import torch
 from allennlp_elmo_plugin.bilm.options import BiLmOptions, CharCnnOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, shown
 from allennlp_elmo_plugin.files.tensors import read_tensors
+from allennlp_elmo_plugin.pretrained import file_names as files
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import Dataset, Part
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import Variable, Weights, numbered
-from allennlp_elmo_plugin.pretrained.file_names import (
-    CHARACTERS_FILE,
-    CONFIG_FILE,
-    ENCODER_FILE,
-    TOKEN_EMBEDDER_FILE,
-    WORDS_FILE,
-)
 
 # Keys of the dictionary of characters besides code points; that of words has the first, too.
 UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE = "<oov>", "<pad>", "<bos>", "<eos>"
 # The marks around a word, whose names were swapped in training, too.
 FIRST, LAST = "<eow>", "<bow>"
-_CHARACTER_KEYS = (UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE, FIRST, LAST)
-
+_KEYS = (UNKNOWN, PADDING, BEGIN_SENTENCE, END_SENTENCE, FIRST, LAST)
 # ELMoForManyLangs strips a line of white space, and takes a key that is lost for this one.
 _WHITE_SPACE = "\u3000"
 # What tensors can't tell, and the values of all published models, whose file may be missing.
@@ -56,22 +49,21 @@ _NAMES = {
 class ManyLangsOptions(BiLmOptions):
     """
     The options of a model of ELMoForManyLangs: ids of words and characters are rows of tables, of
-    which one may have none. Of a word, `max_characters` code points and marks are read; `char_cnn`
+    which one may be missing. Of a word, `max_characters` code points and marks are read; `char_cnn`
     has the length of our rows of bytes.
     """
 
     words: dict[str, int] = field(default_factory=dict)
     characters: dict[str, int] = field(default_factory=dict)
-    n_words: int = 0
-    n_characters: int = 0
-    word_dim: int = 0
+    word_shape: tuple[int, ...] = (0, 0)  # of the table
+    character_shape: tuple[int, ...] = (0, 0)
     max_characters: int = 50
 
 
 def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
     """Read the options and dictionaries of a model, and open its weights."""
     variables: dict[str, Variable] = {}
-    for path in (folder / TOKEN_EMBEDDER_FILE, folder / ENCODER_FILE):
+    for path in (folder / files.TOKEN_EMBEDDER_FILE, folder / files.ENCODER_FILE):
         for name, tensor in read_tensors(path).items():
             if not tensor.numel():
                 raise ValueError(f"{path}: the tensor '{shown(name, 200)}' has no numbers")
@@ -88,8 +80,8 @@ def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
     widest = max([len(BEGIN_SENTENCE) + 2, *(width for _, _, width in shapes)])
     if given["max_characters_per_token"] < widest:
         raise ValueError(f'{folder}: "max_characters_per_token" must be at least {widest}')
-    n_words, word_dim = shape("word_emb_layer.embedding.weight")
-    n_characters, character_dim = shape("char_emb_layer.embedding.weight")
+    word_shape = shape("word_emb_layer.embedding.weight")
+    character_shape = shape("char_emb_layer.embedding.weight")
     options = ManyLangsOptions(
         lstm_dim=shape("forward_layer_0.state_projection.weight")[1],
         projection_dim=shape("projection.weight")[0],
@@ -100,16 +92,15 @@ def open_many_langs(folder: Path) -> tuple[ManyLangsOptions, Weights]:
         char_cnn=CharCnnOptions(
             filters=tuple((width, number) for number, _, width in shapes),
             activation=given["activation"],
-            embedding_dim=character_dim,
+            embedding_dim=character_shape[1],
             n_highway=len(numbered(variables, "highways._layers.{}.weight")),
         ),
         project_lstm=True,
         project_characters=False,  # `ManyLangsEncoder` has another projection.
-        words=_read_dictionary(folder / WORDS_FILE, n_words, (UNKNOWN,)),
-        characters=_read_dictionary(folder / CHARACTERS_FILE, n_characters, _CHARACTER_KEYS),
-        n_words=n_words,
-        n_characters=n_characters,
-        word_dim=word_dim,
+        words=_read_dictionary(folder / files.WORDS_FILE, word_shape[0], (UNKNOWN,)),
+        characters=_read_dictionary(folder / files.CHARACTERS_FILE, character_shape[0], _KEYS),
+        word_shape=word_shape,
+        character_shape=character_shape,
         max_characters=given["max_characters_per_token"],
     )
     return options, Weights(str(folder), variables)
@@ -128,7 +119,7 @@ def many_langs_datasets(parameters: Mapping[str, torch.Tensor]) -> list[Dataset]
 
 def _read_architecture(folder: Path) -> dict[str, Any]:
     """Return what `_USUAL` has, with the values in the file that config.json names."""
-    path = folder / CONFIG_FILE
+    path = folder / files.CONFIG_FILE
     values: dict[str, Any] = {}
     named = str(read_json_object(path).get("config_path"))  # a path on the author's machine
     for name in (named, posixpath.basename(named)):
@@ -146,9 +137,7 @@ def _read_architecture(folder: Path) -> dict[str, Any]:
             if key.endswith("_clip") and not value:
                 value = None
             elif not is_right(value):
-                raise ValueError(
-                    f"{path}: \"{section}.{key}\" must be {text}, not '{shown(value)}'"
-                )
+                raise ValueError(f'{path}: "{section}.{key}" must be {text}, not {value!r:.60}')
             found[key] = value
     return found
 
@@ -162,13 +151,14 @@ def _read_dictionary(path: Path, n_rows: int, needed: tuple[str, ...]) -> dict[s
         raise ValueError(f"{path}: not UTF-8 ({error})") from None
     for number, line in enumerate(map(str.strip, lines), 1):
         *keys, value = line.split("\t")
-        if line and (len(keys) > 1 or not value.isdecimal() or int(value) >= n_rows):
+        row = int(value) if value.isdecimal() and len(value) < 10 else n_rows
+        if line and (len(keys) > 1 or row >= n_rows):
             raise ValueError(
                 f"{path}, line {number}: expected a key, a tab and a row of its table, below "
                 f"{n_rows}, found '{shown(line)}'"
             )
         if line:
-            ids[keys[0] if keys else _WHITE_SPACE] = int(value)
+            ids[keys[0] if keys else _WHITE_SPACE] = row
     for key in needed:
         if n_rows and key not in ids:
             raise ValueError(f"{path}: the key {key} is missing")
