@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from allennlp_elmo_plugin import activation, errors
-from allennlp_elmo_plugin.version import INSTALL_ALLENNLP, __version__
+from allennlp_elmo_plugin.version import INSTALL_ALLENNLP
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,19 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
             status=2,
         )
     else:
-        _run_allennlp(program, arguments)
+        from allennlp_elmo_plugin.plugin.subcommands import run_allennlp
+
+        run_allennlp(program, arguments)
     return 0
-
-
-def _run_allennlp(program: str, arguments: list[str]) -> None:
-    import allennlp.__main__  # noqa: F401  (It sets up logging.)
-    from allennlp import commands
-    from allennlp.common.util import install_sigterm_handler
-
-    sys.argv[1:] = arguments
-    commands.__version__ = f"{__version__} (AllenNLP {commands.__version__})"
-    install_sigterm_handler()
-    commands.main(prog=program)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
 """What `import allennlp_elmo_plugin` gives, and what AllenNLP makes of it."""
 
+import ast
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import allennlp_elmo_plugin
+from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
+from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
+from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharactersIndexer
 
 # Starts AllenNLP as its command does.
 LOAD_PLUGINS = """
@@ -42,3 +49,91 @@ def test_public_api() -> None:
     assert allennlp_elmo_plugin.__all__ == names
     for name in names:
         assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")
+
+
+def test_only_the_plugin_imports_allennlp(repository_root: Path) -> None:
+    importing = set()
+    for path in (repository_root / "allennlp_elmo_plugin").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: a relative import"
+                names = [str(node.module)]
+            if any(name.split(".")[0] in ("allennlp", "allennlp_models") for name in names):
+                importing.add(path.relative_to(repository_root).parts[1])
+    assert importing == {"plugin"}
+
+
+# What the programs of the wheel alone don't have, or takes seconds to import.
+ABSENT = "allennlp transformers spacy sklearn matplotlib torch._dynamo"
+REPORT = f"import sys; assert not {set(ABSENT.split())!r} & set(sys.modules)"
+VECTORS = """
+from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+
+assert ElmoEmbedder("tiny").embed_sentence(["A", "sentence"]).shape[1] == 2
+Elmo("tiny", None, 1)(batch_to_ids([["A", "sentence"]]))
+"""
+PROGRAM = """
+from allennlp_elmo_plugin.__main__ import main
+
+main(["elmo-nearest", "bank", "text", "--query", "The bank ."])
+"""
+# Other programs ask whether AllenNLP is there, and may keep the answer.
+FIND = 'from importlib.util import find_spec\nspec = find_spec("allennlp")\n'
+AFTER = """
+import allennlp_elmo_plugin
+from allennlp.modules.elmo import Elmo
+from allennlp.commands.elmo import ElmoEmbedder
+from allennlp.data import TokenIndexer
+
+assert Elmo is allennlp_elmo_plugin.Elmo
+assert TokenIndexer.by_name("elmo_characters").__module__.startswith("allennlp_elmo_plugin.")
+assert issubclass(ElmoEmbedder, allennlp_elmo_plugin.ElmoEmbedder)
+"""
+SCRIPTS = {
+    "plugin first": f"{VECTORS}{PROGRAM}{REPORT}\n{FIND}{AFTER}",
+    "plugin last": f"{FIND}import allennlp\n{AFTER}",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_order_of_imports(script: str, tmp_path: Path, subprocess_environment: Any) -> None:
+    (tmp_path / "text").write_text("The bank of the river .\nA bank .\n", encoding="utf-8")
+    command = [sys.executable, "-c", SCRIPTS[script]]
+    subprocess.run(command, cwd=tmp_path, env=subprocess_environment, check=True, timeout=300)
+
+
+MOVED = {
+    "plugin.components.elmo": "modules.elmo",
+    "plugin.components.elmo_indexer": "data.elmo_indexer",
+    "plugin.components.elmo_token_embedder": "modules.elmo_token_embedder",
+    "elmo.elmo_bilm": "modules.elmo_bilm",
+    "elmo.elmo_character_encoder": "modules.elmo_character_encoder",
+}
+LOAD = """
+import pickle
+import sys
+
+for path in sys.argv[1:]:
+    with open(path, "rb") as file:
+        made, ids, expected = pickle.load(file)
+    assert not (made.eval()(ids) - expected).any() if ids is not None else made is not None
+"""
+
+
+def test_pickles_with_former_names_of_modules(tmp_path: Path, subprocess_environment: Any) -> None:
+    embedder = ElmoTokenEmbedder("tiny", "tiny", initial_state="zero").eval()
+    ids = allennlp_elmo_plugin.batch_to_ids([["A", "sentence"], ["Another"]])
+    made = [(embedder, ids, embedder(ids).detach()), (ELMoTokenCharactersIndexer(), None, None)]
+    made.append((ElmoEmbedder("tiny"), None, None))
+    for number, each in enumerate(made):
+        pickled = pickle.dumps(each, protocol=2)  # where names of modules are lines
+        for module, former in MOVED.items():
+            new, old = (f"callennlp_elmo_plugin.{name}\n".encode() for name in (module, former))
+            assert number or new in pickled or "indexer" in module
+            pickled = pickled.replace(new, old)
+        (tmp_path / str(number)).write_bytes(pickled)
+    command = [sys.executable, "-c", LOAD, *map(str, sorted(tmp_path.iterdir()))]
+    subprocess.run(command, env=subprocess_environment, check=True, timeout=300)

@@ -1,12 +1,16 @@
-"""Our commands as subcommands of the program `allennlp`."""
+"""Our commands as subcommands of the program `allennlp`, and that program under our name."""
 
 import argparse
+import sys
 
+from allennlp import commands
 from allennlp.commands.subcommand import Subcommand
+from allennlp.common.util import install_sigterm_handler
 
 from allennlp_elmo_plugin.commands import COMMANDS
 from allennlp_elmo_plugin.commands.command import Command, Parser
 from allennlp_elmo_plugin.plugin.benchmark.command import ElmoBenchmark
+from allennlp_elmo_plugin.version import __version__
 
 
 def _register(command: Command) -> None:
@@ -25,3 +29,13 @@ def _register(command: Command) -> None:
 
 for _command in (*COMMANDS, ElmoBenchmark()):
     _register(_command)
+
+
+def run_allennlp(program: str, arguments: list[str]) -> None:
+    """Run AllenNLP's program under another name."""
+    import allennlp.__main__  # noqa: F401  (It sets up logging.)
+
+    sys.argv[1:] = arguments
+    commands.__version__ = f"{__version__} (AllenNLP {commands.__version__})"
+    install_sigterm_handler()
+    commands.main(prog=program)
