@@ -2,15 +2,15 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from allennlp_elmo_plugin import Elmo, ElmoEmbedder, batch_to_ids
+from tests.support.bilm_tf import REFERENCE
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "elmo_for_many_langs"
+FIXTURES = REFERENCE.with_name("elmo_for_many_langs")
 VARIANTS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
 
 

@@ -11,10 +11,12 @@ from allennlp.models import Model, archival, load_archive
 
 from allennlp_elmo_plugin.plugin.patches import archival as our_archival
 from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_files, write_random_elmo
 
 OPTIONS_KEY = "model.text_field_embedder.token_embedders.elmo.options_file"
 WEIGHT_KEY = OPTIONS_KEY.replace("options", "weight")
+MANY_LANGS = REFERENCE.with_name("elmo_for_many_langs")
 DEFAULTS = [DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE]
 
 
@@ -77,6 +79,21 @@ def test_loads_where_the_elmo_files_are_not(files, tmp_path, here, monkeypatch):
     assert list(tmp_path.iterdir()) == [tmp_path / "model.tar.gz"]
     with pytest.raises(FileNotFoundError, match="nowhere.json"):
         load_archive("model.tar.gz", overrides={OPTIONS_KEY: "nowhere.json"})
+
+
+@pytest.mark.parametrize("files", [("173", "173"), ("173.zip", DEFAULT_WEIGHT_FILE)])
+def test_carries_a_model_of_elmo_for_many_langs(files, tmp_path, here, monkeypatch):
+    """Its folder, once, for both arguments."""
+    shutil.copytree(MANY_LANGS / "latin_gpu_pickles", "173")
+    shutil.make_archive("173", "zip", "173")
+    trained = train(*files)
+    with tarfile.open("model/model.tar.gz") as archive:
+        assert "".join(archive.getnames()).count("encoder.pkl") == 1
+    shutil.move(here / "model" / "model.tar.gz", tmp_path)
+    shutil.rmtree(here)
+    monkeypatch.chdir(tmp_path)
+    found = Model.from_archive("model.tar.gz").state_dict()
+    torch.testing.assert_close(found, trained.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("origin", ["model/model.tar.gz", "model"])

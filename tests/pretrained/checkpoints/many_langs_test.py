@@ -2,23 +2,18 @@
 
 import json
 import shutil
-import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.data import Vocabulary
-from allennlp.models import Model, archive_model
 
 from allennlp_elmo_plugin import ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.commands.elmo_import import import_model
-from allennlp_elmo_plugin.pretrained.find import elmo_model
 from allennlp_elmo_plugin.pretrained.language_model import read_pretrained
+from tests.support.bilm_tf import REFERENCE
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "elmo_for_many_langs"
+FIXTURES = REFERENCE.with_name("elmo_for_many_langs")
 SENTENCE = ["Der", "Garten", "x" * 60, "ß"]
 ARCHITECTURE = "cnn_50_100_512_4096_sample.json"
 
@@ -152,35 +147,3 @@ def test_is_read_only(folder, tmp_path):
     for use in (read_pretrained, export, import_model):
         with pytest.raises(ValueError, match=f"^{folder}: a model of ELMoForManyLangs, .* not tr"):
             use(str(folder), *[tmp_path / "made"] * (use is not read_pretrained))
-
-
-@pytest.mark.parametrize("form", ["folder", "zip"])
-def test_archives_of_task_models_carry_it(form, folder, tmp_path):
-    model = folder if form == "folder" else shutil.make_archive(str(folder), "zip", folder)
-    names = elmo_model(str(model))
-    dim = names.pop("dim")
-    for given in (names, {"options_file": names["options_file"]}):
-        embedders = {"elmo": {"type": "elmo_token_embedder", **given}}
-        tagger = {
-            "type": "simple_tagger",
-            "text_field_embedder": {"token_embedders": embedders},
-            "encoder": {"type": "lstm", "input_size": dim, "hidden_size": 2},
-        }
-        run = tmp_path / f"run{len(given)}"
-        run.mkdir()
-        vocab = Vocabulary()
-        vocab.add_tokens_to_namespace(["a", "b"], "labels")
-        made = Model.from_params(Params(tagger).duplicate(), vocab=vocab)
-        config = {"dataset_reader": {"type": "sequence_tagging"}, "model": tagger}
-        Params(config).to_file(str(run / "config.json"))
-        vocab.save_to_files(str(run / "vocabulary"))
-        torch.save(made.state_dict(), run / "best.th")
-        archive_model(run)
-    shutil.rmtree(folder)
-    for run in tmp_path.glob("run*"):
-        with tarfile.open(run / "model.tar.gz") as archive:  # one copy
-            assert "".join(archive.getnames()).count("encoder.pkl") == 1
-        loaded = Model.from_archive(str(run / "model.tar.gz")).state_dict()
-        assert loaded.keys() == made.state_dict().keys()
-        name = next(name for name in loaded if name.endswith("_word_embedding_weights"))
-        assert torch.equal(loaded[name], made.state_dict()[name])
