@@ -249,6 +249,8 @@ class CorpusEmbedder:
             layers_file.open_layers_file(path, self.compression) as file,
             progress_bar(total=summary["sentences"], unit=" sentences", desc="joining") as bar,
         ):
+            if self.pooling:
+                file.add_rows(numpy.empty((0, *self._layers, dim), self.dtype))
             for part in folder:
                 vectors = part.layers.numpy()
                 if self.pooling:

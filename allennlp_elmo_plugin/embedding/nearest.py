@@ -212,7 +212,7 @@ def read_vectors(layers_file: str, places: Sequence[Occurrence]) -> numpy.ndarra
                 raise ValueError(
                     f"{layers_file}: key {place.number} doesn't have the {len(place.sentence)} "
                     f"words of line {(place.number or 0) + 1} of the text; give the text that was "
-                    "embedded"
+                    "embedded, without `--pool`"
                 )
             index = place.start + place.position
             vectors.append(layers[index] if layers.ndim == 2 else layers[-1, index])

@@ -119,14 +119,14 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
 
 def test_a_figure_has_sentences_of_all_groups(embedder: ElmoEmbedder, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    text = [["$", *words, *"a b c d $ e f".split()] for words in [*TEXT, ["bank"]]]
+    text = [["$", *words, *"a b c d $ e f".split()] for words in [*TEXT, *TEXT[:2], ["bank"]]]
+    text[10].append("another")
+    text[11].append("another")
     path = tmp_path / "map.svg"
-    labels = ["many"] * 10 + ["one"]
+    labels = ["many"] * 12 + ["one"]
     write_figure(make_map(embedder, "bank", text, labels=labels), str(path), "a <text>", "a model")
     drawn = html.unescape(path.read_text(encoding="utf-8"))
     assert "<!-- Similar vectors in LSTM layer 2 of a model are near each other (PCA) -->" in drawn
-    assert "<!-- many (10) -->" in drawn and "<!-- one (1) -->" in drawn
-    labels = [
-        " ".join(each.split()) for each in re.findall(r"<!-- ([^!]*bank.*?) -->", drawn, re.S)
-    ]
-    assert "$ bank a b c d $ …" in labels and len(labels) == 12  # and the title
+    assert "<!-- many (12) -->" in drawn and "<!-- one (1) -->" in drawn
+    found = re.findall(r"<!-- ([^!]*bank.*?) -->", drawn, re.S)
+    assert "$ bank a b c d $ …" in found and len(found) == 13  # with the title

@@ -88,6 +88,8 @@ def test_a_row_for_each_sentence(files, tmp_path, pooling, output_format):
         np.testing.assert_allclose(file["vectors"][:], expected, atol=1e-5)
         keys = {line.strip("\t\r "): str(i) for i, line in enumerate(lines)}
         assert json.loads(file["sentence_to_index"][0]) == keys
+    embed(files, "", tmp_path / "nothing", forget_sentences=True, **form)
+    assert read_arrays(tmp_path / "nothing")["vectors"].shape == (0, *expected.shape[1:])
     with pytest.raises(ValueError, match="a vector a sentence is a row, not a key"):
         embed(files, text, tmp_path / "p", use_sentence_keys=True, pooling="mean")
 

@@ -170,8 +170,9 @@ def test_mistakes(embedder):
     for call in (embedder.embed_sentence, embedder.embed_batch, embedder.batch_to_embeddings):
         with pytest.raises(ValueError, match="list of words"):
             call("A cat")
-    with pytest.raises(ValueError, match='"carried".*use "settled"'):
-        embedder.nearest("A", [["A", "cat"]])
+    for call, arguments in ((embedder.nearest, ["A", [["A"]]]), (embedder.encode, [["A cat"]])):
+        with pytest.raises(ValueError, match='"carried".*use "settled"'):
+            call(*arguments)
     embedder = ElmoEmbedder("tiny")
     for arguments, message in [
         (["A cat"], "got the text 'A cat', but it takes a list of sentences"),
