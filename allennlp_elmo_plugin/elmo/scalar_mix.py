@@ -51,7 +51,8 @@ class ScalarMix(torch.nn.Module):
 
 def _normalise(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     n_values = mask.sum() * tensor.size(-1)
-    mean = (tensor * mask).sum() / n_values
-    variance = (((tensor * mask - mean) * mask) ** 2).sum() / n_values
+    masked = tensor * mask
+    mean = masked.sum() / n_values
+    variance = (((masked - mean) * mask) ** 2).sum() / n_values
     tiny = 1e-4 if variance.dtype == torch.half else 1e-13
     return (tensor - mean) / (variance + tiny).sqrt()
