@@ -1,17 +1,20 @@
 """
 Our ELMo under AllenNLP's names, for models such as `bcn` that import the class itself from
-`allennlp.modules.elmo`; `allennlp.commands.elmo`, for programs written for AllenNLP 0.9; archives
-that carry their ELMo files; and `train_model` with a lock on the folder of its run.
+`allennlp.modules.elmo`; `allennlp.commands.elmo`, for programs written for AllenNLP 0.9; models
+whose only indexer is ELMo's; archives that carry their ELMo files; and `train_model` with a lock on
+the folder of its run.
 """
 
 from pathlib import Path
 from typing import Any
 
+import torch
 from allennlp import commands
 from allennlp.commands import train
 from allennlp.models import archival
 from allennlp.modules import elmo
 from allennlp.modules.token_embedders import elmo_token_embedder
+from allennlp.nn import util
 
 from allennlp_elmo_plugin.elmo import elmo as our_elmo
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
@@ -35,6 +38,8 @@ def apply() -> None:
     replace(elmo.batch_to_ids, our_elmo.batch_to_ids, why)
     replace(elmo._ElmoBiLm, ElmoBiLm, why)
     replace(elmo._ElmoCharacterEncoder, ElmoCharacterEncoder, why)
+    why = "models whose only indexer is `elmo_characters`, such as `basic_classifier`"
+    replace(_token_ids, token_ids_from_text_field_tensors, why)
     why = "archives carry their ELMo files, and are written whole or not at all"
     replace(archival.archive_model, our_archival.archive_model, why)
     why = "archives use the ELMo files in them"
@@ -43,6 +48,25 @@ def apply() -> None:
     replace(train.train_model, run_folder.train_model, why)
     why = "language models: results as a table; one line, with the command to continue, at the end"
     replace(train.train_model_from_file, train_command.train_model_from_file, why)
+
+
+_token_ids = util.get_token_ids_from_text_field_tensors
+
+
+def token_ids_from_text_field_tensors(text_field_tensors: Any) -> torch.Tensor:
+    """
+    Return what AllenNLP's function does; for characters of ELMo alone 1, the unknown word, for each
+    word, and 0 for padding. `Hotflip` needs real ids: it passes a text without a batch, gets the
+    characters, and says so.
+    """
+    try:
+        return _token_ids(text_field_tensors)
+    except NotImplementedError:
+        for tensors in text_field_tensors.values():
+            if "elmo_tokens" in tensors:
+                ids = tensors["elmo_tokens"]
+                return (ids > 0).any(-1).long() if ids.dim() > 2 else ids
+        raise
 
 
 def _redirect_from_params(original: Any, replacement: Any) -> None:

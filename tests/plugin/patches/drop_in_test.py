@@ -9,7 +9,19 @@ import allennlp.modules.elmo
 import allennlp.modules.token_embedders.elmo_token_embedder
 import pytest
 from allennlp.commands import train
-from allennlp.models import archival
+from allennlp.common import Params
+from allennlp.data import Batch, Vocabulary
+from allennlp.data.dataset_readers import TextClassificationJsonReader
+from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.interpret.attackers import Hotflip
+from allennlp.interpret.saliency_interpreters import (
+    IntegratedGradient,
+    SimpleGradient,
+    SmoothGradient,
+)
+from allennlp.models import Model, archival
+from allennlp.nn import util as nn_util
+from allennlp.predictors import TextClassifierPredictor
 from allennlp_models.classification.models import biattentive_classification_network
 
 from allennlp_elmo_plugin import batch_to_ids
@@ -21,6 +33,7 @@ from allennlp_elmo_plugin.plugin.components.elmo_indexer import ELMoTokenCharact
 from allennlp_elmo_plugin.plugin.patches.replaced_names import REPLACED, table
 from allennlp_elmo_plugin.plugin.training import run_folder
 from tests.support import originals
+from tests.support.task_data import FIXTURES
 from tests.support.testing import write_random_elmo
 
 OURS = {
@@ -72,6 +85,35 @@ def test_modules_imported_before(tmp_path, subprocess_environment):
         check=True,
         timeout=300,
     )
+
+
+def test_a_classifier_of_elmo_alone_is_trained_and_explained(tmp_path):
+    indexers = {"elmo": ELMoTokenCharactersIndexer()}
+    reader = TextClassificationJsonReader(indexers, WhitespaceTokenizer())
+    instances = list(reader.read(FIXTURES / "imdb.jsonl"))
+    embedder = dict(zip(("options_file", "weight_file"), write_random_elmo(tmp_path)))
+    embedders = {"elmo": {"type": "elmo_token_embedder", "initial_state": "zero", **embedder}}
+    params = {
+        "type": "basic_classifier",
+        "text_field_embedder": {"token_embedders": embedders},
+        "seq2vec_encoder": {"type": "cnn", "embedding_dim": 16, "num_filters": 2},
+    }
+    vocab = Vocabulary.from_instances(instances)
+    model = Model.from_params(Params(params), vocab=vocab)
+    batch = Batch(instances)
+    batch.index_instances(vocab)
+    model(**batch.as_tensor_dict())["loss"].backward()
+    predictor = TextClassifierPredictor(model.eval(), reader)
+    text = {"sentence": "rarely dreadful and very long"}
+    outputs = predictor.predict_batch_json([text, {"sentence": "funny"}])
+    assert [each["token_ids"] for each in outputs] == [[1] * 5, [1, 0, 0, 0, 0]]
+    for kind in (SimpleGradient, IntegratedGradient, SmoothGradient):
+        (shares,) = kind(predictor).saliency_interpret_from_json(text)["instance_1"].values()
+        assert len(shares) == 5 and sum(shares) == pytest.approx(1.0)
+    with pytest.raises(NotImplementedError, match="not currently supported for hotflip"):
+        Hotflip(predictor).attack_from_json(text)
+    with pytest.raises(NotImplementedError, match="guessing the right token ids failed"):
+        nn_util.get_token_ids_from_text_field_tensors({"a": {"other": None}})
 
 
 def test_the_documentation_lists_every_name_that_is_replaced(repository_root):
