@@ -3,11 +3,17 @@
 import copy
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState, States
-from allennlp_elmo_plugin.bilm.kernels.model_call import check_layers, lasting_tensors, needs_grad
+from allennlp_elmo_plugin.bilm.kernels.model_call import (
+    check_layers,
+    lasting_tensors,
+    model_call,
+    needs_grad,
+)
 from allennlp_elmo_plugin.bilm.kernels.parallel import run_in_parallel
 from allennlp_elmo_plugin.bilm.lstm import ProjectedLstm, run_layers
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
@@ -84,7 +90,24 @@ class BiLstm(torch.nn.Module):
         # `DataParallel` forgets what a replica writes to its attributes.
         return copy.copy(self.carried) if getattr(self, "_is_replica", False) else self.carried
 
-    def forward(
+    @model_call
+    def forward(self, inputs: Any, mask: Any, carried: CarriedState | None = None) -> Any:
+        """
+        Return what AllenNLP's `ElmoLstm` does, all layers, shape `(n_layers, batch_size, timesteps,
+        n_directions * projection_dim)`, over vectors, shape `(batch_size, timesteps,
+        projection_dim)`, and their mask, shape `(batch_size, timesteps)`. Called with the arguments
+        of `run`, as the language model does, it is `run`.
+        """
+        if isinstance(inputs, dict):
+            return self.run(inputs, mask, carried)
+        packing = PackedBatch(mask.sum(1).tolist(), mask.size(1), mask.device)
+        packed = {"forward": packing.pack(inputs)}  # (n_tokens, projection_dim)
+        if "backward" in self.directions:
+            packed["backward"] = packed["forward"].index_select(0, packing.reversal)
+        layers = self.run(packed, dict.fromkeys(packed, packing))
+        return torch.stack([packing.unpack(directions) for directions in zip(*layers.values())])
+
+    def run(
         self,
         inputs: dict[str, torch.Tensor],
         packings: dict[str, PackedBatch],

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import torch
 
@@ -77,6 +78,12 @@ class ProjectedLstm(CachingModule):
         if dropout and self.training:
             weight_state = torch.nn.functional.dropout(weight_state, dropout)
         return [weight_input, weight_state, bias, *projection]
+
+    def forward(self, *args: Any) -> NoReturn:
+        raise NotImplementedError(
+            "a layer of ELMo can't be called by itself: call the LSTM of all layers, with the "
+            "arguments (inputs, mask)"
+        )
 
     @property
     def clips(self) -> tuple[float | None, float | None]:

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 
 from allennlp_elmo_plugin.bilm.characters import check_sentences, sentences_to_character_ids
-from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain
+from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, refuse_graphs
 from allennlp_elmo_plugin.bilm.model import BiLmOutput
 from allennlp_elmo_plugin.elmo.elmo_bilm import (
     MAX_CACHED_WORDS,
@@ -88,6 +88,8 @@ class Elmo(torch.nn.Module):
         max_cached_words: int = MAX_CACHED_WORDS,
     ) -> None:
         super().__init__()
+        if num_output_representations < 1:
+            raise ValueError("num_output_representations must be at least 1")
         settings = (requires_grad, vocab_to_cache, initial_state, precision, max_cached_words)
         if module is None:
             module = ElmoBiLm(options_file, weight_file, *settings)
@@ -137,6 +139,11 @@ class Elmo(torch.nn.Module):
         `(batch_size, timesteps, n_directions * projection_dim)`, and `mask`, shape
         `(batch_size, timesteps)`; with the leading dimensions of the input.
         """
+        if not isinstance(inputs, torch.Tensor):
+            raise ValueError(
+                f"got an input of the type {type(inputs).__name__}, but Elmo reads a tensor of "
+                "character ids, also with word_inputs: batch_to_ids(sentences)"
+            )
         if word_inputs is not None and not self._has_cached_vocab:
             logger.warning("Elmo got word_inputs, but has no vocab_to_cache: they are not used.")
             word_inputs = None
@@ -158,6 +165,10 @@ class Elmo(torch.nn.Module):
             ],
             "mask": mask.view(*leading_shape, mask.size(1)),
         }
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Called by `torch.jit.script`."""
+        refuse_graphs()
 
     def embed_sentences(self, sentences: Sequence[Sequence[str]]) -> Output:
         """Return what `forward` does, from words: faster, as cached ones need no character ids."""

@@ -11,13 +11,19 @@ from typing import Any
 
 import torch
 
+from allennlp_elmo_plugin.bilm.bilstm import BiLstm
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 from allennlp_elmo_plugin.bilm.characters import CharacterTable, sentences_to_character_ids
 from allennlp_elmo_plugin.bilm.kernels.cached_value import CachedValue, CachingModule
 from allennlp_elmo_plugin.bilm.kernels.model_call import is_plain, model_call
 from allennlp_elmo_plugin.bilm.model import BiLm, BiLmOutput
 from allennlp_elmo_plugin.bilm.packing import PackedBatch
-from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder, add_boundaries
+from allennlp_elmo_plugin.elmo.elmo_character_encoder import (
+    ElmoCharacterEncoder,
+    add_boundaries,
+    check_gaps,
+    gaps,
+)
 from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
@@ -61,7 +67,7 @@ class ElmoBiLm(CachingModule, BiLm):
             if not is_many_langs:
                 weights.check(datasets(options))
             kind = ManyLangsEncoder if is_many_langs else ElmoCharacterEncoder
-            encoder = kind.without_values(options, files, requires_grad)
+            encoder = kind(None, None, requires_grad, (options, files))
             # The forget biases have the 1.0 in them, as in AllenNLP's state dicts.
             super().__init__(replace(options, dropout=0.0), 0.0, encoder, "meta")
             if is_many_langs:
@@ -136,17 +142,42 @@ class ElmoBiLm(CachingModule, BiLm):
         bounded = [[begin, *words, end] for words in sentences]
         return self.run_words(bounded, carried=self.start() if carried is None else carried)
 
+    def run(
+        self,
+        vectors: torch.Tensor,
+        packing: PackedBatch,
+        carried: CarriedState | None = None,
+        reverse: tuple[torch.Tensor, PackedBatch] | None = None,
+    ) -> BiLmOutput:
+        """Run the LSTM layers, or what is in their place, which has AllenNLP's interface."""
+        if self._has_own_lstm or reverse is not None:
+            return super().run(vectors, packing, carried, reverse)
+        # (n_layers, batch_size, timesteps, n_directions * projection_dim)
+        padded = self._elmo_lstm(packing.unpack([vectors]), packing.mask())
+        directions, layers = self.options.directions, {}
+        for direction, outputs in zip(directions, padded.chunk(len(directions), -1)):
+            order = packing.reversal if direction == "backward" else slice(None)
+            layers[direction] = [each[order] for each in (vectors, *map(packing.pack, outputs))]
+        return BiLmOutput(layers, dict.fromkeys(layers, packing))
+
+    @property
+    def _has_own_lstm(self) -> bool:
+        return type(self._elmo_lstm) is BiLstm and "forward" not in vars(self._elmo_lstm)
+
     def _cached_vectors(self, word_inputs: torch.Tensor | None) -> dict[str, torch.Tensor] | None:
         """Return what the character encoder does, if all words are in `vocab_to_cache`."""
         if self._word_embedding is None or word_inputs is None:
             return None
         n_cached = self._word_embedding.num_embeddings
-        if not bool(((word_inputs >= 0) & (word_inputs < n_cached)).all()):
+        is_cached, is_word = (word_inputs >= 0) & (word_inputs < n_cached), word_inputs > 0
+        all_cached, *has_gap = torch.hstack([is_cached.all(), gaps(is_word)]).tolist()
+        if not all_cached:
             return None
+        check_gaps(has_gap)
         vectors = self._word_embedding(word_inputs)  # (batch_size, timesteps, dim)
         assert self._bos_embedding is not None and self._eos_embedding is not None
         boundaries = self._bos_embedding.to(vectors), self._eos_embedding.to(vectors)
-        vectors, mask = add_boundaries(vectors, (word_inputs > 0).sum(1), *boundaries)
+        vectors, mask = add_boundaries(vectors, is_word.sum(1), *boundaries)
         return {"token_embedding": vectors, "mask": mask}
 
     def _has_plain_encoder(self) -> bool:
@@ -162,6 +193,8 @@ class ElmoBiLm(CachingModule, BiLm):
 
     def start(self) -> CarriedState:
         """Return the state that sentences start from, by `initial_state`."""
+        if not self._has_own_lstm:
+            return FixedState()  # not used
         return self.settled_state() if self.initial_state == "settled" else self.lstm.start()
 
     @model_call

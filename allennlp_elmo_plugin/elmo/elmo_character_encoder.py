@@ -1,5 +1,6 @@
 """AllenNLP's `_ElmoCharacterEncoder`: checks, completes and encodes ELMo's character ids."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -31,23 +32,21 @@ class ElmoCharacterEncoder(CharacterEncoder):
     _end_of_sentence_characters: torch.Tensor
 
     def __init__(
-        self, options_file: str | None, weight_file: str | None, requires_grad: bool = False
+        self,
+        options_file: str | None,
+        weight_file: str | None,
+        requires_grad: bool = False,
+        opened: tuple[BiLmOptions, ModelFiles] | None = None,
     ) -> None:
+        if opened is not None:  # by a model that loads the values
+            self._make(*opened, requires_grad)
+            return
         with find_model(options_file, weight_file) as files, files.open() as (options, weights):
             encoder_only = replace(options, n_layers=0)
             weights.check(datasets(encoder_only), parts=("char_embed", "CNN"))
             self._make(options, files, requires_grad)
             modules = torch.nn.ModuleDict({"_token_embedder": self})
             load(modules, datasets(encoder_only), weights)
-
-    @classmethod
-    def without_values(
-        cls, options: BiLmOptions, files: ModelFiles, requires_grad: bool
-    ) -> "ElmoCharacterEncoder":
-        """Return an encoder whose parameters have no memory yet, for a model that loads them."""
-        encoder = cls.__new__(cls)
-        encoder._make(options, files, requires_grad)
-        return encoder
 
     def _make(self, options: BiLmOptions, files: ModelFiles, requires_grad: bool) -> None:
         if options.char_cnn is None:
@@ -70,16 +69,18 @@ class ElmoCharacterEncoder(CharacterEncoder):
         `(batch_size, timesteps + 2)`, of character ids, shape `(batch_size, timesteps, 50)`.
         """
         inputs = fit_width(inputs, self.options.max_characters_per_token)
+        is_word = (inputs > 0).any(-1)  # (batch_size, timesteps)
         if inputs.numel():
-            low, high = torch.stack(torch.aminmax(inputs)).tolist()
+            low, high, *has_gap = torch.hstack([*torch.aminmax(inputs), gaps(is_word)]).tolist()
             if low < 0 or high >= N_CHARACTERS:
                 raise ValueError(
                     f"got character ids from {low} to {high}, but they go from 0 (no word) to "
                     f"{N_CHARACTERS - 1}: are these word ids?"
                 )
+            check_gaps(has_gap)
         bounded, mask = add_boundaries(
             inputs,
-            (inputs > 0).any(-1).sum(-1),
+            is_word.sum(-1),
             self._beginning_of_sentence_characters.to(inputs),
             self._end_of_sentence_characters.to(inputs),
         )  # (batch_size, timesteps + 2, max_characters)
@@ -97,7 +98,8 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     if is_wrong or width not in (max_characters, MAX_CHARACTERS_PER_TOKEN):
         raise ValueError(
             f"got {inputs.dtype} of shape {tuple(inputs.shape)}, but the model reads character ids "
-            f"of shape (batch_size, timesteps, {max_characters}); batch_to_ids gives 50"
+            f"of shape (batch_size, timesteps, {max_characters}); batch_to_ids gives 50. Pass "
+            "indices of vocab_to_cache as word_inputs"
         )
     if width == max_characters:
         return inputs
@@ -105,6 +107,19 @@ def fit_width(inputs: torch.Tensor, max_characters: int) -> torch.Tensor:
     last = cut[..., -1]  # (batch_size, timesteps)
     last.masked_fill_((last != 0) & (last != PADDING + 1), END_WORD + 1)
     return cut
+
+
+def gaps(is_word: torch.Tensor) -> torch.Tensor:
+    """Return which rows of shape `(batch_size, timesteps)` have a word after padding."""
+    return (is_word[:, 1:] & ~is_word[:, :-1]).any(1)
+
+
+def check_gaps(has_gap: Sequence[int]) -> None:
+    if any(has_gap):
+        raise ValueError(
+            f"row {has_gap.index(True)} of the batch has a word after zeros, which are padding: "
+            "pad at the end"
+        )
 
 
 def add_boundaries(

@@ -179,6 +179,8 @@ def find_model(
         raise ValueError('no model was named: give a path or a short name such as "tiny"')
     source = options_file or name
     if options and weights and options != weights:
+        if options.endswith(".hdf5"):
+            raise ValueError(f"{options}: these are weights; options_file comes before weight_file")
         yield _with_others(
             source, find_file(options, OPTIONS_FILE), find_file(weights, WEIGHT_FILE)
         )

@@ -1,11 +1,13 @@
 """`ElmoBiLm` against AllenNLP's and bilm-tf's language model."""
 
+import copy
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from allennlp_elmo_plugin.elmo.elmo import Elmo, batch_to_ids
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm, padded_layers
@@ -105,6 +107,49 @@ def test_carried_states_by_allennlps_name(elmo_pair):
     for other in other_lstms:
         other._states = None
     assert_same(others, BATCHES[0])
+
+
+def test_the_lstm_called_by_itself(elmo_pair):
+    lstms = [elmo._elmo_lstm._elmo_lstm for elmo in elmo_pair("three layers", requires_grad=True)]
+    for lengths in ([3, 0, 5, 1], [2, 2], [4, 1, 2]):
+        mask = torch.arange(6) < torch.tensor(lengths).unsqueeze(1)
+        outputs, gradients = [], []
+        for lstm in lstms:
+            torch.manual_seed(len(lengths))
+            inputs = torch.randn(*mask.shape, lstm.input_size, requires_grad=True)
+            outputs.append(lstm(inputs, mask))
+            outputs[-1].square().sum().backward()
+            gradients.append([inputs.grad, lstm.forward_layer_1.state_linearity.weight.grad])
+        assert_close(*outputs)
+        assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", ["_elmo_lstm", "_elmo_lstm._elmo_lstm", "scalar_mix_0"])
+def test_a_forward_of_its_own_is_called(elmo_pair, name):
+    pair = elmo_pair()
+    for elmo in pair:
+        module = elmo.get_submodule(name)
+
+        def forward(inputs, mask=None, *, original=module.forward):
+            output = original(inputs, mask)
+            return tree_map(lambda x: 2 * x if x.is_floating_point() else x, output)
+
+        module.forward = forward
+    for batch in BATCHES:
+        assert_same(pair, batch)
+    pair.ours.bilm.lstm.reset_states()
+    words = pair.ours.embed_sentences([["a", "cat"]])
+    pair.ours.bilm.lstm.reset_states()
+    assert_close(words, pair.ours(batch_to_ids([["a", "cat"]])))
+
+
+def test_another_lstm_is_called(elmo_pair):
+    pair = elmo_pair(keep_sentence_boundaries=True)
+    other = elmo_pair("all positions").original._elmo_lstm._elmo_lstm
+    for elmo in pair:
+        elmo._elmo_lstm._elmo_lstm = copy.deepcopy(other)
+    for batch in BATCHES:
+        assert_same(pair, batch)
 
 
 def elmo_from(files, initial_state, **arguments):

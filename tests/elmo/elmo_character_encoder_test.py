@@ -66,6 +66,7 @@ def test_models_with_words_of_another_width(tmp_path, width):
         (torch.ones(50, dtype=torch.long), r"shape \(50,\)"),
         (torch.ones(2, 3, 50), "torch.float32"),
         (torch.full((2, 3, 50), -1), "from -1 to -1"),
+        (torch.ones(2, 3, dtype=torch.long), "indices of vocab_to_cache as word_inputs"),
         (torch.full((2, 3, 50), 262), "from 262 to 262, .*0 .*to 261"),
     ],
 )
@@ -73,3 +74,19 @@ def test_bad_characters(files_of, ids, message):
     for module in (Elmo(**files_of()), ElmoCharacterEncoder(**files_of())):
         with pytest.raises(ValueError, match=message):
             module(ids)
+
+
+@pytest.mark.parametrize("row, columns", [(0, [0]), (1, [1]), (2, [0, 1]), (2, [1])])
+def test_a_gap_before_or_between_words(files_of, row, columns):
+    """The words after it would be lost."""
+    ids = batch_to_ids([["a", "b"], ["a", "b", "a"], ["b", "a", "b"], []])
+    ids[row, columns] = 0
+    words = (ids > 0).any(-1).long()
+    elmo = Elmo(**files_of(), vocab_to_cache=["", "a"])
+    for call in (
+        *(lambda: elmo(ids), lambda: elmo(ids.view(2, 2, 3, 50)), lambda: elmo.bilm(ids)),
+        *(lambda: elmo.bilm.token_layer(ids), lambda: elmo.bilm(words, words)),
+        lambda: elmo(ids, words.view(2, 2, 3)),
+    ):
+        with pytest.raises(ValueError, match=f"row {row} .*: pad at the end"):
+            call()

@@ -148,6 +148,29 @@ def test_traces_and_exports_are_refused_and_compile_works(elmo_pair):
     assert fork(check) == 0  # A process that has compiled can't train in forks afterwards.
 
 
+def quantized(elmo):
+    return torch.ao.quantization.quantize_dynamic(elmo, {torch.nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda elmo: elmo(SENTENCES), "got an input of the type list, .* batch_to_ids"),
+        (lambda elmo: elmo(TEXT.numpy()), "type ndarray"),
+        (lambda elmo: elmo(None, word_inputs=TEXT[..., 0]), "NoneType, .* also with word_inputs"),
+        (lambda elmo: Elmo("tiny", num_output_representations=0), "must be at least 1"),
+        (lambda elmo: Elmo("a/weights.hdf5", "a/options.json"), "weights.hdf5: these are weights"),
+        (torch.jit.script, "can't be traced or exported"),
+        (lambda elmo: quantized(elmo)(TEXT), 'quantize_dynamic use precision="int8"'),
+        (lambda elmo: elmo.bilm.lstm.forward_layers[0](TEXT, [1], None), "call the LSTM of all"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_mistakes(elmo_pair, call, message):
+    with pytest.raises(Exception, match=message):
+        call(elmo_pair().ours)
+
+
 def test_threads_that_share_a_carried_state_see_whole_ones(elmo_pair):
     """The vectors of one sentence, again and again, are among those of one thread."""
     elmo = elmo_pair().ours

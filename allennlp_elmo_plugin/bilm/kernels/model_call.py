@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -26,15 +26,19 @@ def model_call(function: Function) -> Function:
         if torch.compiler.is_dynamo_compiling():
             return torch._dynamo.disable(call)(*args, **kwargs)
         if torch.jit.is_tracing() or _is_exporting():
-            raise RuntimeError(
-                "the language model of ELMo can't be traced or exported (torch.jit.trace, "
-                "torch.onnx, torch.export): its steps depend on the words of each batch. Use the "
-                "module itself, or torch.compile"
-            )
+            refuse_graphs()
         with without_autocast():
             return function(*args, **kwargs)
 
     return cast(Function, call)
+
+
+def refuse_graphs() -> NoReturn:
+    raise RuntimeError(
+        "the language model of ELMo can't be traced or exported (torch.jit, torch.onnx, "
+        "torch.export): its steps depend on the words of each batch. Use the module itself, or "
+        "torch.compile"
+    )
 
 
 @contextmanager
@@ -57,8 +61,13 @@ def needs_grad(*tensors: torch.Tensor) -> bool:
 
 
 def is_plain(module: torch.nn.Module, kind: type[torch.nn.Module]) -> bool:
-    """Return whether a module's call may be bypassed: it is of this very class, without hooks."""
-    return type(module) is kind and not any(
+    """
+    Return whether a module's call may be bypassed: it is of this very class, without hooks or a
+    `forward` of its own.
+    """
+    if type(module) is not kind or "forward" in vars(module):
+        return False
+    return not any(
         _IGNORED_HOOKS not in str(getattr(hook, "__module__", ""))
         for name in _HOOKS
         for hook in getattr(module, name).values()
@@ -72,5 +81,5 @@ def check_layers(module: torch.nn.Module, *kinds: type[torch.nn.Module]) -> None
             raise ValueError(
                 f"the layer {name} of {type(module).__name__} was replaced or has a hook, which "
                 "the language model would ignore. Put hooks on Elmo, its language model or the "
-                "token embedder, and remove this one"
+                'token embedder, and remove this one; for quantize_dynamic use precision="int8"'
             )
