@@ -43,10 +43,10 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         return super().batch_to_embeddings(_letters(batch))
 
     def embed_batch(
-        self, batch: Sequence[Sequence[str]], output_format: str | None = None
+        self, batch: Sequence[Sequence[str]], output_format: str = "all"
     ) -> list[numpy.ndarray]:
-        arrays = super().embed_batch(_letters(batch), output_format or "all")
-        if output_format is not None:
+        arrays = super().embed_batch(_letters(batch), output_format)
+        if output_format != "all":
             return arrays
         return [array if array.shape[1] else empty_embedding() for array in arrays]
 
