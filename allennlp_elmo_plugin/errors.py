@@ -11,8 +11,6 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-_NOTICE = b"\nSaving and ending after this batch. The same signal again ends at once.\n"
-
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM. AllenNLP's `SigTermReceived` is lost in an `except Exception`; this is not."""
@@ -61,7 +59,8 @@ def noted_signals(noted: list[int], is_worker: bool = False) -> Iterator[None]:
         noted.append(number)
         if not is_worker:
             signal.signal(number, signal.SIG_DFL)
-        os.write(2, _NOTICE)  # `print` can't be called again while it is interrupted.
+        # `print` can't be called again while it is interrupted.
+        os.write(2, b"\nSaving and ending after this batch. The same signal again ends at once.\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     with _handled({each: note for each in numbers if signal.getsignal(each) != signal.SIG_IGN}):

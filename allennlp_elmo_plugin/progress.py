@@ -52,8 +52,7 @@ def step_bar(description: str, total: int, unit: str = "B") -> Iterator[Callable
     Show the progress of a step that takes longer than a second. Yield the function that is told how
     many more bytes (or other units) are done.
     """
-    settings = {"unit": unit, "unit_scale": True, "delay": 1.0}
-    with progress_bar(desc=description, total=total, **settings) as bar:
+    with progress_bar(desc=description, total=total, unit=unit, unit_scale=True, delay=1.0) as bar:
         yield bar.update
 
 

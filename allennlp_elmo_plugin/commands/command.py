@@ -43,9 +43,7 @@ class Command:
     """Base class of our commands. The docstring of a subclass describes the command."""
 
     name: str
-    mistakes: tuple[type[Exception], ...] = (
-        *(OSError, ValueError, EOFError, MemoryError, ImportError),
-    )
+    mistakes: tuple[type, ...] = (OSError, ValueError, EOFError, MemoryError, ImportError)
     """What ends the command with one line."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -11,26 +11,24 @@ MAX_BYTES = 4 * 2**20
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file that holds one JSON object, or raise `FileNotFoundError` or `ValueError`."""
+    """
+    Read a file that holds one JSON object, with no key twice and only finite numbers, or raise
+    `FileNotFoundError` or `ValueError`.
+    """
     if os.path.getsize(path) > MAX_BYTES or not os.path.isfile(path):
         raise ValueError(f"{path}: not a JSON file of at most {MAX_BYTES:,} bytes")
-    values = parse_json(Path(path).read_bytes(), str(path))
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: the options must be a JSON object {{...}}")
-    return values
-
-
-def parse_json(text: bytes, source: str) -> Any:
-    """Parse JSON strictly: no key twice, only finite numbers."""
     try:
-        return json.loads(
-            text.decode("utf-8-sig"),
+        values = json.loads(
+            Path(path).read_text("utf-8-sig"),
             object_pairs_hook=_object,
             parse_float=_finite,
             parse_constant=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: not a JSON file of options ({error})") from None
+        raise ValueError(f"{path}: not a JSON file of options ({error})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: the options must be a JSON object {{...}}")
+    return values
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

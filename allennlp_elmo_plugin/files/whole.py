@@ -16,9 +16,6 @@ from allennlp_elmo_plugin.files.locks import open_locked
 
 PathLike = str | os.PathLike[str]
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a full disk, an exhausted quota and a file over the allowed size."""
-
 _STAGING = ".elmo.partial"
 
 
@@ -96,7 +93,8 @@ def _staging(path: Path, output: PathLike, wait: bool = False) -> Iterator[Path]
             new.mkdir()
             yield new
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            # A full disk, an exhausted quota, or a file over the allowed size
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             reason = os.strerror(error.errno)
             message = f"cannot write: {reason}; nothing has changed there, make room and repeat"

@@ -20,8 +20,6 @@ T = TypeVar("T", bytes, str)
 MAX_LINE_BYTES = 64 * 2**20
 """A longer line is refused: a small compressed file can hold one that fills the memory."""
 
-STANDARD_INPUT = "-"
-
 _GZIP = b"\x1f\x8b"
 _MARK_OF_LINE = re.compile(rb"^" + codecs.BOM_UTF8, re.MULTILINE)
 
@@ -150,7 +148,7 @@ def _start(file: Any) -> bytes:
 @contextmanager
 def open_lines(path: str | os.PathLike[str]) -> Iterator[TextLines]:
     """Open the lines of a file, or for the string `"-"` those of the standard input."""
-    if path == STANDARD_INPUT:
+    if path == "-":
         yield TextLines(sys.stdin.buffer, "the standard input")
         return
     with open(path, "rb") as file:

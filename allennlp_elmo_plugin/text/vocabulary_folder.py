@@ -13,8 +13,6 @@ VOCABULARY_FOLDER = "vocabulary"
 """The folder of AllenNLP's form of a vocabulary in the output of a command."""
 
 NON_PADDED_FILE = "non_padded_namespaces.txt"
-# AllenNLP's own: a namespace of labels has no padding either.
-_NON_PADDED_NAMESPACES = ("*tags", "*labels", LM_NAMESPACE)
 
 HINT = (
     "make it with `allennlp elmo-vocab` and set in the configuration: "
@@ -47,5 +45,6 @@ def write_vocabulary_folder(directory: str | os.PathLike[str], words: Sequence[s
         if "@@NEWLINE@@" in word:
             raise ValueError(f"{word!r} can't be in a vocabulary of AllenNLP")
     Path(directory).mkdir(parents=True, exist_ok=True)
-    write_vocabulary_file(Path(directory, NON_PADDED_FILE), _NON_PADDED_NAMESPACES)
+    # As in AllenNLP, namespaces of labels have no padding either.
+    write_vocabulary_file(Path(directory, NON_PADDED_FILE), ("*tags", "*labels", LM_NAMESPACE))
     write_vocabulary_file(Path(directory, f"{LM_NAMESPACE}.txt"), words)

@@ -54,7 +54,7 @@ class ElmoBenchmark(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         plugins.import_plugins()  # The task models are those of allennlp-models.
-        from allennlp_elmo_plugin.plugin.benchmark import report, results, run
+        from allennlp_elmo_plugin.plugin.benchmark import report, run
         from allennlp_elmo_plugin.plugin.benchmark.cached_bilm import Vectors
         from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
         from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, find_tasks, kind_of
@@ -62,9 +62,9 @@ class ElmoBenchmark(Command):
         output = args.output
         tasks = find_tasks(args.data, args.tasks.replace(" ", "").split(","))
         configuration = Configuration(tasks, args.elmo, args.configs, args.overrides, args.vectors)
-        results.check_output(output, configuration, list(tasks))
+        report.check_output(output, configuration, list(tasks))
         runs = {
-            (task, model, seed): results.file_of(output, task, model, seed)
+            (task, model, seed): report.file_of(output, task, model, seed)
             for task in tasks
             for seed in range(1, args.seeds + 1)
             for model in reversed(configuration.models)  # More can be wrong with ELMo.

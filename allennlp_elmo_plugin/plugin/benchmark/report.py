@@ -1,5 +1,6 @@
-"""Tables and pictures of a benchmark's finished runs."""
+"""The finished runs of a benchmark, from which it resumes; their tables and pictures."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,15 +8,50 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy
+from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.analysis.figures import figure
 from allennlp_elmo_plugin.files.json_file import to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.files.whole import whole_file
-from allennlp_elmo_plugin.plugin.benchmark.results import Runs, read_runs
+from allennlp_elmo_plugin.plugin.benchmark.configuration import Configuration
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, TASKS, kind_of
 
+Runs = dict[tuple[str, str], list[dict[str, Any]]]
+"""By task and model, one of `MODELS`, the results of its seeds."""
+
 Bars = Mapping[str, Sequence[float | None]]
+
+
+def file_of(output: Path, task: str, model: str, seed: int) -> Path:
+    """Return the file of a run. The folder beside it, without `.json`, is that of its training."""
+    return output / "runs" / task / f"{model}-{seed}.json"
+
+
+def read_runs(output: Path) -> Runs:
+    """Return the finished runs."""
+    runs: Runs = {}
+    for file in sorted((output / "runs").rglob("*-*.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        runs.setdefault((run["task"], run["model"]), []).append(run)
+    return runs
+
+
+def check_output(output: Path, configuration: Configuration, tasks: list[str]) -> None:
+    """Refuse a folder with other content than the results of these parameters and data."""
+    names = [path.name for path in output.glob("*") if not path.name.startswith(".")]
+    if names and "runs" not in names:
+        raise ConfigurationError(f"--output {output}: the folder is not empty, and no benchmark")
+    for (task, model), runs in read_runs(output).items():
+        expected = configuration.digests(task, model) if task in tasks else {}
+        for run in runs:
+            before = run.get("digests", {})
+            changed = [name for name in expected if before.get(name) != expected[name]]
+            if changed:
+                raise ConfigurationError(
+                    f"--output {output}: {file_of(Path(), task, model, run['seed'])} is not of "
+                    f"this benchmark: {', '.join(changed)} changed. Choose another folder"
+                )
 
 
 def write_tables(output: Path) -> str:

@@ -15,7 +15,7 @@ PREFIX = "official-"
 _SCORERS = {
     **dict.fromkeys(("sst5", "snli", "imdb"), ("class_accuracy", ["label"], "label")),
     **dict.fromkeys(("ner", "chunking"), ("conlleval", ["tags"], "tags")),
-    "srl": ("srl_eval", ["words", "verb_index", "gold_tags"], "tags"),
+    "srl": ("srl_eval", ["verb_index", "gold_tags"], "tags"),
     "coref": ("coreference", ["clusters"], "clusters"),
     "squad": ("squad", ["answer_texts"], "best_span_str"),
     "constituency": ("evalb", ["gold_tree"], "trees"),

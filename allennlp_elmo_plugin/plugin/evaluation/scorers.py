@@ -54,19 +54,16 @@ def _to_bio(tags: Sequence[str]) -> list[str]:
 
 
 def srl_eval(
-    sentences: Sequence[list[str]],
-    verbs: Sequence[int | None],
-    gold: Sequence[list[str]],
-    predicted: Sequence[list[str]],
+    verbs: Sequence[int | None], gold: Sequence[list[str]], predicted: Sequence[list[str]]
 ) -> Scores:
     """
     Score semantic roles (BIO tags) by one run of srl-eval.pl of CoNLL-2005, which doesn't count the
-    predicate. `sentences` has the words once for each predicate, whose position is in `verbs`.
-    Return `precision`, `recall` and `f1` with two decimals, as the script prints them.
+    predicate. There is a row of tags for each predicate, whose position is in `verbs`. Return
+    `precision`, `recall` and `f1` with two decimals, as the script prints them.
     """
     scorer = SrlEvalScorer(ignore_classes=["V"])
-    # The word of a predicate may be "-", which the script reads as no predicate.
-    words = [["V"] * len(sentence) for sentence in sentences]
+    # The words don't count, but the script reads "-" as no predicate.
+    words = [["V"] * len(row) for row in gold]
     tags = [list(map(convert_bio_tags_to_conll_format, each)) for each in (predicted, gold)]
     scorer(list(verbs), words, *tags)
     names = {"precision": "precision", "recall": "recall", "f1": "f1-measure"}
