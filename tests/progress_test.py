@@ -7,7 +7,7 @@ import pytest
 import tqdm.std
 from allennlp.common import logging as common_logging
 
-from allennlp_elmo_plugin.progress import counted, progress_bar, progress_of_command, step_bar
+from allennlp_elmo_plugin.progress import progress_bar, progress_of_command, step_bar
 
 
 def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -84,7 +84,3 @@ def test_steps_that_take_long(quiet: bool, clock: Any, capsys: Any) -> None:
         assert step(0.5) == ""  # It is short.
     count()
     assert "counting: 100%" in capsys.readouterr().err
-
-
-def test_counted() -> None:
-    assert [counted(n, "word") for n in (0, 1, 2000)] == ["0 words", "1 word", "2,000 words"]

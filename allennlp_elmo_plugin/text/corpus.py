@@ -92,7 +92,7 @@ def read_text(
                 text.decode()
             except UnicodeDecodeError:
                 if encoding_errors == "strict":
-                    raise ValueError(_first_undecodable(file)) from None
+                    _check_utf8(file)
                 text = text.decode("utf-8", encoding_errors).encode()
             yield text
 
@@ -114,14 +114,13 @@ def _read_file(file: Path, update: Callable[[int], Any], seed: str | None) -> It
                 yield join_lines(lines[start : start + n_lines])
 
 
-def _first_undecodable(file: Path) -> str:
-    """Return the message about the first line of a file that isn't UTF-8."""
+def _check_utf8(file: Path) -> None:
+    """Raise an error about the first line of a file that isn't UTF-8."""
     try:
         with open_lines(file) as lines:
             deque(lines, 0)
     except ValueError as error:
-        return (
+        raise ValueError(
             f'{error}, or read such bytes as U+FFFD (encoding_errors "replace" in a configuration, '
             "--encoding-errors replace on the command line)"
-        )
-    return f"{file} has changed while it was read"
+        ) from None
