@@ -95,8 +95,6 @@ class BidirectionalLanguageModel(Model):
     precision : `str`, optional (default = `"float32"`)
         Precision of the matrix products in training: "float32", or "bfloat16", which is faster on
         hardware that supports it. All else is float32, also under `torch.autocast`.
-    regularizer, serialization_dir, ddp_accelerator
-        Those of AllenNLP's `Model`.
     """
 
     default_predictor = "bidirectional_lm"
@@ -321,9 +319,7 @@ class BidirectionalLanguageModel(Model):
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """
         Return `perplexity`, `exp` of the mean loss over directions and tokens, and that of each
-        direction, `forward_perplexity` and `backward_perplexity`. A `loss` that is set in them
-        becomes the logarithm of `perplexity`, and `unknown_words`, their share of the words, is
-        added.
+        direction, `forward_perplexity` and `backward_perplexity`, as `AgreeingMetrics`.
         """
         self.n_predicted_words = int(self._perplexities["forward"].n_tokens)
         metrics = {

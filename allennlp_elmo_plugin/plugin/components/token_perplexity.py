@@ -23,12 +23,9 @@ class TokenMean:
 
     def get_metric(self, reset: bool = False) -> float:
         """Return the mean, 0 if no token was seen."""
-        mean = self._metric_of(self.total / self.n_tokens) if self.n_tokens else 0.0
+        mean = self.total / self.n_tokens if self.n_tokens else 0.0
         if reset:
             self.total = self.n_tokens = 0.0
-        return mean
-
-    def _metric_of(self, mean: float) -> float:
         return mean
 
 
@@ -38,8 +35,8 @@ class TokenPerplexity(TokenMean):
     AllenNLP's `Perplexity` averages over batches, whatever their size.
     """
 
-    def _metric_of(self, mean: float) -> float:
-        return perplexity_of(mean)
+    def get_metric(self, reset: bool = False) -> float:
+        return perplexity_of(super().get_metric(reset)) if self.n_tokens else 0.0
 
 
 class AgreeingMetrics(dict[str, Any]):

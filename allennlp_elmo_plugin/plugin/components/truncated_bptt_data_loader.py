@@ -30,8 +30,6 @@ class TruncatedBpttDataLoader(DataLoader):
 
     # Parameters
 
-    reader : `TruncatedBpttLmReader`
-    data_path : `DatasetReaderInput`
     batches_per_epoch : `int`, optional (default = `None`)
         Make an epoch of the trainer this many batches instead of a pass over the text; the next
         epoch continues there.

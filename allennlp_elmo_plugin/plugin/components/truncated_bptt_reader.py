@@ -15,7 +15,6 @@ from allennlp.data.instance import Instance
 from allennlp.data.vocabulary import Vocabulary
 
 from allennlp_elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
-from allennlp_elmo_plugin.plugin.components.vocabulary import check_vocabulary
 from allennlp_elmo_plugin.plugin.registration import configuration_errors
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.corpus import PathOrPaths, find_files, read_text
@@ -53,7 +52,6 @@ class TruncatedBpttLmReader(DatasetReader):
     drop_last : `bool`, optional (default = `True`)
         At the end of a pass, drop the batch that can't be filled, as bilm-tf does. With `False`,
         for evaluation, every word counts once, and rows that end early are padded.
-    seed : `int`, optional (default = `0`)
     encoding_errors : `str`, optional (default = `"strict"`)
         For bytes that are not UTF-8: "strict" (an error) or "replace" (by U+FFFD).
     contiguous : `bool`, optional (default = `False`)
@@ -119,7 +117,6 @@ class TruncatedBpttLmReader(DatasetReader):
             directions = ("forward", "backward") if self.bidirectional else ("forward",)
             word_ids = None
             if vocab is not None:
-                check_vocabulary(vocab)
                 word_ids = vocab.get_token_to_index_vocabulary(LM_NAMESPACE)
             lexicon = Lexicon(self._max_characters, word_ids)
             if not (epoch or skip or rows.start):

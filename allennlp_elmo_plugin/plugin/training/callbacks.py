@@ -35,11 +35,6 @@ class AdagradStateCallback(TrainerCallback):
       callbacks: [{ type: "adagrad_state", file: "imported/adagrad.hdf5" }],
     }
     ```
-
-    # Parameters
-
-    file : `str`
-        The `adagrad.hdf5`.
     """
 
     def __init__(self, serialization_dir: str, file: str) -> None:

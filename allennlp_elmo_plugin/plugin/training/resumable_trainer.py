@@ -1,18 +1,18 @@
 """The trainer whose runs recover exactly after a kill."""
 
 import functools
-import hashlib
 import inspect
 import logging
 import os
+import random
 import re
 from typing import Any, Optional
 
+import numpy
 import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
@@ -23,13 +23,10 @@ from allennlp_elmo_plugin.files.whole import remove
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
 from allennlp_elmo_plugin.plugin.registration import override_registered
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
-from allennlp_elmo_plugin.plugin.training.random_state import get_random_state, set_random_state
 from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
-    check_same,
 )
-from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +83,7 @@ class ResumableTrainer(GradientDescentTrainer):
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
     def from_partial_objects(  # type: ignore[override]
-        cls, model: Any, serialization_dir: str, data_loader: Any, **kwargs: Any
+        cls, model: Any, serialization_dir: str, **kwargs: Any
     ) -> Trainer:
         if isinstance(model, BidirectionalLanguageModel):
             # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
@@ -95,14 +92,11 @@ class ResumableTrainer(GradientDescentTrainer):
                 if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
                     parameter.requires_grad_(False)
             keep_memory_of_training()
-            if kwargs.get("distributed"):
-                loaders = data_loader, kwargs.get("validation_data_loader")
-                check_same(_data_of(model, loaders), "the vocabulary or the text")
-                if kwargs.get("ddp_accelerator") is None:
-                    device = kwargs["cuda_device"]
-                    kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
+            if kwargs.get("distributed") and kwargs.get("ddp_accelerator") is None:
+                device = kwargs["cuda_device"]
+                kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
             kwargs.setdefault("checkpointer", Lazy(WholeCheckpointer))
-        return super().from_partial_objects(model, serialization_dir, data_loader, **kwargs)
+        return super().from_partial_objects(model, serialization_dir, **kwargs)
 
     def rescale_gradients(self) -> Optional[float]:
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
@@ -226,8 +220,26 @@ def _check_settings(settings: dict[str, Any]) -> None:
         )
 
 
-def _data_of(model: Model, loaders: Any) -> tuple[str, list[Any]]:
-    """Return what tells the vocabulary and the text of one process from those of another."""
-    words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
-    digests = [[*each.state_dict()["digest"].values()] for each in loaders if each is not None]
-    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), digests
+def get_random_state(device: torch.device) -> dict[str, Any]:
+    """
+    Return the states of the random number generators of Python, NumPy, torch and, if `device` is
+    one, of the GPU, as `torch.load` reads them with `weights_only`.
+    """
+    numpy_state: Any = numpy.random.get_state()
+    name, keys, *rest = numpy_state
+    return {
+        "python": random.getstate(),
+        "numpy": [name, keys.tolist(), *rest],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Restore what `get_random_state` returned; the GPU's part only if `device` is a GPU."""
+    random.setstate(state["python"])
+    name, keys, *rest = state["numpy"]
+    numpy.random.set_state((name, numpy.array(keys, dtype=numpy.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)

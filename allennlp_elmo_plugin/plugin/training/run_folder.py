@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +26,6 @@ from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE, VOCABULARY
 
 # AllenNLP's own, which the plugin replaces under its name.
 _train_model = train.train_model
-
-_TRAINED = re.compile(r"(model_state_.*|best)\.th")
 
 
 @functools.wraps(_train_model)
@@ -140,4 +137,4 @@ def is_language_model(params: Params) -> bool:
 
 def is_trained(folder: str | os.PathLike[str]) -> bool:
     """Return whether the run in a folder has saved weights to go on with."""
-    return os.path.isdir(folder) and any(map(_TRAINED.fullmatch, os.listdir(folder)))
+    return any(any(Path(folder).glob(name)) for name in ("model_state_*.th", "best.th"))

@@ -1,8 +1,10 @@
 """Runs that are killed and recovered against runs that were never stopped."""
 
+import random
 import shutil
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from allennlp.commands.train import TrainModel
@@ -10,6 +12,10 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
+from allennlp_elmo_plugin.plugin.training.resumable_trainer import (
+    get_random_state,
+    set_random_state,
+)
 from tests.support.testing import fork, read_files
 from tests.support.training_runs import Killed, assert_equal_runs, losses, train_here, write_config
 
@@ -141,3 +147,25 @@ def test_other_number_of_processes(whole, tmp_path):
     torch.save(state, path)
     with pytest.raises(ConfigurationError, match="is of 2 processes, but this run has 1"):
         train_here(whole / "config.json", tmp_path / "run")
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+def draw():
+    # An odd number of normal numbers: NumPy keeps the other one of a pair.
+    return random.gauss(0, 1), numpy.random.normal(size=3).tolist(), torch.randn(3).tolist()
+
+
+def test_numbers_are_drawn_again(tmp_path, monkeypatch):
+    """Also from a file that `torch.load` reads without trusting it, and on another device."""
+    calls = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: f"of {device}")
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: calls.append(given))
+    for saved_on, used_on in ((CPU, CPU), (CPU, GPU), (GPU, CPU), (GPU, GPU)):
+        assert calls == []
+        torch.save(get_random_state(saved_on), tmp_path / "state")
+        first = draw()
+        set_random_state(torch.load(tmp_path / "state", weights_only=True), used_on)
+        assert draw() == first
+    assert calls == [("of cuda:0", GPU)]
