@@ -12,11 +12,6 @@ REPLACED: dict[str, str] = {}
 """Full names of the classes, functions and methods that ours replace, and why."""
 
 
-def table() -> str:
-    """Return the list in docs/migration.md."""
-    return "\n".join(f"| `{name}` | {why} |" for name, why in sorted(REPLACED.items()))
-
-
 def replace(original: Any, replacement: Any, why: str) -> None:
     """Replace a class or function in all modules of AllenNLP imported so far."""
     REPLACED[f"{original.__module__}.{original.__qualname__}"] = why
