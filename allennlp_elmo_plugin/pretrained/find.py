@@ -47,7 +47,7 @@ from allennlp_elmo_plugin.pretrained.file_names import (
 from allennlp_elmo_plugin.pretrained.training_run import PUBLISHED_ADDRESS, archived_options
 
 _BUNDLED = "tiny"
-BUNDLED_MODEL = Path(__file__).resolve().parents[1] / "pretrained" / _BUNDLED
+BUNDLED_MODEL = Path(__file__).resolve().with_name(_BUNDLED)
 
 _PUBLISHED_MODELS = {
     "small": "2x1024_128_2048cnn_1xhighway",
@@ -101,28 +101,24 @@ class ModelFiles(NamedTuple):
         Open the weights, and read the options, completed by them. Errors in the block name what
         the model was trained on, if its files do.
         """
+        folder = self.options.parent
         try:
-            with self._open() as opened:
-                yield opened
+            if self.is_run:
+                tensors = read_tensors(self.weights)
+                n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
+                options = archived_options(folder, n_words)
+                yield options, weights_of_state_dict(str(self.weights), tensors, options)
+            elif self.is_many_langs:
+                yield open_many_langs(folder)
+            else:
+                with open_weights(self.weights, self.softmax) as weights:
+                    if self.options == self.weights:
+                        values = options_of_shapes(weights)
+                    else:
+                        values = read_json_object(self.options)
+                    yield read_options(values, str(self.options), weights), weights
         except ValueError as error:
-            raise ValueError(f"{error}{_trained_on(self.options.parent)}") from error
-
-    @contextmanager
-    def _open(self) -> Iterator[tuple[BiLmOptions, Weights]]:
-        if self.is_run:
-            tensors = read_tensors(self.weights)
-            n_words = tensors.get("softmax.bias", torch.empty(0)).numel()
-            options = archived_options(self.options.parent, n_words)
-            yield options, weights_of_state_dict(str(self.weights), tensors, options)
-        elif self.is_many_langs:
-            yield open_many_langs(self.options.parent)
-        else:
-            with open_weights(self.weights, self.softmax) as weights:
-                if self.options == self.weights:
-                    values = options_of_shapes(weights)
-                else:
-                    values = read_json_object(self.options)
-                yield read_options(values, str(self.options), weights), weights
+            raise ValueError(f"{error}{_trained_on(folder)}") from error
 
 
 def _trained_on(folder: Path) -> str:
@@ -186,14 +182,14 @@ def find_model(
         )
     elif is_short_name(name):
         yield _with_others(source, find_file(name, OPTIONS_FILE), find_file(name, WEIGHT_FILE))
-    elif _is_checkpoint(name):
-        yield _files_in(Path(name).parent, source, name)
+    elif name.endswith(".index") or (not os.path.exists(name) and os.path.exists(f"{name}.index")):
+        yield _with_options(source, Path(name.removesuffix(".index")))
     else:
         is_weights = options is None or name.endswith(".hdf5")
         path = find_file(name, WEIGHT_FILE if is_weights else OPTIONS_FILE)
         if os.path.isdir(path) or is_archive(path):
             with model_folder(path, source) as folder:
-                yield _files_in(folder, source, for_training=for_training)
+                yield _files_in(folder, source, for_training)
         elif is_weights:
             yield _with_others(source, _beside(name, OPTIONS_FILE, default), path)
         else:
@@ -214,13 +210,11 @@ def _beside(name: str, file_name: str, default: str | None = None) -> str:
     return find_file(found, file_name)
 
 
-def _files_in(
-    folder: Path, source: str, checkpoint: str | None = None, for_training: bool = False
-) -> ModelFiles:
-    """Return the files of the model in a folder, or of its checkpoint with this prefix."""
-    if checkpoint is None and is_many_langs(folder):
+def _files_in(folder: Path, source: str, for_training: bool) -> ModelFiles:
+    """Return the files of the model in a folder."""
+    if is_many_langs(folder):
         return ModelFiles(source, folder / CONFIG_FILE, folder / ENCODER_FILE)
-    if checkpoint is None and is_training_run(folder):
+    if is_training_run(folder):
         for name in (ARCHIVED_WEIGHT_FILE, RUN_WEIGHT_FILE):
             if (folder / name).exists():
                 vocabulary = folder / "vocabulary"
@@ -229,15 +223,19 @@ def _files_in(
             f"{folder}: needs {CONFIG_FILE} and {ARCHIVED_WEIGHT_FILE} (an archive) or "
             f"{RUN_WEIGHT_FILE} (the folder of a training run, after the first epoch)"
         )
-    if checkpoint is None and is_hub_module(folder):
+    if is_hub_module(folder):
         return _with_others(source, *[str(folder / HUB_WEIGHTS)] * 2)
-    weights = None
-    if checkpoint is None and not (for_training and has_checkpoint(folder)):
-        weights = find_weight_file(folder)
-    if weights is None and (checkpoint is not None or has_checkpoint(folder)):
-        weights = Path(find_checkpoint(checkpoint or folder))
+    weights = None if for_training and has_checkpoint(folder) else find_weight_file(folder)
+    if weights is None and has_checkpoint(folder):
+        weights = find_checkpoint(folder)
     if weights is None:
         raise FileNotFoundError(f"{folder}: there is no {WEIGHT_FILE}; a model is {WHOLE_MODELS}")
+    return _with_options(source, weights)
+
+
+def _with_options(source: str, weights: Path) -> ModelFiles:
+    """Return the files of a model whose options are the only ones in the folder of its weights."""
+    folder = weights.parent
     options = find_options_file(folder)
     if options is None:
         raise FileNotFoundError(
@@ -255,10 +253,6 @@ def _with_others(source: str, options: str, weights: str) -> ModelFiles:
     return ModelFiles(source, Path(options), path, softmax, find_vocabulary_file(path.parent))
 
 
-def _is_checkpoint(path: str) -> bool:
-    return path.endswith(".index") or (not os.path.exists(path) and os.path.exists(f"{path}.index"))
-
-
 def is_short_name(value: str) -> bool:
     """Return whether this is the short name of a model, and no folder."""
     return value in SHORT_NAMES and not os.path.isdir(value)
@@ -266,16 +260,16 @@ def is_short_name(value: str) -> bool:
 
 def find_file(value: str, file_name: str) -> str:
     """Return the path of the options or the weights of an ELMo, or download it."""
-    address = value
     if is_short_name(value):
-        is_bundled = value == _BUNDLED
-        address = str(BUNDLED_MODEL / file_name) if is_bundled else _published(value, file_name)
-    if "://" in address:
-        return cached_path(address)
-    if not os.path.exists(address):
+        if value == _BUNDLED:
+            return str(BUNDLED_MODEL / file_name)
+        value = _published(value, file_name)
+    if "://" in value:
+        return cached_path(value)
+    if not os.path.exists(value):
         hint = f"nor is it one of the models {list(SHORT_NAMES)}"
-        raise FileNotFoundError(f"there is no {address}; {hint}")
-    return address
+        raise FileNotFoundError(f"there is no {value}; {hint}")
+    return value
 
 
 def elmo_model(name: str) -> dict[str, Any]:

@@ -142,8 +142,7 @@ def _read_words(files: ModelFiles, n_words: int | None, path: PathLike | None) -
             f"{files.source}: has a model of {n_words} words, but not the vocabulary that says "
             f"which; put it there as {VOCABULARY_FILE}, one word a line"
         )
-    is_folder = files.is_run
-    words = read_vocabulary_folder(path, str(path)) if is_folder else read_vocabulary_file(path)
+    words = read_vocabulary_folder(path, str(path)) if files.is_run else read_vocabulary_file(path)
     if n_words not in (None, len(words)):
         raise ValueError(
             f"{path}: has {len(words)} words, but the model in {files.source} has {n_words}; give "

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
@@ -103,31 +102,7 @@ def model_card(
     vocabulary = "none in the files" if model.words is None else f"{len(model.words):,} words"
     if model.words is not None and model.softmax is not None:
         vocabulary += ", which the softmax knew in training"
-    facts = {
-        **facts_of(model.options, weight_file),
-        "Weights": f"{weight_file.name}, {precision}",
-        "Vocabulary": vocabulary,
-    }
-    config = _MISSING.format("config.json")
-    if training.config:
-        # What leads to a file concerns only the author.
-        text = _PATH.sub(r'"\1"', to_json(training.config))
-        config = f"```json\n{text}\n```"
-    use = _USE if model.options.char_cnn else _USE_OF_WORDS
-    return _CARD.format(
-        name=name,
-        facts=markdown_table(("Property", "Value"), facts.items()),
-        perplexities=_perplexities(training.metrics),
-        config=config,
-        use=use.format(name=name, quoted=shlex.quote(name)),
-    )
-
-
-def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
-    """Return the rows of a card's first table that options and weights determine."""
-    directions = "in both directions" if options.bidirectional else "forward only"
-    n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
-    char_cnn = options.char_cnn
+    options, char_cnn = model.options, model.options.char_cnn
     inputs = "words of the vocabulary"
     if char_cnn is not None:
         inputs = (
@@ -135,7 +110,9 @@ def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
             f"{char_cnn.embedding_dim}, convolutions {json.dumps(char_cnn.filters)} "
             f"(width, number), {char_cnn.n_highway} highway layers"
         )
-    return {
+    directions = "in both directions" if options.bidirectional else "forward only"
+    n_parameters = sum(math.prod(dataset.shape) for dataset in datasets(options))
+    facts = {
         "LSTM layers": f"{options.n_layers}, {directions}",
         "Cells of a layer and direction": f"{options.lstm_dim:,}",
         "Dimensions per token in each layer": (
@@ -144,7 +121,22 @@ def facts_of(options: BiLmOptions, weight_file: Path) -> dict[str, str]:
         "Input": inputs,
         "Parameters": f"{n_parameters:,} without the softmax",
         "Size of the weights": f"{weight_file.stat().st_size / 1e6:,.1f} MB",
+        "Weights": f"{weight_file.name}, {precision}",
+        "Vocabulary": vocabulary,
     }
+    config = _MISSING.format("config.json")
+    if training.config:
+        # What leads to a file concerns only the author.
+        text = _PATH.sub(r'"\1"', to_json(training.config))
+        config = f"```json\n{text}\n```"
+    use = _USE if char_cnn else _USE_OF_WORDS
+    return _CARD.format(
+        name=name,
+        facts=markdown_table(("Property", "Value"), facts.items()),
+        perplexities=_perplexities(training.metrics),
+        config=config,
+        use=use.format(name=name, quoted=shlex.quote(name)),
+    )
 
 
 def _perplexities(metrics: Mapping[str, Any]) -> str:

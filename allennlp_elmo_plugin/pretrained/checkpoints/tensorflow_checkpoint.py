@@ -177,24 +177,20 @@ def _is_whole(data: Any, stored: int) -> bool:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF == stored
 
 
-def find_checkpoint(path: PathLike) -> str:
+def find_checkpoint(folder: Path) -> Path:
     """
-    Return the prefix of the files of a V2 checkpoint, from this prefix or the folder of the files:
-    the one that the file `checkpoint` names, wherever the folder was before, or the only one.
+    Return the prefix of the files of a V2 checkpoint in a folder: the one that the file
+    `checkpoint` names, wherever the folder was before, or the only one.
     """
-    path = os.fspath(path)
-    if not os.path.isdir(path):
-        return path.removesuffix(".index")
-    found = find_checkpoint_names(Path(path))
+    found = find_checkpoint_names(folder)
     named = found[0] if len(found) == 1 else None
-    choice = os.path.join(path, "checkpoint")
-    if os.path.isfile(choice):
-        with open(choice, encoding="utf-8", errors="replace") as file:
+    if (folder / "checkpoint").is_file():
+        with open(folder / "checkpoint", encoding="utf-8", errors="replace") as file:
             match = re.search(r'^[ \t]*model_checkpoint_path *: *"(.*)"', file.read(2**20), re.M)
         named = os.path.basename(match[1]) if match else ""
     if named not in found:
         raise FileNotFoundError(
-            f"{path}: the file `checkpoint` names {named!r}; of TensorFlow's V2 checkpoints "
+            f"{folder}: the file `checkpoint` names {named!r}; of TensorFlow's V2 checkpoints "
             f"(*.index, *.data-*) there are {found}; give the path of one, without .index"
         )
-    return os.path.join(path, str(named))
+    return folder / str(named)

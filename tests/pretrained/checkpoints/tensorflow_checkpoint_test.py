@@ -54,7 +54,7 @@ def test_the_checkpoint_of_a_folder_is_the_one_that_its_file_names(tmp_path):
         find_checkpoint(tmp_path)
     for number in (1, 2):
         write_checkpoint(tmp_path / f"model.ckpt-{number}", {"x": np.array(number, "int32")})
-        assert number == 2 or find_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-1")
+        assert number == 2 or find_checkpoint(tmp_path) == tmp_path / "model.ckpt-1"
     both = r"there are \['model.ckpt-1', 'model.ckpt-2'\]; give the path of one"
     for text, found in (
         (None, both),
@@ -68,15 +68,13 @@ def test_the_checkpoint_of_a_folder_is_the_one_that_its_file_names(tmp_path):
         if text is not None:
             (tmp_path / "checkpoint").write_text(text)
         if found is None:
-            assert find_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-1")
+            assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-1"
             continue
         with pytest.raises(FileNotFoundError, match=found) as caught:
             find_checkpoint(tmp_path)
         assert str(tmp_path) in str(caught.value) and str(caught.value).isprintable()
     with pytest.raises(ValueError, match="old.ckpt.index: missing"):
-        read_index(find_checkpoint(tmp_path / "old.ckpt.index"))
-    for path in ("model.ckpt-2", "model.ckpt-2.index"):
-        assert find_checkpoint(tmp_path / path) == str(tmp_path / "model.ckpt-2")
+        read_index(tmp_path / "old.ckpt.index")
 
 
 @pytest.mark.parametrize(
