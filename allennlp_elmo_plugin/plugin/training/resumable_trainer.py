@@ -1,6 +1,7 @@
 """The trainer whose runs recover exactly after a kill."""
 
 import functools
+import hashlib
 import inspect
 import logging
 import os
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, Trainer
 from allennlp.training.callbacks import TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
@@ -26,7 +28,9 @@ from allennlp_elmo_plugin.plugin.training.checkpointer import WholeCheckpointer
 from allennlp_elmo_plugin.plugin.training.sparse_ddp_accelerator import (
     SparseDdpAccelerator,
     SparseDdpWrappedModel,
+    check_same,
 )
+from allennlp_elmo_plugin.text.vocabulary_folder import LM_NAMESPACE
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +87,7 @@ class ResumableTrainer(GradientDescentTrainer):
     @classmethod
     @functools.wraps(GradientDescentTrainer.from_partial_objects.__func__)  # type: ignore[attr-defined]
     def from_partial_objects(  # type: ignore[override]
-        cls, model: Any, serialization_dir: str, **kwargs: Any
+        cls, model: Any, serialization_dir: str, data_loader: Any, **kwargs: Any
     ) -> Trainer:
         if isinstance(model, BidirectionalLanguageModel):
             # AllenNLP freezes after `DistributedDataParallel` was made, which then waits for the
@@ -92,11 +96,14 @@ class ResumableTrainer(GradientDescentTrainer):
                 if any(re.search(regex, name) for regex in kwargs.get("no_grad") or []):
                     parameter.requires_grad_(False)
             keep_memory_of_training()
-            if kwargs.get("distributed") and kwargs.get("ddp_accelerator") is None:
-                device = kwargs["cuda_device"]
-                kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
+            if kwargs.get("distributed"):
+                loaders = data_loader, kwargs.get("validation_data_loader")
+                check_same(_data_of(model, loaders), "the vocabulary or the text")
+                if kwargs.get("ddp_accelerator") is None:
+                    device = kwargs["cuda_device"]
+                    kwargs["ddp_accelerator"] = SparseDdpAccelerator(cuda_device=device)
             kwargs.setdefault("checkpointer", Lazy(WholeCheckpointer))
-        return super().from_partial_objects(model, serialization_dir, **kwargs)
+        return super().from_partial_objects(model, serialization_dir, data_loader, **kwargs)
 
     def rescale_gradients(self) -> Optional[float]:
         if isinstance(self._ddp_wrapped_model, SparseDdpWrappedModel):
@@ -218,6 +225,13 @@ def _check_settings(settings: dict[str, Any]) -> None:
             'num_gradient_accumulation_steps. Leave it out, and set "precision": "bfloat16" in '
             "the model"
         )
+
+
+def _data_of(model: Model, loaders: Any) -> tuple[str, list[Any]]:
+    """Return what tells the vocabulary and the text of one process from those of another."""
+    words = model.vocab.get_index_to_token_vocabulary(LM_NAMESPACE)
+    digests = [[*each.state_dict()["digest"].values()] for each in loaders if each is not None]
+    return hashlib.sha256("\n".join(words.values()).encode()).hexdigest(), digests
 
 
 def get_random_state(device: torch.device) -> dict[str, Any]:

@@ -14,6 +14,21 @@ from allennlp_elmo_plugin.plugin.components.bidirectional_lm import Bidirectiona
 from allennlp_elmo_plugin.plugin.registration import override_registered
 
 
+def check_same(value: Any, what: str) -> None:
+    """
+    Raise a `ConfigurationError` in all processes of distributed training, each of which calls this
+    function, unless they have the same value.
+    """
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    ranks = [str(rank) for rank, other in enumerate(values) if other != values[0]]
+    if ranks:
+        raise ConfigurationError(
+            f"{what} of rank {', '.join(ranks)} differs from that of rank 0: copy the files of one "
+            "machine to the others"
+        )
+
+
 class SparseDdpWrappedModel(DdpWrappedModel):
     """A model in `DistributedDataParallel`, and the parameters whose gradients it leaves out."""
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 
+from allennlp_elmo_plugin.commands.elmo_vocab import make_vocabulary
+from tests.support.process_group import run_processes
 from tests.support.training_runs import (
     assert_equal_runs,
     finish,
@@ -127,3 +132,28 @@ def test_two_processes_stopped(sampled, tmp_path, number, word):
     finish(start(config, run), run)
     assert_equal_runs(run, sampled)
     assert losses(run, 1) == losses(sampled, 1)
+
+
+def _start(rank, configs):
+    """Return the mistake that a process finds."""
+    params = Params.from_file(configs[rank])
+    params.params.pop("distributed")
+    params["trainer"].params.update(world_size=2, distributed=True)
+    with pytest.raises(ConfigurationError) as raised:
+        TrainModel.from_params(
+            params=params, serialization_dir=str(configs[rank].parent), local_rank=0
+        )
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["vocabulary.directory", "validation_data_path"])
+def test_other_data(key, data, tmp_path):
+    """Each machine has a copy of the vocabulary and of the text."""
+    make_vocabulary(data / "heldout.txt", tmp_path / "other")
+    path = tmp_path / "other" if key == "vocabulary.directory" else data / "shards" / "0.txt"
+    configs = []
+    for name, changes in ("first", {}), ("second", {key: str(path)}):
+        (tmp_path / name).mkdir()
+        configs.append(write_config(tmp_path / name, data, {**TWO, **changes}))
+    for message in run_processes(2, tmp_path, _start, configs):
+        assert "the vocabulary or the text of rank 1 differs" in message
