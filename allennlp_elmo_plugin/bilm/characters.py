@@ -5,7 +5,7 @@ The alphabet is that of bilm-tf: the 256 byte values of UTF-8 and five marks, an
 id, as bilm-tf does for prediction, since 0 stands for positions after the end of a sentence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,10 @@ def check_sentences(batch: Any) -> list[list[str]]:
                 f"sentence {number} is the string {sentence[:40]!r}, but a sentence is a list of "
                 f"words: {sentence[:40].split()}, or of letters: list(...). Pass a single "
                 "sentence as [sentence]"
+            )
+        if not isinstance(sentence, Iterable):
+            raise ValueError(
+                f"sentence {number} is {sentence!r}, but a sentence is a list of words"
             )
         words = list(sentence)
         if {*map(type, words)} != {str}:

@@ -178,6 +178,8 @@ def test_mistakes(embedder):
         (["A cat"], "got the text 'A cat', but it takes a list of sentences"),
         ([["A cat"], "sum"], r"pooling is 'sum'; give one of \('mean', 'max'\)"),
         ([["A cat"], "mean", "last"], "the layers 'last' are none of .'all', 'top', 'average'"),
+        ([["A cat", None]], "sentence 1 is None, but a sentence is a list of words"),
+        ([["A cat", float("nan")]], "sentence 1 is nan, but a sentence is a list of words"),
         ([[["A"], [1.5]]], "sentence 1 has the word 1.5, a float"),
     ]:
         with pytest.raises(ValueError, match=message):
