@@ -1,10 +1,12 @@
 """A text file to a file of layers: what `allennlp elmo` and `ElmoEmbedder.embed_file` share."""
 
+import logging
 import math
 import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -21,9 +23,12 @@ from allennlp_elmo_plugin.embedding.batches import (
 )
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.whole import check_whole_file
+from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
 from allennlp_elmo_plugin.progress import progress_bar
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, TextLines
+
+logger = logging.getLogger(__name__)
 
 PART_WORDS = 2**15
 """A part ends with the line that has this word; the end of a line counts as one."""
@@ -171,6 +176,7 @@ class CorpusEmbedder:
                 if number == 0:
                     text = b"".join(_text(line.sentence) for line in part)
                     check_text(lines.name, [text], self._bilm.max_characters)
+                    self._check_script(lines.name, text)
                 if number < _COMMON_PARTS:
                     common.append([word for line in part for word in line.words])
                 if folder.has(number):
@@ -193,6 +199,15 @@ class CorpusEmbedder:
             if encoder.n_kept_words < MAX_CACHED_WORDS // 2:
                 encoder.keep_words(words)
         parts.clear()
+
+    def _check_script(self, name: str, text: bytes) -> None:
+        is_bundled = Path(self._bilm.token_layer._weight_file).parent == BUNDLED_MODEL
+        n_foreign = len(text.translate(None, bytes(range(128))))  # bytes beyond ASCII
+        if is_bundled and n_foreign > len(text) / 4:
+            logger.warning(
+                f'{name}: most letters are not Latin, but "tiny" was trained on English only. Name '
+                "a model of the text's language."
+            )
 
     def _divide(self, lines: TextLines, summary: dict[str, Any]) -> Iterator[list[SentenceLine]]:
         """Yield the lines of each part, and count them in the summary."""

@@ -344,3 +344,11 @@ def test_sentences_that_hdf5_cannot_tell_apart_or_write(files, tmp_path, text, c
     assert os.listdir(tmp_path) == ["o"]
     mapping = json.loads(read_arrays(tmp_path / "o")["sentence_to_index"][0])
     assert list(mapping) == [line.strip() for line in text.splitlines()]
+
+
+def test_tiny_says_that_it_was_trained_on_english(tmp_path, caplog):
+    for text, n_warnings in (("Un café à la crème .\n", 0), ("Мама мыла раму .\n", 1)):
+        caplog.clear()
+        output = str(tmp_path / f"{n_warnings}.hdf5")
+        ElmoEmbedder("tiny").embed_file(io.BytesIO(text.encode()), output)
+        assert caplog.text.count("most letters are not Latin") == n_warnings
