@@ -1,8 +1,5 @@
 """The program `allennlp-elmo-plugin`."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from allennlp.common import plugins
 
@@ -13,7 +10,7 @@ from allennlp_elmo_plugin.activation import LOCAL_FILE, PLUGIN, global_file
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path, monkeypatch):
     """The program runs in an empty folder; the user's folder is empty."""
     for name in ("home", "folder"):
         (tmp_path / name).mkdir()
@@ -22,12 +19,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "folder")
 
 
-def rows(capsys: Any) -> dict[str, str]:
+def rows(capsys):
     lines = capsys.readouterr().out.splitlines()
     return {line[:16].strip(): line[16:] for line in lines}
 
 
-def test_not_active(capsys: Any) -> None:
+def test_not_active(capsys):
     assert main([]) == 1
     printed = rows(capsys)
     assert printed["active ELMo"] == "AllenNLP's own, because no file names allennlp_elmo_plugin"
@@ -49,7 +46,7 @@ def test_not_active(capsys: Any) -> None:
         ("mine\n  allennlp_elmo_plugin ", "mine\n  allennlp_elmo_plugin "),
     ],
 )
-def test_activate(option: str, before: Any, after: str, capsys: Any) -> None:
+def test_activate(option, before, after, capsys):
     file = LOCAL_FILE if option == "--activate-here" else global_file()
     if before is not None:
         file.parent.mkdir(exist_ok=True)
@@ -65,7 +62,7 @@ def test_activate(option: str, before: Any, after: str, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "2.9.0"])
-def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_another_allennlp(version, monkeypatch, capsys):
     monkeypatch.setattr(activation, "_installed_version", lambda name: version)
     assert main(["--activate-here"]) == (1 if version is None else 0)
     printed = rows(capsys)
@@ -77,7 +74,7 @@ def test_another_allennlp(version: Any, monkeypatch: pytest.MonkeyPatch, capsys:
         assert printed["to change that"].endswith(command)
 
 
-def test_a_file_that_cannot_be_written(capsys: Any) -> None:
+def test_a_file_that_cannot_be_written(capsys):
     LOCAL_FILE.mkdir()
     assert main(["--activate-here"]) == 2
     assert capsys.readouterr().err == "error: .allennlp_plugins: Is a directory\n"

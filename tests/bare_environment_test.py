@@ -5,9 +5,7 @@ import sys
 import venv
 from collections.abc import Callable
 from importlib.metadata import distribution
-from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -39,7 +37,7 @@ for model in ("tiny", "imported/model.tar.gz", "checkpoint"):
 
 
 @pytest.fixture(scope="module")
-def run(repository_root: Path, tmp_path_factory: Any) -> Run:
+def run(repository_root, tmp_path_factory):
     """Run Python there, in an empty folder; return what it prints, or the last line of errors."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder / "environment", symlinks=True)
@@ -64,7 +62,7 @@ def run(repository_root: Path, tmp_path_factory: Any) -> Run:
     python, work = folder / "environment" / "bin" / "python", folder / "work"
     work.mkdir()
 
-    def run(*given: str, status: int = 0) -> str:
+    def run(*given, status=0):
         command = [python, "-I", *given]
         process = subprocess.run(command, cwd=work, capture_output=True, encoding="utf-8")
         assert process.returncode == status, process.stderr
@@ -75,7 +73,7 @@ def run(repository_root: Path, tmp_path_factory: Any) -> Run:
     return run
 
 
-def test_programs_and_training(run: Run) -> None:
+def test_programs_and_training(run):
     module = ("-m", "allennlp_elmo_plugin")
     text, vocabulary = "data/train.txt", "data/vocab.txt"
     for line, printed in {
@@ -92,7 +90,7 @@ def test_programs_and_training(run: Run) -> None:
     assert run("-c", TRAIN).split("\n") == ["(3, 3, 256)", "(3, 3, 16)", "(3, 3, 16)", ""]
 
 
-def test_what_is_missing_is_named_with_its_installation(run: Run) -> None:
+def test_what_is_missing_is_named_with_its_installation(run):
     module = ("-m", "allennlp_elmo_plugin")
     for command in ("train", "elmo-benchmark"):
         line = run(*module, command, status=2)

@@ -10,7 +10,6 @@ import functools
 import logging
 import signal
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from allennlp import commands
@@ -45,19 +44,19 @@ for module in (plugins, commands, train):
 
 
 @pytest.fixture(autouse=True)
-def _keep_logging() -> None:
+def _keep_logging():
     """AllenNLP's commands silence loggers for good; each test starts as the first did."""
     logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
-def _survive_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+def _survive_signals(monkeypatch):
     """Only in a child does a command end by a signal; here it exits with the status of that."""
     tests = os.getpid()
 
     end = errors.end_by_signal
 
-    def end_by_signal(number: int) -> NoReturn:
+    def end_by_signal(number):
         if os.getpid() != tests:
             end(number)
         raise SystemExit(128 + number)
@@ -66,13 +65,13 @@ def _survive_signals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def repository_root() -> Path:
+def repository_root():
     """The folder with `.allennlp_plugins`, where commands are run from."""
     return REPOSITORY_ROOT
 
 
 @pytest.fixture(scope="session")
-def subprocess_environment() -> dict[str, str]:
+def subprocess_environment():
     """An environment in which subprocesses find this package from any folder, installed or not."""
     python_path = [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in python_path if path)}

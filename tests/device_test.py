@@ -1,7 +1,6 @@
 """Every public path of embedding on a GPU gives the CPU's numbers."""
 
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,13 +26,13 @@ Files = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     return write_random_elmo(tmp_path_factory.mktemp("elmo"), seed=3)
 
 
 @pytest.mark.parametrize("initial_state", ["settled", "zero", "carried"])
-def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
-    def embed(device: torch.device) -> Any:
+def test_embedder(initial_state, files, tmp_path):
+    def embed(device):
         number = -1 if device.type == "cpu" else 0
         embedder = ElmoEmbedder(*files, number, initial_state=initial_state)
         embeddings, mask = embedder.batch_to_embeddings(SENTENCES)
@@ -56,7 +55,7 @@ def test_embedder(initial_state: str, files: Files, tmp_path: Path) -> None:
     check_on_gpu(embed)
 
 
-def _gradients(module: torch.nn.Module, device: torch.device) -> dict[str, torch.Tensor]:
+def _gradients(module, device):
     gradients = ((name, p.grad) for name, p in module.named_parameters())
     found = {name: each.to_dense() for name, each in gradients if each is not None}
     assert {each.device for each in found.values()} == {device}
@@ -76,8 +75,8 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_elmo(kind: str, files: Files) -> None:
-    def run(device: torch.device) -> Any:
+def test_elmo(kind, files):
+    def run(device):
         elmo = Elmo(*files, 2, dropout=0.0, **_KINDS[kind]).to(device)
         outputs = [elmo(batch_to_ids(batch).to(device)) for batch in (SENTENCES, SENTENCES[1:])]
         outputs.append(elmo(batch_to_ids(SENTENCES).view(2, 2, -1, 50).to(device)))
@@ -108,8 +107,8 @@ def test_elmo(kind: str, files: Files) -> None:
     check_on_gpu(run, atol={"bfloat16": 1e-2, "int8": 5e-2}.get(kind, 1e-5))
 
 
-def test_default_device(files: Files) -> None:
-    def run(device: torch.device) -> Any:
+def test_default_device(files):
+    def run(device):
         with device:
             # AllenNLP's scalar mixes are on the CPU whatever the default.
             elmo = Elmo(*files, 1, initial_state="settled", vocab_to_cache=WORDS).to(device).eval()
@@ -123,8 +122,8 @@ def test_default_device(files: Files) -> None:
     check_on_gpu(run)
 
 
-def test_embedders_of_tasks(files: Files) -> None:
-    def run(device: torch.device) -> Any:
+def test_embedders_of_tasks(files):
+    def run(device):
         torch.manual_seed(2)
         kept = ElmoTokenEmbedder(*files, dropout=0.0, initial_state="settled")
         keep_vectors(kept, Vectors())

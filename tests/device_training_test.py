@@ -1,8 +1,5 @@
 """Training on a GPU, and what is made of its models, give the CPU's numbers."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from allennlp.commands.evaluate import evaluate_from_archive
@@ -29,12 +26,12 @@ NUMBERS = {"cpu": -1, "cuda": 0}  # what AllenNLP calls devices
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: Any) -> Path:
+def data(tmp_path_factory):
     """Texts and their vocabulary."""
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def train(folder: Path, data: Path, device: torch.device, changes: dict[str, Any]) -> Any:
+def train(folder, data, device, changes):
     """Return the metrics of a run and its parameters."""
     folder.mkdir()
     text = {"train_data_path": str(data / "heldout.txt")}
@@ -46,7 +43,7 @@ def train(folder: Path, data: Path, device: torch.device, changes: dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: Any) -> Path:
+def trained(data, tmp_path_factory):
     """The folder of a run on a GPU."""
     folder = tmp_path_factory.mktemp("trained") / "gpu"
     with gpu_for_tests() as gpu:
@@ -59,15 +56,15 @@ def trained(data: Path, tmp_path_factory: Any) -> Path:
     [CHARACTERS, {**CHARACTERS, **FULL, "model.state_reset": 0.4}, TOKENS, TIED, {**TIED, **FULL}],
     ids=["characters", "states reset", "tokens", "tied", "tied, full softmax"],
 )
-def test_training(changes: dict[str, Any], data: Path, tmp_path: Path) -> None:
+def test_training(changes, data, tmp_path):
     check_on_gpu(lambda device: train(tmp_path / device.type, data, device, changes))
 
 
-def test_trained_model(data: Path, trained: Path, tmp_path: Path) -> None:
+def test_trained_model(data, trained, tmp_path):
     """Evaluated, used and exported on a machine without a GPU and on one that has it."""
     lines = [{"sentence": each} for each in ("w1 w0 unknown w2", "", "w3")]
 
-    def use(device: torch.device) -> Any:
+    def use(device):
         number = NUMBERS[device.type]
         found = evaluate_from_archive(str(trained), str(data / "heldout.txt"), cuda_device=number)
         predictor = Predictor.from_archive(load_archive(trained, cuda_device=number))

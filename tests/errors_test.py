@@ -3,7 +3,6 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,8 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 @SIGNALS
-def test_a_command_ends_by_the_signal_after_its_exit_functions(number: int, capfd: Any) -> None:
-    def end() -> None:
+def test_a_command_ends_by_the_signal_after_its_exit_functions(number, capfd):
+    def end():
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
         atexit.register(print, "the last line")
         end_with("a line", 3, number)
@@ -32,7 +31,7 @@ def test_a_command_ends_by_the_signal_after_its_exit_functions(number: int, capf
     assert capfd.readouterr().err == "a line\n"
 
 
-def test_signals_end_work_by_a_line(capsys: Any) -> None:
+def test_signals_end_work_by_a_line(capsys):
     before = signal.getsignal(signal.SIGTERM)
     for number, word in ((signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")):
         with pytest.raises(SystemExit, match=str(128 + number)):
@@ -43,7 +42,7 @@ def test_signals_end_work_by_a_line(capsys: Any) -> None:
 
 @SIGNALS
 @pytest.mark.parametrize("is_worker", [False, True])
-def test_the_first_signal_is_noted(number: int, is_worker: bool, capfd: Any) -> None:
+def test_the_first_signal_is_noted(number, is_worker, capfd):
     noted: list[int] = []
     before = signal.getsignal(number)
     with noted_signals(noted, is_worker):
@@ -54,7 +53,7 @@ def test_the_first_signal_is_noted(number: int, is_worker: bool, capfd: Any) -> 
     assert "Saving and ending after this batch" in capfd.readouterr().err
 
 
-def test_where_signals_can_not_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_signals_can_not_be_handled(monkeypatch):
     noted: list[int] = []
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # as after nohup
     with pytest.raises(KeyboardInterrupt), noted_signals(noted):
@@ -62,7 +61,7 @@ def test_where_signals_can_not_be_handled(monkeypatch: pytest.MonkeyPatch) -> No
     assert noted == []
     monkeypatch.undo()
 
-    def in_a_thread() -> bool:
+    def in_a_thread():
         with noted_signals(noted):
             return run_or_end(lambda: True, str, str, 1)
 
@@ -83,5 +82,5 @@ def test_where_signals_can_not_be_handled(monkeypatch: pytest.MonkeyPatch) -> No
         (MemoryError("(2 GB)"), "not enough memory (2 GB)"),
     ],
 )
-def test_an_error_is_one_line(error: Exception, text: str) -> None:
+def test_an_error_is_one_line(error, text):
     assert describe(error) == text

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from allennlp_elmo_plugin import __main__, __version__
 
 
 @pytest.fixture
-def start(tmp_path: Path, subprocess_environment: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def start(tmp_path, subprocess_environment, monkeypatch):
     monkeypatch.delitem(subprocess_environment, "PYTHONWARNINGS", raising=False)
     settings: Any = {"cwd": tmp_path, "env": subprocess_environment, "timeout": 300}
     program = [sys.executable, "-m", "allennlp_elmo_plugin"]
@@ -23,7 +22,7 @@ def start(tmp_path: Path, subprocess_environment: Any, monkeypatch: pytest.Monke
     )
 
 
-def test_our_command_starts_without_task_models(tmp_path: Path, start: Any) -> None:
+def test_our_command_starts_without_task_models(tmp_path, start):
     report = "import sys\nprint('allennlp_models' in sys.modules)\n"
     (tmp_path / "report.py").write_text(report, encoding="utf-8")
     given = ["elmo-vocab", "missing", "-o", "out", "--include-package", "report"]
@@ -33,7 +32,7 @@ def test_our_command_starts_without_task_models(tmp_path: Path, start: Any) -> N
     assert process.stderr.count("\n") == 1
 
 
-def test_names_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_names_itself(monkeypatch, capsys):
     monkeypatch.setattr(commands, "__version__", commands.__version__)
     sigterm = signal.getsignal(signal.SIGTERM)
     for program, name in (
@@ -54,7 +53,7 @@ def test_names_itself(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     signal.signal(signal.SIGTERM, sigterm)
 
 
-def test_command_of_allennlp(tmp_path: Path, start: Any) -> None:
+def test_command_of_allennlp(tmp_path, start):
     (tmp_path / "text").write_text("a X X O\nb X X O\n\nc X X O\n", encoding="utf-8")
     indexers = {"elmo": {"type": "elmo_characters"}}
     reader = {"type": "conll2003", "token_indexers": indexers}  # of allennlp-models

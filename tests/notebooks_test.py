@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-def texts(notebook: Any) -> Any:
+def texts(notebook):
     """Return the text that each cell of code has printed, and its value."""
     outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     return [
@@ -26,7 +25,7 @@ def texts(notebook: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_are_clean(path: Path) -> None:
+def test_stored_outputs_are_clean(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -40,7 +39,7 @@ def test_stored_outputs_are_clean(path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_cells_print_as_many_lines_as_stored(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_cells_print_as_many_lines_as_stored(path, tmp_path, monkeypatch):
     """With a training of five batches."""
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     shutil.copytree(ROOT / "training_config", tmp_path / "training_config")

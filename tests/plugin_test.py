@@ -4,8 +4,6 @@ import ast
 import pickle
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,14 +34,14 @@ assert {"train", "elmo", "elmo-vocab", "elmo-export"} <= set(Subcommand.list_ava
 """
 
 
-def test_allennlp_loads_the_plugin(repository_root: Path, subprocess_environment: Any) -> None:
+def test_allennlp_loads_the_plugin(repository_root, subprocess_environment):
     command = [sys.executable, "-c", LOAD_PLUGINS]
     subprocess.run(command, cwd=repository_root, env=subprocess_environment, check=True)
     lines = (repository_root / ".allennlp_plugins").read_text(encoding="utf-8").split()
     assert lines == ["allennlp_elmo_plugin"]
 
 
-def test_public_api() -> None:
+def test_public_api():
     """Others rely on these names."""
     names = ["BiLm", "BiLmOptions", "Elmo", "ElmoEmbedder", "batch_to_ids"]
     assert allennlp_elmo_plugin.__all__ == names
@@ -51,7 +49,7 @@ def test_public_api() -> None:
         assert getattr(allennlp_elmo_plugin, name).__module__.startswith("allennlp_elmo_plugin.")
 
 
-def test_only_the_plugin_imports_allennlp(repository_root: Path) -> None:
+def test_only_the_plugin_imports_allennlp(repository_root):
     importing = set()
     for path in (repository_root / "allennlp_elmo_plugin").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -99,7 +97,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_order_of_imports(script: str, tmp_path: Path, subprocess_environment: Any) -> None:
+def test_order_of_imports(script, tmp_path, subprocess_environment):
     (tmp_path / "text").write_text("The bank of the river .\nA bank .\n", encoding="utf-8")
     command = [sys.executable, "-c", SCRIPTS[script]]
     subprocess.run(command, cwd=tmp_path, env=subprocess_environment, check=True, timeout=300)
@@ -123,7 +121,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_pickles_with_former_names_of_modules(tmp_path: Path, subprocess_environment: Any) -> None:
+def test_pickles_with_former_names_of_modules(tmp_path, subprocess_environment):
     embedder = ElmoTokenEmbedder("tiny", "tiny", initial_state="zero").eval()
     ids = allennlp_elmo_plugin.batch_to_ids([["A", "sentence"], ["Another"]])
     made = [(embedder, ids, embedder(ids).detach()), (ELMoTokenCharactersIndexer(), None, None)]

@@ -1,6 +1,5 @@
 import io
 import sys
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -10,7 +9,7 @@ from allennlp.common import logging as common_logging
 from allennlp_elmo_plugin.progress import progress_bar, progress_of_command, step_bar
 
 
-def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
+def open_terminal(monkeypatch):
     """Let standard error be a terminal; return what it shows."""
     stream = Mock(wraps=io.StringIO(), isatty=lambda: True, fileno=lambda: 2)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -19,19 +18,19 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+def clock(monkeypatch):
     """The time in seconds, which passes only when a test says so."""
     now = [1000.0]
     monkeypatch.setattr(tqdm.std, "time", lambda: now[0])
     return now
 
 
-def count() -> None:
+def count():
     with progress_bar(total=2, desc="counting") as bar:
         bar.update(2)
 
 
-def test_a_terminal_keeps_the_bar_of_work_that_is_done(monkeypatch: Any) -> None:
+def test_a_terminal_keeps_the_bar_of_work_that_is_done(monkeypatch):
     terminal = open_terminal(monkeypatch)
     count()
     assert terminal.getvalue().endswith("\n")
@@ -42,7 +41,7 @@ def test_a_terminal_keeps_the_bar_of_work_that_is_done(monkeypatch: Any) -> None
     assert blank.strip(" ") == "" and last == ""
 
 
-def test_a_log_file_has_a_line_each_ten_seconds(clock: Any, capsys: Any) -> None:
+def test_a_log_file_has_a_line_each_ten_seconds(clock, capsys):
     with progress_bar(total=60, desc="counting") as bar:
         for _ in range(60):
             clock[0] += 1.0
@@ -56,7 +55,7 @@ def test_a_log_file_has_a_line_each_ten_seconds(clock: Any, capsys: Any) -> None
     assert capsys.readouterr().err == ""
 
 
-def test_settings_of_the_process(monkeypatch: Any, capsys: Any) -> None:
+def test_settings_of_the_process(monkeypatch, capsys):
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", True)
     count()
@@ -70,8 +69,8 @@ def test_settings_of_the_process(monkeypatch: Any, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_steps_that_take_long(quiet: bool, clock: Any, capsys: Any) -> None:
-    def step(seconds: float) -> str:
+def test_steps_that_take_long(quiet, clock, capsys):
+    def step(seconds):
         with step_bar("a step", 2) as update:
             clock[0] += seconds
             update(2)

@@ -25,7 +25,7 @@ from tests.support.training_runs import metrics, write_config, write_data
 pytestmark = pytest.mark.nightly
 
 
-def of_training(run: Path) -> Any:
+def of_training(run):
     weights = torch.load(run / "best.th")
     return metrics(run), {name: tensor.numpy() for name, tensor in weights.items()}
 
@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }
 
 
-def start(name: str, output: Path) -> int:
+def start(name, output):
     """Start a command as its user repeats it, and return the number of its process."""
     sys.argv = ["allennlp", *COMMANDS[name][0].split(), str(output)]
     if name == "train" and output.exists():
@@ -47,7 +47,7 @@ def start(name: str, output: Path) -> int:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_random_kills(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_kills(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])
     folder = write_data(tmp_path)

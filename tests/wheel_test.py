@@ -8,8 +8,6 @@ import tarfile
 import tomllib
 import zipfile
 from email.parser import Parser
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ NAME = f"{PACKAGE}-{__version__}"
 
 
 @pytest.fixture(scope="module")
-def built(repository_root: Path, tmp_path_factory: Any) -> Any:
+def built(repository_root, tmp_path_factory):
     """The wheel, and the names of all files in the repository."""
     folder = tmp_path_factory.mktemp("distributions")
     copy = ["git", "checkout-index", "--all", f"--prefix={folder}/source/"]
@@ -36,7 +34,7 @@ def built(repository_root: Path, tmp_path_factory: Any) -> Any:
         yield wheel, tracked
 
 
-def _build(source: Path, kind: str, output: Path) -> None:
+def _build(source, kind, output):
     """Build as pip does, but in this environment and without the network."""
     call = f"from setuptools import build_meta; build_meta.build_{kind}({str(output)!r})"
     subprocess.run(
@@ -48,7 +46,7 @@ def _build(source: Path, kind: str, output: Path) -> None:
     )
 
 
-def test_the_wheel_has_all_modules_and_configs(built: Any) -> None:
+def test_the_wheel_has_all_modules_and_configs(built):
     wheel, tracked = built
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     metadata = Parser().parsestr(wheel.read(f"{NAME}.dist-info/METADATA").decode())
@@ -67,7 +65,7 @@ def test_the_wheel_has_all_modules_and_configs(built: Any) -> None:
     assert len(licences) == 1
 
 
-def test_one_version_of_allennlp(repository_root: Path) -> None:
+def test_one_version_of_allennlp(repository_root):
     project = tomllib.loads((repository_root / "pyproject.toml").read_text(encoding="utf-8"))
     names = {f"{name}=={ALLENNLP_VERSION}" for name in ("allennlp", "allennlp-models")}
     assert set(project["dependency-groups"]["allennlp"]) == names

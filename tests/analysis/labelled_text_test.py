@@ -1,7 +1,4 @@
 import gzip
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,7 +47,7 @@ CONLL_U_SENTENCES = [(["Do", "10 000", "?"], [(0, "Do", "AUX"), (1, "10 000", "N
         ((2, 2, 4), CONLL_U_TEXT, CONLL_U_SENTENCES),
     ],
 )
-def test_formats(columns: Sequence[int], text: str, expected: Any, tmp_path: Path) -> None:
+def test_formats(columns, text, expected, tmp_path):
     paths = [tmp_path / "text", tmp_path / "compressed"]
     paths[0].write_bytes(text.encode())
     paths[1].write_bytes(gzip.compress(text.encode()))
@@ -66,14 +63,14 @@ def test_formats(columns: Sequence[int], text: str, expected: Any, tmp_path: Pat
         ("a A\n", CONLL_2012, "line 1: lacks column 8"),
     ],
 )
-def test_mistakes(text: str, columns: Sequence[int], message: str, tmp_path: Path) -> None:
+def test_mistakes(text, columns, message, tmp_path):
     (tmp_path / "text").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_sentences([tmp_path / "text"], columns)
 
 
-def test_examples_are_drawn_sentence_by_sentence() -> None:
-    def sentence(n_examples: int) -> LabelledSentence:
+def test_examples_are_drawn_sentence_by_sentence():
+    def sentence(n_examples):
         examples = [Example(i, f"w{i}", "X") for i in range(n_examples)]
         return LabelledSentence([each.key for each in examples], examples)
 

@@ -20,7 +20,7 @@ from allennlp_elmo_plugin.embedding.embedder import ElmoEmbedder
 from tests.support.testing import write_random_elmo
 
 
-def _sentences(*texts: str) -> list[LabelledSentence]:
+def _sentences(*texts):
     """Each word is `word/LABEL`, or has no label."""
     sentences = []
     for text in texts:
@@ -37,9 +37,7 @@ TEST = _sentences("they run/V", "the run/N of/P ends/N", "a/D new/J")
 
 
 @pytest.mark.parametrize("task, at_once", [("wsd", 1), ("wsd", 1024), ("pos", 1024)])
-def test_each_layer_and_direction_is_probed_by_its_vectors(
-    task: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_layer_and_direction_is_probed_by_its_vectors(task, at_once, tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "_SENTENCES_AT_ONCE", at_once)
     names = [
         each["name"] for each in representations(3, ["forward"])
@@ -79,8 +77,8 @@ def test_each_layer_and_direction_is_probed_by_its_vectors(
     assert len(accuracies) > 1
 
 
-def _results(task: str) -> dict[str, Any]:
-    def accuracies(value: float) -> dict[str, Any]:
+def _results(task):
+    def accuracies(value):
         return {"all": value, "ambiguous": value - 10, "unseen": None}
 
     rows = [("token layer", 0, "both", 80.0), ("LSTM 1", 1, "both", 90.125)]
@@ -94,7 +92,7 @@ def _results(task: str) -> dict[str, Any]:
     return {"task": task, **numbers, "baseline": accuracies(70.0), "layers": layers}
 
 
-def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
+def test_the_table_has_each_layer_and_the_figures_of_the_paper():
     lines = markdown(_results("pos")).splitlines()
     assert lines[:6] == [
         "|  | all (1,200) | ambiguous (7) | unseen (0) | paper |",
@@ -109,13 +107,11 @@ def test_the_table_has_each_layer_and_the_figures_of_the_paper() -> None:
     assert row in markdown(_results("wsd"))
 
 
-def test_the_picture_has_a_line_for_each_direction(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_picture_has_a_line_for_each_direction(monkeypatch, tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     drawn: dict[str, Any] = {}
 
-    def watching(figure: Any, path: str, **settings: Any) -> None:
+    def watching(figure, path, **settings):
         for line in figure.axes[0].lines:
             drawn[line.get_label()] = (list(line.get_xdata()), list(line.get_ydata()))
         drawn["ticks"] = [text.get_text() for text in figure.axes[0].get_xticklabels()]
@@ -132,7 +128,7 @@ def test_the_picture_has_a_line_for_each_direction(
     }
 
 
-def test_labels_are_ordered_by_their_frequency() -> None:
+def test_labels_are_ordered_by_their_frequency():
     pairs = ["run 02", "be 01", "run 01", "run 01", "go 02", "go 03"]
     assert labels_by_key([Example(0, *pair.split()) for pair in pairs]) == {
         **{None: ["01", "02", "03"], "run": ["01", "02"]},
@@ -140,7 +136,7 @@ def test_labels_are_ordered_by_their_frequency() -> None:
     }
 
 
-def test_the_sense_with_the_nearest_mean_vector() -> None:
+def test_the_sense_with_the_nearest_mean_vector():
     vectors = np.array([[1, 0], [9, 0], [0, 2], [0, 0.1], [5, 5]], "float32")
     train = [Example(0, key, sense) for key, sense in ("ax", "ax", "ay", "ax", "by")]
     probe = NearestSense(vectors, train)
@@ -151,7 +147,7 @@ def test_the_sense_with_the_nearest_mean_vector() -> None:
     assert found == [sense for _, sense in test.values()]
 
 
-def test_a_linear_probe_minimises_the_cross_entropy_of_whitened_vectors() -> None:
+def test_a_linear_probe_minimises_the_cross_entropy_of_whitened_vectors():
     """With a penalty of five times the squared weights: the gradient is zero."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(300, 3)).astype("float32") * [1, 5, 1]
@@ -169,7 +165,7 @@ def test_a_linear_probe_minimises_the_cross_entropy_of_whitened_vectors() -> Non
     assert probe.predict(vectors, examples) == list(map(str, scores.argmax(1)))
 
 
-def test_fewer_examples_than_dimensions() -> None:
+def test_fewer_examples_than_dimensions():
     vectors = np.random.default_rng(0).normal(size=(3, 9)).astype("float32")
     examples = [Example(0, "a", label) for label in "xyx"]
     assert LinearProbe(vectors, examples).predict(vectors, examples) == ["x", "x", "x"]

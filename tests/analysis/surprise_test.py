@@ -14,7 +14,7 @@ TEXT = ["the cat".split(), "<script>alert(1)</script> 大阪 the".split(), "no n
 
 
 @pytest.mark.parametrize("name", ["characters", "forward only"])
-def test_words_have_the_surprise_that_predict_computes(name: str, tmp_path: Path) -> None:
+def test_words_have_the_surprise_that_predict_computes(name, tmp_path):
     predictor, model = make(OPTIONS[name], tmp_path)
     words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
     pretrained = PretrainedLanguageModel("it", model.options, words, model.bilm, model.softmax)
@@ -52,7 +52,7 @@ def test_words_have_the_surprise_that_predict_computes(name: str, tmp_path: Path
     assert perplexities == pytest.approx({key: math.exp(loss) for key, loss in losses.items()})
 
 
-def test_models_that_cannot_predict_are_refused(tmp_path: Path) -> None:
+def test_models_that_cannot_predict_are_refused(tmp_path):
     _, model = make(OPTIONS["characters"], tmp_path)
     words = list(model.vocab.get_token_to_index_vocabulary("lm_tokens"))
     path = str(tmp_path / "a.html")

@@ -1,7 +1,6 @@
 import json
 import math
 from contextlib import suppress
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -11,13 +10,13 @@ from allennlp_elmo_plugin.text.vocabulary_folder import write_vocabulary_folder
 from tests.support.bilm_tf import OPTIONS
 
 
-def write_metrics(folder: Path, epoch: int, **perplexities: float) -> None:
+def write_metrics(folder, epoch, **perplexities):
     metrics = {f"{name}_perplexity": value for name, value in perplexities.items()}
     path = folder / f"metrics_epoch_{epoch}.json"
     path.write_text(json.dumps({"epoch": epoch, **metrics}), encoding="utf-8")
 
 
-def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(tmp_path: Path) -> None:
+def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(tmp_path):
     pytest.importorskip("matplotlib")
     # A fine-tuning of four epochs, of which the third diverged
     write_metrics(tmp_path, 0, initial_validation=900.0, training=50.0, validation=40.0)
@@ -43,7 +42,7 @@ def test_a_figure_has_a_curve_for_each_perplexity_and_names_the_lowest(tmp_path:
 
 
 @pytest.mark.parametrize("n_words, n_axes", [(3, 1), (20_000, 2)])
-def test_perplexities_of_samples_have_an_axis(n_words: int, n_axes: int, tmp_path: Path) -> None:
+def test_perplexities_of_samples_have_an_axis(n_words, n_axes, tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     write_metrics(tmp_path, 0, training=5.0, validation=40.0)
     model = {"type": "bidirectional_lm", "options": OPTIONS["characters"], "num_samples": "auto"}
@@ -61,7 +60,7 @@ def test_perplexities_of_samples_have_an_axis(n_words: int, n_axes: int, tmp_pat
     assert len({*colours}) == 2
 
 
-def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+def test_what_is_no_run_is_named(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         write_metrics(tmp_path, 0, training=math.nan, validation=math.inf)
         with pytest.raises(ValueError, match=f"{folder}: there is no finite perplexity"):

@@ -1,7 +1,5 @@
 import html
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +26,7 @@ TEXT = [
 
 
 @pytest.fixture(scope="module")
-def embedder(tmp_path_factory: pytest.TempPathFactory) -> ElmoEmbedder:
+def embedder(tmp_path_factory):
     return ElmoEmbedder(*write_random_elmo(tmp_path_factory.mktemp("elmo")))
 
 
@@ -40,9 +38,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> ElmoEmbedder:
         (10, "tsne", TSNE(2, perplexity=30, init="pca", random_state=0)),
     ],
 )
-def test_layers_are_placed_by_scikit_learn(
-    n_copies: int, method: str, model: Any, embedder: ElmoEmbedder
-) -> None:
+def test_layers_are_placed_by_scikit_learn(n_copies, method, model, embedder):
     text = [[*words, str(i)] for i in range(n_copies) for words in TEXT]
     found = make_map(embedder, "bank", text, method)
     assert list(found.layers) == ["token layer", "LSTM layer 1", "LSTM layer 2"]
@@ -63,7 +59,7 @@ def test_layers_are_placed_by_scikit_learn(
     assert (lower * upper).sum() == pytest.approx(most)
 
 
-def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group() -> None:
+def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group():
     texts = ["To नदी bank of", "bank of x", "the bank , x", "The bank"]
     places = [Occurrence(text.split(), text.split().index("bank")) for text in texts]
     assert _describe("bank", places, [0, 0, 1, 1]) == ["“bank of”, “नदी bank”", "“the bank”"]
@@ -71,14 +67,14 @@ def test_names_are_the_word_with_those_beside_it_beyond_the_size_of_the_group() 
     assert _describe("bank", [Occurrence(["bank"], 0)] * 2, [0, 1]) == ["group 1", "group 2"]
 
 
-def test_labels_are_groups_and_the_largest_is_first(embedder: ElmoEmbedder) -> None:
+def test_labels_are_groups_and_the_largest_is_first(embedder):
     found = make_map(embedder, "bank", TEXT, labels=["rare"] * 3 + ["frequent"] * 7)
     assert found.names == ["frequent", "rare"] and found.groups == [1] * 3 + [0] * 7
     found = make_map(embedder, "bank", TEXT[:7], n_groups=2)
     assert found.groups.count(0) > 3 and all("bank" in name for name in found.names)
 
 
-def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
+def test_too_little_text_is_refused(embedder):
     for n_sentences, n_groups, least in ((1, None, 2), (10, 11, 11)):
         message = f"'bank' has {n_sentences} occurrences .* needs at least {least}.*fewer --groups"
         with pytest.raises(ValueError, match=message):
@@ -86,9 +82,7 @@ def test_too_little_text_is_refused(embedder: ElmoEmbedder) -> None:
     assert len(make_map(embedder, "bank", TEXT[:2], n_groups=2).places) == 2
 
 
-def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
-    embedder: ElmoEmbedder, tmp_path: Path
-) -> None:
+def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(embedder, tmp_path):
     pytest.importorskip("plotly")
     found = make_map(embedder, "bank", TEXT, max_occurrences=9, n_groups=2)
     assert found.places == make_map(embedder, "bank", TEXT, max_occurrences=9).places
@@ -117,7 +111,7 @@ def test_the_page_has_a_slider_for_layers_and_a_sentence_for_each_point(
     assert len(page) > 1_000_000 and "<script>alert" not in page and 'src="http' not in page
 
 
-def test_a_figure_has_sentences_of_all_groups(embedder: ElmoEmbedder, tmp_path: Path) -> None:
+def test_a_figure_has_sentences_of_all_groups(embedder, tmp_path):
     pytest.importorskip("matplotlib")
     text = [["$", *words, *"a b c d $ e f".split()] for words in [*TEXT, *TEXT[:2], ["bank"]]]
     text[10].append("another")

@@ -8,13 +8,13 @@ import torch
 from allennlp_elmo_plugin.bilm.carried_state import CarriedState, FixedState
 
 
-def states_of(*values: float):
+def states_of(*values):
     """Of one layer, with rows of these values."""
     rows = torch.tensor(values).view(1, -1, 1)
     return rows.repeat(1, 1, 2), rows.repeat(1, 1, 4)
 
 
-def rows_of(carried: CarriedState, n_rows: int):
+def rows_of(carried, n_rows):
     """The values of the rows that a batch of so many reads."""
     outputs, cells = carried.read(states_of(*[0.0] * n_rows))
     values = outputs[0, :, 0].tolist()

@@ -1,7 +1,6 @@
 """AllenNLP's own commands with a language model."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -10,7 +9,7 @@ from allennlp.data import Vocabulary
 from tests.support.training_runs import write_config, write_data
 
 
-def test_find_lr_build_vocab_and_count_instances(run: Any) -> None:
+def test_find_lr_build_vocab_and_count_instances(run):
     changes = {"train_data_path": "heldout.txt", "trainer.callbacks": []}
     write_config(Path(), write_data(Path()), changes)
     # More batches than an epoch has, so that the text starts again

@@ -8,8 +8,6 @@ import signal
 import sys
 import warnings
 from functools import partial
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
@@ -56,7 +54,7 @@ BENCHMARK --data missing => --data missing has no folder 'sst5' ...
 
 
 @pytest.fixture(scope="module")
-def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mistaken(tmp_path_factory):
     """The folder where the mistakes are made."""
     import_plugins_once()
     folder = tmp_path_factory.mktemp("mistakes")
@@ -78,7 +76,7 @@ def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("row", MISTAKES)
-def test_a_mistake_is_one_line(row: str, mistaken: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_mistake_is_one_line(row, mistaken, monkeypatch, capsys):
     """It changes no file."""
     given, expected = row.split(" => ")
     for name, line in (("ELMO", ELMO), ("PROBE", PROBE), ("BENCHMARK", BENCHMARK)):
@@ -98,7 +96,7 @@ def test_a_mistake_is_one_line(row: str, mistaken: Path, monkeypatch: Any, capsy
     assert read_files(mistaken) == before
 
 
-def test_each_command_names_what_is_required(capsys: Any) -> None:
+def test_each_command_names_what_is_required(capsys):
     ours = [name for name in Subcommand.list_available() if name.startswith("elmo")]
     assert len(ours) == 9
     for name in ours:
@@ -107,7 +105,7 @@ def test_each_command_names_what_is_required(capsys: Any) -> None:
         assert message.endswith(f"; see `allennlp {name} --help`\n")
 
 
-def run(work: Any, *argv: str, options: Any = None) -> None:
+def run(work, *argv, options=None):
     """Run a command that does some work, and continues with these options."""
     methods = {"run": lambda *_: work(), "resume": lambda *_: options}
     command = type("Given", (Command,), {"name": "given", **methods})()
@@ -118,7 +116,7 @@ def run(work: Any, *argv: str, options: Any = None) -> None:
         args.func(args)
 
 
-def test_only_what_may_be_a_bug_has_a_traceback(capsys: Any) -> None:
+def test_only_what_may_be_a_bug_has_a_traceback(capsys):
     for error, line in (
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (MemoryError(), "not enough memory"),
@@ -141,14 +139,14 @@ def test_only_what_may_be_a_bug_has_a_traceback(capsys: Any) -> None:
         (["-q"], ["--", "\x1b"], "interrupted; continue with: allennlp given -q -- '\\x1b'"),
     ],
 )
-def test_ctrl_c_says_how_to_continue(options: Any, argv: Any, line: str, capsys: Any) -> None:
+def test_ctrl_c_says_how_to_continue(options, argv, line, capsys):
     for by, shown in ((signal.SIGINT, line), (signal.SIGTERM, f"terminated{line[11:]}")):
         with pytest.raises(SystemExit, match=str(128 + by)):
             run(partial(signal.raise_signal, by), *argv, options=options)
         assert capsys.readouterr().err == f"{shown}\n"
 
 
-def test_help_describes_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_help_describes_the_command(monkeypatch, capsys):
     for argv, *patterns in (
         ["elmo-vocab -h", r"\n\nMake the vocabulary .* corpus\.\n\n", r"rarer .*\(default = 1\)"],
         ["-h", r"elmo-vocab\s+Make the vocabulary of a language model"],
@@ -160,13 +158,13 @@ def test_help_describes_the_command(monkeypatch: pytest.MonkeyPatch, capsys: Any
         assert all(re.search(pattern, printed) for pattern in patterns)
 
 
-def test_what_others_say_is_left_out(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_say_is_left_out(capsys, monkeypatch):
     # Without those that other tests may have left, with closed files.
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [logging.StreamHandler(sys.stderr)])
     before = root.level, list(warnings.filters)
 
-    def talk() -> None:
+    def talk():
         warnings.warn("their warning", stacklevel=1)
         for name in ("allennlp_elmo_plugin.x", "allennlp.x", "allennlp_elmo_plugins"):
             logging.getLogger(name).warning("%s warns", name)

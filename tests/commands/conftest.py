@@ -2,9 +2,6 @@
 
 import shlex
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.commands import main
@@ -12,12 +9,12 @@ from allennlp.common import logging as common_logging
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., str]:
+def run(tmp_path, monkeypatch, capsys):
     """Run `allennlp` with a line of arguments, in an empty folder; return what it prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
 
-    def run(line: str, *arguments: Any) -> str:
+    def run(line, *arguments):
         argv = ["allennlp", *shlex.split(line), *map(str, arguments)]
         monkeypatch.setattr(sys, "argv", argv)
         main()

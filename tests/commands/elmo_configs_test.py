@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from allennlp.common import Params
 
@@ -10,7 +9,7 @@ from allennlp_elmo_plugin.configs import CONFIGS
 from tests.support.testing import read_files
 
 
-def test_what_is_missing_is_copied_and_can_be_used(run: Any, monkeypatch: Any) -> None:
+def test_what_is_missing_is_copied_and_can_be_used(run, monkeypatch):
     configs = read_files(CONFIGS)
     monkeypatch.setenv("HOME", os.getcwd())
     shown = "files copied to ~/my/configs; what was there before is unchanged\n"

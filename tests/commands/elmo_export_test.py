@@ -4,7 +4,6 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -31,7 +30,7 @@ from tests.support.testing import read_arrays, read_files, refused, write_random
 FILES = "README.md, options.json, softmax.hdf5, vocab.txt, vocabulary, weights.hdf5"
 
 
-def save_run(folder: Path, options: dict[str, Any], arrays: Any = None) -> Any:
+def save_run(folder, options, arrays=None):
     """Make the folder of a training run, which may be one of bilm-tf; return its model."""
     torch.manual_seed(0)
     model = BidirectionalLanguageModel(read_vocabulary(folder / "vocabulary"), options=options)
@@ -47,13 +46,13 @@ def save_run(folder: Path, options: dict[str, Any], arrays: Any = None) -> Any:
 
 
 @pytest.fixture
-def model(run: Any) -> Any:
+def model(run):
     """The model that bilm-tf trained, in the folder `run`."""
     return save_run(Path("run"), *load_run("train_charcnn"))
 
 
 @pytest.mark.parametrize("name", ["run", "run/model.tar.gz"])
-def test_is_what_bilm_tf_dumps(name: str, model: Any, run: Any) -> None:
+def test_is_what_bilm_tf_dumps(name, model, run):
     archive_model("run")
     assert run(f"elmo-export {name} elmo") == f"Written to elmo: {FILES}\n"
     assert sorted(path.name for path in Path("elmo").iterdir()) == FILES.split(", ")
@@ -70,7 +69,7 @@ def test_is_what_bilm_tf_dumps(name: str, model: Any, run: Any) -> None:
     assert Path("elmo/README.md").read_text(encoding="utf-8").startswith("# ELMo: elmo\n")
 
 
-def test_an_earlier_export_is_replaced_but_not_its_card(model: Any, run: Any) -> None:
+def test_an_earlier_export_is_replaced_but_not_its_card(model, run):
     run("elmo-export run elmo")
     before = read_files("elmo")
     kept = {"notes.txt": b"", "README.md": b"completed by its author"}
@@ -80,7 +79,7 @@ def test_an_earlier_export_is_replaced_but_not_its_card(model: Any, run: Any) ->
     assert read_files("elmo") == {**before, **kept}
 
 
-def test_zip_is_what_simple_elmo_reads(model: Any, run: Any, tmp_path: Path) -> None:
+def test_zip_is_what_simple_elmo_reads(model, run, tmp_path):
     line = "elmo-export run elmo.zip --zip"
     written = ["README.md", "model.hdf5", "options.json", "vocab.txt"]
     assert run(line) == f"Written to elmo.zip: {', '.join(written)}\n"
@@ -96,7 +95,7 @@ def test_zip_is_what_simple_elmo_reads(model: Any, run: Any, tmp_path: Path) -> 
         assert file["char_embed"].dtype == "float16"
 
 
-def test_a_published_model_keeps_its_card_and_needs_no_vocabulary(run: Any, capsys: Any) -> None:
+def test_a_published_model_keeps_its_card_and_needs_no_vocabulary(run, capsys):
     Path("elmo").mkdir()
     write_random_elmo("elmo")
     assert run("elmo-export elmo out") == "Written to out: README.md, options.json, weights.hdf5\n"
@@ -114,7 +113,7 @@ def test_a_published_model_keeps_its_card_and_needs_no_vocabulary(run: Any, caps
 
 
 @pytest.mark.parametrize("n_layers, bidirectional", [(1, True), (3, True), (2, False)])
-def test_allennlp_reads_every_shape(n_layers: int, bidirectional: bool, run: Any) -> None:
+def test_allennlp_reads_every_shape(n_layers, bidirectional, run):
     """TensorFlow drops `multi_rnn_cell` for one layer, and bilm-tf's reader does not find it."""
     width = 50 if bidirectional else 12
     options = {

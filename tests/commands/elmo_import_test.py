@@ -25,7 +25,7 @@ VOCABULARY = REFERENCE / "data" / "vocab.txt"
 
 
 @pytest.fixture
-def checkpoint(run: Any) -> Path:
+def checkpoint(run):
     """bilm-tf's own: a checkpoint, its options and, here, the vocabulary, but no weights.hdf5."""
     folder = Path("checkpoint")
     others = shutil.ignore_patterns("weights.hdf5", "options_inference.json")
@@ -34,11 +34,11 @@ def checkpoint(run: Any) -> Path:
     return folder
 
 
-def load(output: str = "model") -> Any:
+def load(output="model"):
     return load_archive(f"{output}/model.tar.gz").model
 
 
-def test_checkpoint(checkpoint: Path, run: Any) -> None:
+def test_checkpoint(checkpoint, run):
     """Imported and exported, it is what bilm-tf dumps."""
     (checkpoint / "weights.hdf5").write_text("not read")  # The checkpoint has more.
     assert run("elmo-import checkpoint model") == "Written to model: adagrad.hdf5, model.tar.gz\n"
@@ -61,7 +61,7 @@ def test_checkpoint(checkpoint: Path, run: Any) -> None:
     }
 
 
-def test_accumulators_take_the_form_of_the_parameters(checkpoint: Path) -> None:
+def test_accumulators_take_the_form_of_the_parameters(checkpoint):
     import_model(checkpoint, "model")
     model, accumulators = load(), read_arrays("model/adagrad.hdf5")
     for name, parameter in model.named_parameters():
@@ -75,7 +75,7 @@ def test_accumulators_take_the_form_of_the_parameters(checkpoint: Path) -> None:
         np.testing.assert_array_equal(values * (-1 if "carry" in name else 1), arrays[name], name)
 
 
-def test_one_of_several_without_accumulators(checkpoint: Path, run: Any) -> None:
+def test_one_of_several_without_accumulators(checkpoint, run):
     index = read_index(checkpoint / "model.ckpt-30")
     values = {key: np.array(value.open()) for key, value in index.items() if "Ada" not in key}
     values["lm/softmax/b"] = values["lm/softmax/b"] + 1
@@ -86,7 +86,7 @@ def test_one_of_several_without_accumulators(checkpoint: Path, run: Any) -> None
     assert read_files("model").keys() == {"model.tar.gz"}
 
 
-def test_evaluate_gives_bilm_tfs_perplexity(checkpoint: Path, run: Any) -> None:
+def test_evaluate_gives_bilm_tfs_perplexity(checkpoint, run):
     import_model(checkpoint, "model")
     # bilm-tf's own test, with its windows.
     reader = "validation_dataset_reader"
@@ -98,12 +98,12 @@ def test_evaluate_gives_bilm_tfs_perplexity(checkpoint: Path, run: Any) -> None:
     assert metrics["perplexity"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_full_disk_changes_nothing(checkpoint: Path) -> None:
+def test_a_full_disk_changes_nothing(checkpoint):
     """Wherever it happens: in the weights, the archive or the accumulators."""
     import_model(checkpoint, "model")
     before = read_files("model")
 
-    def fill(n_bytes: int) -> None:
+    def fill(n_bytes):
         testing.limit_file_size(n_bytes)
         with pytest.raises(OSError, match="cannot write: File too large; nothing .*/model'"):
             import_model(checkpoint, "model", force=True)
@@ -123,7 +123,7 @@ VARIANTS = [
 ]
 
 
-def save(options: dict[str, Any]) -> Any:
+def save(options):
     """Save a random model in the folder `saved`, as bilm-tf saves its own; return it."""
     torch.manual_seed(0)
     model = BidirectionalLanguageModel(read_vocabulary(Path("words")), options=options)
@@ -148,7 +148,7 @@ def save(options: dict[str, Any]) -> Any:
     return model
 
 
-def assert_same_model(output: str, model: Any) -> None:
+def assert_same_model(output, model):
     imported = load(output)
     found, expected = (dict(each.named_parameters()) for each in (imported, model))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
@@ -156,7 +156,7 @@ def assert_same_model(output: str, model: Any) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_round_trip(variant: dict[str, Any], run: Any) -> None:
+def test_round_trip(variant, run):
     model = save({"lstm": LSTM, "sample_softmax": False, **variant})
     # How many directions and words there are need not be said.
     left_out = ("bidirectional", "n_tokens_vocab")
@@ -174,7 +174,7 @@ def test_round_trip(variant: dict[str, Any], run: Any) -> None:
     assert read_files("again").keys() == {"model.tar.gz"}
 
 
-def test_a_published_model_gets_a_new_softmax(run: Any) -> None:
+def test_a_published_model_gets_a_new_softmax(run):
     Path("elmo").mkdir()
     options = json.loads(Path(testing.write_random_elmo("elmo")[0]).read_text(encoding="utf-8"))
     Path("words").write_text("<S>\n</S>\n<UNK>\nthe\n,\nnaïve\n", encoding="utf-8")

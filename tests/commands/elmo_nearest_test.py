@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,13 +9,13 @@ from tests.embedding.nearest_test import TEXT
 
 
 @pytest.fixture(autouse=True)
-def text(run: Any) -> None:
+def text(run):
     lines = [" ".join(words) + "\n" for words in TEXT]
     for name, part in {"text": lines, "1": lines[:3], "2": lines[3:]}.items():
         Path(name).write_text("".join(part), encoding="utf-8")
 
 
-def test_without_a_query(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_query(run, caplog):
     """It needs nothing but a word and a text, and there is nothing to warn of."""
     printed = run("elmo-nearest bank 1 2 -n 1")
     for table in printed.rstrip().split("\n\n"):
@@ -26,14 +25,14 @@ def test_without_a_query(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-def test_with_queries(run: Any) -> None:
+def test_with_queries(run):
     printed = run("elmo-nearest bank 1 2 --query 'The bank of the river .' --query 'A bank lent'")
     for table, query in zip(printed.split("\n\n"), ("The [bank] of the river .", "A [bank] lent")):
         first, *rows = table.strip("\n").split("\n")
         assert first.endswith(query) and len(rows) == 5
 
 
-def test_layers_of_a_file_are_those_of_the_model(run: Any, monkeypatch: Any) -> None:
+def test_layers_of_a_file_are_those_of_the_model(run, monkeypatch):
     run("elmo text layers.hdf5 --all --options-file tiny")
     line = "elmo-nearest bank text -n 3 --max-occurrences 7"
     expected = run(line)

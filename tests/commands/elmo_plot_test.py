@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.support.testing import refused, write_random_elmo
 
 
 @pytest.fixture(autouse=True)
-def folder(run: Any) -> None:
+def folder(run):
     lines = [" ".join(words) for words in TEXT]
     Path("text").write_text("\n".join(lines), encoding="utf-8")
     labelled = "\n\n".join(f"sense {i % 2}\t{each}" for i, each in enumerate(lines))
@@ -31,7 +30,7 @@ def folder(run: Any) -> None:
     Path("run/metrics_epoch_0.json").write_text(json.dumps(metrics), encoding="utf-8")
 
 
-def test_map(run: Any) -> None:
+def test_map(run):
     pytest.importorskip("plotly")
     options = "--options-file elmo -o map.HTML"
     shown = r"bank: 8 of 10 occurrences, drawn at random; \d groups?. Written to map.HTML\n"
@@ -45,7 +44,7 @@ def test_map(run: Any) -> None:
     assert "Written to map.svg" in printed and "<svg" in Path("map.svg").read_text("utf-8")
 
 
-def test_curves(run: Any) -> None:
+def test_curves(run):
     pytest.importorskip("matplotlib")
     assert run("elmo-plot curves run --output a.svg") == "1 run. Written to a.svg\n"
     shutil.copytree("run", "b/run")
@@ -53,7 +52,7 @@ def test_curves(run: Any) -> None:
     assert "b/run validation 40" in Path("a.svg").read_text(encoding="utf-8")
 
 
-def test_surprise(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surprise(run, monkeypatch):
     save_run(Path("run"), OPTIONS["characters"])
     monkeypatch.setattr(elmo_plot, "MAX_SENTENCES", 4)
     source = "run on 4 sentences of labels, text"
@@ -67,7 +66,7 @@ def test_surprise(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("package, plot", [("plotly", "map bank"), ("matplotlib", "curves")])
-def test_a_missing_package(package: str, plot: str, capsys: Any, monkeypatch: Any) -> None:
+def test_a_missing_package(package, plot, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     message = refused(capsys, "elmo-plot", *plot.split(), "text", "-o", "a.html")
     assert f"this plot needs {package}: pip install 'allennlp_elmo_plugin[plot]'" in message

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ LINE = "elmo-probe --elmo elmo --output out"
 
 
 @pytest.fixture(autouse=True)
-def folder(run: Any) -> None:
+def folder(run):
     Path("elmo").mkdir()
     write_random_elmo("elmo")
     lines = ["the DT x", "run NN x", "ends VBZ x", "", "they PRP x", "run VBP x", ""]
@@ -30,7 +29,7 @@ def folder(run: Any) -> None:
         ("wsd", "sense of the lemma", (2, 2), [4, 7, 8]),
     ],
 )
-def test_command(task: str, first: str, counts: Any, columns: Any, run: Any, capsys: Any) -> None:
+def test_command(task, first, counts, columns, run, capsys):
     pytest.importorskip("matplotlib")
     files = "--train train --test test" if task == "pos" else "--train senses --test senses"
     line = f"{LINE} --task {task} {files}"
@@ -49,7 +48,7 @@ def test_command(task: str, first: str, counts: Any, columns: Any, run: Any, cap
     assert "2 examples to train" in run(f"{line} {changed}")
 
 
-def test_without_matplotlib(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run(f"{LINE} --task pos --train train --test test")
     assert read_files("out").keys() == {"results.json", "results.md"}

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import DEFAULT, Mock, patch
 
 import h5py
@@ -25,13 +24,13 @@ LINE = "elmo text out --options-file elmo"
 
 
 @pytest.fixture
-def elmo(run: Any) -> Any:
+def elmo(run):
     """Embed a text with a random model; return the datasets of the output."""
     Path("elmo").mkdir()
     write_random_elmo("elmo", seed=5)
     Path("text").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
 
-    def elmo(options: str) -> Any:
+    def elmo(options):
         run(f"{LINE} {options}")
         return read_arrays("out")
 
@@ -46,7 +45,7 @@ def elmo(run: Any) -> Any:
         ("carried", "--average --batch-size 3", lambda layers: layers.mean(axis=0)),
     ],
 )
-def test_layers(elmo: Any, state: str, options: str, select: Any) -> None:
+def test_layers(elmo, state, options, select):
     embedder = ElmoEmbedder("elmo", initial_state=state)
     arrays = elmo(f"{options} --initial-state {state}")
     assert set(arrays) == {"0", "1", "2", "3", "sentence_to_index"}
@@ -58,7 +57,7 @@ def test_layers(elmo: Any, state: str, options: str, select: Any) -> None:
     assert json.loads(arrays["sentence_to_index"][0]) == mapping
 
 
-def test_what_is_printed_and_written(elmo: Any, run: Any, monkeypatch: Any) -> None:
+def test_what_is_printed_and_written(elmo, run, monkeypatch):
     monkeypatch.setattr(command, "time", Mock(monotonic=itertools.count(step=7).__next__))
     printed = run(f"{LINE} --top --forget-sentences")
     assert set(read_arrays("out")) == {"0", "1", "2", "3"}
@@ -74,7 +73,7 @@ def test_what_is_printed_and_written(elmo: Any, run: Any, monkeypatch: Any) -> N
     assert set(elmo("--top --force --use-sentence-keys")) == {"a b", "c"}
 
 
-def test_shards_share_an_output(elmo: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_share_an_output(elmo, run, monkeypatch):
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
     line = f"{LINE} --all --num-shards 2 --shard-index"
     lacks = "This shard is complete; other shards lack 2 parts"
@@ -84,7 +83,7 @@ def test_shards_share_an_output(elmo: Any, run: Any, monkeypatch: pytest.MonkeyP
     np.testing.assert_equal(read_arrays("out"), elmo("--all --force"))
 
 
-def test_ctrl_c_and_resume(elmo: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_ctrl_c_and_resume(elmo, run, monkeypatch, capsys):
     monkeypatch.setattr(corpus_embedder, "PART_WORDS", 2)
     line = f"{LINE} --all"
     shown = f"interrupted; continue with: allennlp elmo --resume {line[5:]}"
@@ -104,7 +103,7 @@ def test_ctrl_c_and_resume(elmo: Any, run: Any, monkeypatch: Any, capsys: Any) -
     np.testing.assert_equal(read_arrays("out"), elmo("--all --force"))
 
 
-def test_a_pipe_a_package_and_a_log_file(elmo: Any, run: Any, monkeypatch: Any) -> None:
+def test_a_pipe_a_package_and_a_log_file(elmo, run, monkeypatch):
     compressed = io.BytesIO(gzip.compress(b"a b c\nd e f\n"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(compressed))
     Path("user_package.py").write_text("", encoding="utf-8")
@@ -114,7 +113,7 @@ def test_a_pipe_a_package_and_a_log_file(elmo: Any, run: Any, monkeypatch: Any) 
     assert "user_package" in sys.modules
 
 
-def test_ray_gets_the_work(elmo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_gets_the_work(elmo, monkeypatch):
     """tests/embedding/ray_workers_test.py has what it does."""
     # No parts are there, since it starts again.
     embed_parts = Mock(side_effect=lambda *_, **__: Path("out.parts").mkdir())

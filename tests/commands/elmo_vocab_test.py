@@ -2,7 +2,6 @@
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.data import Vocabulary
@@ -15,7 +14,7 @@ SPECIAL = ["<S>", "</S>", "<UNK>"]
 
 
 @pytest.fixture
-def corpus(run: Any) -> Path:
+def corpus(run):
     folder = Path("corpus")
     folder.mkdir()
     (folder / "a.txt").write_text("the cat\tthe dog\n\nb a <UNK> </S>\n", encoding="utf-8")
@@ -24,7 +23,7 @@ def corpus(run: Any) -> Path:
     return folder
 
 
-def test_command(corpus: Path, run: Any, capsys: Any) -> None:
+def test_command(corpus, run, capsys):
     line = f"elmo-vocab {corpus}/*.txt {corpus}/b.gz --output new/vocab --max-size 6"
     assert run(line) == (
         "5 sentences, 16 words, 13 different ones. The vocabulary has 6, with <S>, </S>, <UNK>, "
@@ -38,7 +37,7 @@ def test_command(corpus: Path, run: Any, capsys: Any) -> None:
     assert read_vocabulary_file("new/vocab/vocab.txt") == [*SPECIAL, "good"]
 
 
-def test_the_files_agree(corpus: Path) -> None:
+def test_the_files_agree(corpus):
     made = make_vocabulary(corpus, "out")
     others = ["\x85", "\xa0x", "a\u3000", "b", "cat", "dog", "東京"]
     assert made == [
@@ -56,7 +55,7 @@ def test_the_files_agree(corpus: Path) -> None:
     assert counts == [f"{word}\t{count}" for word, count in made] + [""]
 
 
-def test_words_are_counted_and_chosen_by_their_counts(tmp_path: Path, caplog: Any) -> None:
+def test_words_are_counted_and_chosen_by_their_counts(tmp_path, caplog):
     files = []
     for name in "abcd":
         files.append(tmp_path / name)

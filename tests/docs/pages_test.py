@@ -11,10 +11,8 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.commands import parse_args
@@ -40,7 +38,7 @@ NOT_INSTALLED = ("fugashi", "my_ner")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder as readers have it."""
     import_plugins_once()
     monkeypatch.chdir(tmp_path)
@@ -61,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_shows_works(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_shows_works(page, folder, monkeypatch):
     text = page.read_text(encoding="utf-8")
     printed = ""
     for match in BLOCK.finditer(text):
@@ -88,7 +86,7 @@ def test_what_a_page_shows_works(page: Path, folder: Path, monkeypatch: pytest.M
             pytest.fail(f"{page}, line {line}: {type(error).__name__}: {error}")
 
 
-def commands(code: str) -> Iterator[list[str]]:
+def commands(code):
     """Yield the programs of a block with their arguments."""
     code = re.sub(r"(?m)(?:^|\s+)# .*$", "", code.replace("\\\n", " "))
     lexer = shlex.shlex(code, posix=True, punctuation_chars=";|&()<>\n")
@@ -105,7 +103,7 @@ def commands(code: str) -> Iterator[list[str]]:
             argv.append(token)
 
 
-def check_command(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def check_command(argv, monkeypatch):
     """Parse a command of AllenNLP or ours; check that scripts know their options."""
     if argv[0] == "allennlp-elmo-plugin" and argv[1][0] != "-":
         argv = ["allennlp", *argv[1:]]  # The commands are the same.
@@ -122,7 +120,7 @@ def check_command(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
             assert not option.startswith("--") or f'"{option}"' in script, option
 
 
-def whole_config(code: str) -> str:
+def whole_config(code):
     """Return a part of a config as a whole that can be evaluated; `...` is what is left out."""
     code = re.sub(r",?\s*\.\.\.", ",", code.strip())
     if "local elmo =" not in code and "elmo." in code:
@@ -132,20 +130,20 @@ def whole_config(code: str) -> str:
     return f"{{ {code} }}" if re.match(r'"?\w+"?\+?:', code) else code
 
 
-def build_config(config: dict[str, Any]) -> None:
+def build_config(config):
     """Build the token indexers and embedders of a config."""
     for key, kind in (("token_indexers", TokenIndexer), ("token_embedders", TokenEmbedder)):
         for section in config.get(key, {}).values():
             kind.from_params(Params(section))  # type: ignore[attr-defined]
 
 
-def test_files_that_the_architecture_names_exist() -> None:
+def test_files_that_the_architecture_names_exist():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for name in re.findall(r"`([\w/]+(?:/|\.py))`", text):
         assert (ROOT / "allennlp_elmo_plugin" / name).exists() or (ROOT / name).exists(), name
 
 
-def test_limits_of_files_are_those_of_the_code() -> None:
+def test_limits_of_files_are_those_of_the_code():
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     times, least = hdf5_file.MAX_EXPANSION, hdf5_file.allowance(0) >> 20
     names, dimensions = tensorflow_checkpoint._MAX_NAME_BYTES, tensorflow_checkpoint._MAX_DIMENSIONS

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import check_for_gpu
@@ -23,33 +22,33 @@ from tests.conftest import REPOSITORY_ROOT
 from tests.support.testing import write_random_elmo
 
 
-def change_option(before: str, after: str) -> None:
+def change_option(before, after):
     options = Path("my_elmo/options.json").read_text().replace(before, after)
     Path("o300.json").write_text(options)
     Elmo("o300.json", "my_elmo/weights.hdf5")
 
 
-def read(text: str, encoding: str = "utf-8") -> None:
+def read(text, encoding="utf-8"):
     Path("my_text.txt").write_text(text, encoding=encoding)
     make_vocabulary("my_text.txt", "my_vocab", force=True)
     vocab = Vocabulary.from_files("my_vocab/vocabulary")
     list(TruncatedBpttLmReader(128).batches("my_text.txt", 0, 0, vocab))
 
 
-def replace_output() -> None:
+def replace_output():
     Path("layers.hdf5").touch()
     with open("sentences.txt", "rb") as file:
         ElmoEmbedder("my_elmo").embed_file(file, "layers.hdf5")
 
 
-def run_out_of_memory() -> None:
+def run_out_of_memory():
     embedder = ElmoEmbedder("my_elmo")
     text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB."
     with patch.object(embedder.elmo_bilm, "run", side_effect=torch.OutOfMemoryError(text)):
         embedder.embed_batch([["a"], ["b"]])
 
 
-def load_missing_plugin() -> None:
+def load_missing_plugin():
     Path(".allennlp_plugins").write_text("no_plugin\n")
     getattr(import_plugins, "__wrapped__", import_plugins)()  # In the tests it runs once.
 
@@ -75,9 +74,7 @@ NAMES = {"'no_model'": "'bidirectional_lm'", "no_plugin": "allennlp_elmo_plugin"
 NAMES["directory (my_elmo)"] = "directory (my_model)"
 
 
-def test_messages_are_printed_as_the_page_quotes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_messages_are_printed_as_the_page_quotes_them(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     Path("my_elmo").mkdir()

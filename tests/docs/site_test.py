@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 
 import pytest
 from mkdocs.commands.build import build
@@ -9,7 +8,7 @@ from tests.conftest import REPOSITORY_ROOT as ROOT
 
 
 @pytest.mark.nightly
-def test_the_site_is_built_and_needs_no_other_host(tmp_path: Path) -> None:
+def test_the_site_is_built_and_needs_no_other_host(tmp_path):
     build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
     for name in ("index", "api", "training_config/squad/bidaf_elmo.jsonnet"):
         text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")

@@ -62,7 +62,7 @@ _JSON = "1e999 NaN -Infinity -1 0 1e9 2147483648 1.5 1e-400 true null [] {} \ufe
 _JSON += ["9" * 400, '"\\u001b[31m"', "[" * 3000, '{"a":' * 3000, '"\\ud800"']
 
 
-def mutate(data: bytes, rng: random.Random) -> bytes:
+def mutate(data, rng):
     """Change a few places of a file."""
     for _ in range(min(8, int(rng.expovariate(0.6)) + 1)):
         place, size = rng.randrange(len(data) + 1), min(64, int(rng.expovariate(0.1)) + 1)
@@ -88,7 +88,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
-def mutate_json(data: bytes, rng: random.Random) -> bytes:
+def mutate_json(data, rng):
     if rng.random() < 0.4:
         return mutate(data, rng)
     text = data.decode("utf-8")
@@ -103,24 +103,24 @@ def mutate_json(data: bytes, rng: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def mutate_gzip(data: bytes, rng: random.Random) -> bytes:
+def mutate_gzip(data, rng):
     return gzip.compress(mutate(gzip.decompress(data), rng), 1)
 
 
-def mutate_end(data: bytes, rng: random.Random) -> bytes:
+def mutate_end(data, rng):
     """Change the index at the end of a zip."""
     start = data.index(b"PK\1\2")
     return data[:start] + mutate(data[start:], rng)
 
 
-def mutate_zip(data: bytes, rng: random.Random) -> bytes:
+def mutate_zip(data, rng):
     """Change a file in a zip."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     return _zip(_mutate_one(files, rng), rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
 
 
-def mutate_tar(data: bytes, rng: random.Random) -> bytes:
+def mutate_tar(data, rng):
     """Change a file in a tar."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members: Any = {each.name: archive.extractfile(each) for each in archive if each.isfile()}
@@ -128,14 +128,14 @@ def mutate_tar(data: bytes, rng: random.Random) -> bytes:
     return _tar(_mutate_one(files, rng))
 
 
-def mutate_header(data: bytes, rng: random.Random) -> bytes:
+def mutate_header(data, rng):
     """Change a block of a tar, most of which are headers."""
     tar = gzip.decompress(data)
     place = 512 * rng.randrange(len(tar) // 512)
     return gzip.compress(tar[:place] + mutate(tar[place : place + 512], rng) + tar[place + 512 :])
 
 
-def mutate_entries(data: bytes, rng: random.Random) -> bytes:
+def mutate_entries(data, rng):
     """Change entries of a checkpoint's index, whose checksums are right."""
     read_block = tensorflow_checkpoint._block
     with patch.object(tensorflow_checkpoint, "_block", side_effect=read_block) as read:
@@ -150,14 +150,14 @@ def mutate_entries(data: bytes, rng: random.Random) -> bytes:
         return file.read()
 
 
-def _mutate_one(files: dict[str, bytes], rng: random.Random) -> dict[str, bytes]:
+def _mutate_one(files, rng):
     pickles = [name for name in files if name.endswith("data.pkl")]
     name = rng.choice([rng.choice(list(files)), *pickles])
     change = {".json": mutate_json, ".th": mutate_zip}.get(Path(name).suffix, mutate)
     return {**files, name: change(files[name], rng)}
 
 
-def _zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+def _zip(files, method=zipfile.ZIP_STORED):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in files.items():
@@ -165,7 +165,7 @@ def _zip(files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     return buffer.getvalue()
 
 
-def _tar(files: dict[str, bytes]) -> bytes:
+def _tar(files):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for name, data in files.items():
@@ -198,7 +198,7 @@ _TOGETHER = ("old tensors", "dictionary", "architecture")
 class Fuzzer:
     """Case `i` of a reader is the same for the same seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.seed = seed
         # In memory, where that is possible
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -208,7 +208,7 @@ class Fuzzer:
         self._write_sound_files(self.folder)
         self.sound = read_files(self.folder)
 
-    def _write_sound_files(self, folder: Path) -> None:
+    def _write_sound_files(self, folder):
         with redirect_stdout(None):
             import_model(CHECKPOINT, folder, REFERENCE / "data" / "vocab.txt")
             shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
@@ -227,7 +227,7 @@ class Fuzzer:
         (folder / "text").write_bytes(TEXT)
         (folder / "text.gz").write_bytes(gzip.compress(TEXT))
 
-    def read(self, path: Path) -> None:
+    def read(self, path):
         """Read a file as those do who use it."""
         name = path.name
         if name == "options.json":
@@ -259,13 +259,13 @@ class Fuzzer:
         else:
             read_pretrained(str(path))
 
-    def case(self, reader: str, number: int) -> bytes:
+    def case(self, reader, number):
         """Return what is in the reader's file."""
         rng = random.Random(f"{self.seed} {reader} {number}")
         _, name, mutations = READERS[reader]
         return rng.choice(mutations)(self.sound[name], rng)
 
-    def run_case(self, reader: str, number: int) -> tuple[bool, str | None]:
+    def run_case(self, reader, number):
         """Return whether the file was read, and what was wrong if anything was."""
         # These are read with each other.
         for name in (INDEX, "checkpoint", *(READERS[each][1] for each in _TOGETHER)):
@@ -283,7 +283,7 @@ class Fuzzer:
             return False, f"{type(error).__name__}: {message[:500]!r}"
         return True, None
 
-    def run_cases(self, reader: str, n_cases: int) -> tuple[int, dict[int, str]]:
+    def run_cases(self, reader, n_cases):
         """
         Run cases in a child process, which may crash, hang or run out of memory. Return how many
         were read, and what was wrong with others.
@@ -305,7 +305,7 @@ class Fuzzer:
         failures = {number: error for number, (_, error) in enumerate(results) if error}
         return sum(was_read for was_read, _ in results), failures
 
-    def _run_in_child(self, reader: str, numbers: range, log: Path) -> None:
+    def _run_in_child(self, reader, numbers, log):
         try:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + EXTRA_BYTES
@@ -325,7 +325,7 @@ class Fuzzer:
             os._exit(1)
 
 
-def _read_variables(weights: saved_variables.Weights, n_read: int | None = None) -> None:
+def _read_variables(weights, n_read=None):
     # A model has no scalars.
     names = [name for name, variable in weights.variables.items() if variable.shape]
     for name in names[:n_read]:
@@ -333,7 +333,7 @@ def _read_variables(weights: saved_variables.Weights, n_read: int | None = None)
             pass
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments=None):
     form = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--cases", type=int, default=10_000, metavar="N")

@@ -3,13 +3,12 @@ import logging
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
-from allennlp.models import Model, archive_model
+from allennlp.models import archive_model
 
 from allennlp_elmo_plugin.commands.elmo_export import export
 from allennlp_elmo_plugin.plugin.components.bidirectional_lm import BidirectionalLanguageModel
@@ -29,18 +28,18 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def vocabulary(folder: Path, words: Any) -> Vocabulary:
+def vocabulary(folder, words):
     write_vocabulary_folder(folder, words)
     return Vocabulary.from_files(str(folder))
 
 
-def save_run(run: Path, model: Model, settings: dict[str, Any]) -> None:
+def save_run(run, model, settings):
     config = {"dataset_reader": READER, "model": {"type": "bidirectional_lm", **settings}}
     (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save(model.state_dict(), run / "best.th")
 
 
-def write_source(options: Any, kind: str = "export") -> tuple[str, Model]:
+def write_source(options, kind="export"):
     """A pretrained model in one of the forms that it can come in."""
     torch.manual_seed(1)
     model = BidirectionalLanguageModel(vocabulary("run/vocabulary", WORDS), options=options)
@@ -51,13 +50,13 @@ def write_source(options: Any, kind: str = "export") -> tuple[str, Model]:
     return {"archive": "run/model.tar.gz", "export": "exported", "run": "run"}[kind], model
 
 
-def start(words: Any, source: Any, **settings: Any) -> BidirectionalLanguageModel:
+def start(words, source, **settings):
     """A model that starts from a source, with a vocabulary of these words."""
     vocab = vocabulary("vocabulary", words)
     return BidirectionalLanguageModel(vocab, pretrained_file=str(source), **settings)
 
 
-def same(found: Any, expected: Any, *but: str) -> bool:
+def same(found, expected, *but):
     found, expected = found.state_dict(), expected.state_dict()
     return found.keys() == expected.keys() and all(
         torch.equal(values, expected[key]) for key, values in found.items() if key not in but
@@ -132,7 +131,7 @@ def test_options_that_contradict_and_files_that_are_missing():
     options = OPTIONS["characters"]
     source, _ = write_source(options)
 
-    def fails(message: str, source: str = source, **settings: Any) -> None:
+    def fails(message, source=source, **settings):
         with pytest.raises(ConfigurationError, match=message):
             start(WORDS, source, **settings)
 

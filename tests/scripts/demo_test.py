@@ -5,16 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import pytest
 
 
 @pytest.mark.nightly
-def test_demo(
-    tmp_path: Path, repository_root: Path, subprocess_environment: dict[str, str]
-) -> None:
+def test_demo(tmp_path, repository_root, subprocess_environment):
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     environment = {**subprocess_environment, "PATH": path}
     overrides = '{"trainer.num_epochs": 1, "dataset_reader.max_instances": 32}'

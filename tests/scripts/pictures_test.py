@@ -1,11 +1,10 @@
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 
 
-def test_pictures_have_the_numbers_of_the_tables(tmp_path: Path, repository_root: Path) -> None:
+def test_pictures_have_the_numbers_of_the_tables(tmp_path, repository_root):
     """Those in docs/pictures are the ones that the script draws now."""
     pytest.importorskip("matplotlib")
     script = runpy.run_path(str(repository_root / "scripts" / "pictures.py"))

@@ -1,17 +1,14 @@
 import gzip
 import runpy
 import sys
-from pathlib import Path
-
-import pytest
 
 
-def sentence(name: str, n: int = 9) -> str:
+def sentence(name, n=9):
     """Words that no other sentence has."""
     return " ".join(f"{name}x{i}" for i in range(n))
 
 
-def write_data(folder: Path) -> None:
+def write_data(folder):
     """Write a folder as the script reads it, with a few lines in each file."""
     novels = [sentence(f"n{i}") for i in range(100)]
     novels[60] = ""
@@ -45,9 +42,7 @@ def write_data(folder: Path) -> None:
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
 
 
-def test_texts_have_no_sentences_of_test_sets(
-    tmp_path: Path, repository_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_have_no_sentences_of_test_sets(tmp_path, repository_root, monkeypatch):
     script = runpy.run_path(str(repository_root / "scripts" / "pretraining_text.py"))
     monkeypatch.setitem(script["main"].__globals__, "N_HELD_OUT_REVIEW_LINES", 3)
     data, out = tmp_path / "data", tmp_path / "out"

@@ -1,5 +1,4 @@
 import runpy
-from pathlib import Path
 
 TOPIC = """\
 A class definition defines a *class object* (see section “Types”, e.g.
@@ -16,7 +15,7 @@ in "len(x)".
 """
 
 
-def test_the_corpus_is_prose_and_its_parts_share_no_sentence(repository_root: Path) -> None:
+def test_the_corpus_is_prose_and_its_parts_share_no_sentence(repository_root):
     script = runpy.run_path(str(repository_root / "scripts" / "python_reference_corpus.py"))
     assert list(script["sentences"](TOPIC)) == [
         "A class definition defines a class object ( see section Types , e.g. dict ) .",

@@ -6,7 +6,6 @@ import runpy
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock, patch
 
 import pytest
@@ -14,13 +13,13 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
-def run(script: str, *arguments: Any) -> None:
+def run(script, *arguments):
     command = [str(SCRIPTS / script), *map(str, arguments)]
     with patch.object(sys, "argv", command):
         runpy.run_path(command[0], run_name="__main__")
 
 
-def test_imdb(tmp_path: Path) -> None:
+def test_imdb(tmp_path):
     source, output = tmp_path / "aclImdb", tmp_path / "out"
     texts = {
         "train/pos": "It's good.<br /><br />I liked \"it!\" Don't wait...",
@@ -49,7 +48,7 @@ def test_imdb(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_squad_is_split_by_articles(tmp_path: Path) -> None:
+def test_squad_is_split_by_articles(tmp_path):
     articles = [{"title": n, "paragraphs": []} for n in range(20)]
     (tmp_path / "all.json").write_text(json.dumps({"version": "1.1", "data": articles}))
     run("split_squad.py", tmp_path / "all.json", tmp_path)
@@ -58,7 +57,7 @@ def test_squad_is_split_by_articles(tmp_path: Path) -> None:
         assert [article["title"] for article in found] == titles
 
 
-def test_trees_are_written_without_empty_elements(tmp_path: Path) -> None:
+def test_trees_are_written_without_empty_elements(tmp_path):
     files = [tmp_path / f"{number}.mrg" for number in (1, 2, 3)]
     text = "( (S\r\n (NP-SBJ (-NONE- *))\r\n (VP (VB Go) (ADVP (RB home)))))\r\n( (UH Yes))\r\n"
     files[0].write_text(text)
@@ -72,7 +71,7 @@ def test_trees_are_written_without_empty_elements(tmp_path: Path) -> None:
         run("treebank.py", *files[:2])
 
 
-def test_word_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_vectors(tmp_path, monkeypatch):
     """With a stand-in for gensim."""
     gensim = MagicMock()
     gensim.Word2Vec.return_value.wv = SimpleNamespace(index_to_key=["is"], vectors=[[0.5, 1]])

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.commands.evaluate import evaluate_from_archive
@@ -40,7 +39,7 @@ Config = Callable[..., Params]
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: Any) -> Config:
+def config(tmp_path_factory):
     """Reads a configuration with small sizes, and what else is given, overridden."""
     folder = tmp_path_factory.mktemp("corpus")
     for name, seed, n_sentences in (("train", 1, 60), ("validation", 2, 11)):
@@ -51,7 +50,7 @@ def config(tmp_path_factory: Any) -> Config:
     make_vocabulary(folder / "train.txt", folder / "vocab")
     make_vocabulary([folder / "train.txt", folder / "new_train.txt"], folder / "new_vocab")
 
-    def read(name: str, source: str = "", domain: str = "", **changes: Any) -> Params:
+    def read(name, source="", domain="", **changes):
         variables = {
             "PRETRAINED_FILE": source,
             "TRAIN_DATA_PATH": str(folder / f"{domain}train.txt"),
@@ -67,11 +66,11 @@ def config(tmp_path_factory: Any) -> Config:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_config_makes_all_of_a_training(name: str, config: Config, tmp_path: Path) -> None:
+def test_config_makes_all_of_a_training(name, config, tmp_path):
     train_model(config(name), str(tmp_path / "model"), dry_run=True)
 
 
-def test_configs_have_the_published_sizes() -> None:
+def test_configs_have_the_published_sizes():
     names = sorted([*CONFIGS, "fine_tune", "original_distributed"])
     assert sorted(path.stem for path in FOLDER.glob("*.jsonnet")) == names
     variables = dict.fromkeys(("TRAIN_DATA_PATH", "VALIDATION_DATA_PATH", "VOCABULARY_PATH"), "x")
@@ -94,7 +93,7 @@ def test_configs_have_the_published_sizes() -> None:
         assert not params["validation_dataset_reader"]["drop_last"]
 
 
-def test_training_fine_tuning_and_evaluation_agree(config: Config, tmp_path: Path) -> None:
+def test_training_fine_tuning_and_evaluation_agree(config, tmp_path):
     """Before its first update, a fine-tuned model is its source; then it needs that no more."""
     first, second, run = (tmp_path / name for name in ("first", "second", "run"))
     train_model(config("small", **{"model.num_samples": 0, "trainer.num_epochs": 3}), first)

@@ -33,18 +33,18 @@ Load = Callable[..., Params]
 
 
 @pytest.fixture(scope="module")
-def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def elmo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("elmo")
     write_random_elmo(folder, projection_dim=ELMO_DIM // 2)
     return folder
 
 
 @pytest.fixture(scope="module")
-def load(elmo: Path, repository_root: Path) -> Load:
+def load(elmo, repository_root):
     """A function from a task to the parameters of one of its configs."""
     import_plugins()  # As the command line does: allennlp_models is a plugin.
 
-    def params(task: Any, suffix: str, **overrides: Any) -> Params:
+    def params(task, suffix, **overrides):
         folder, name, variable, data, dim, _ = task
         glove = elmo / f"glove.{dim}.txt"
         words = ("film", "sold", "sack", "sacks", "mill")
@@ -60,9 +60,7 @@ def load(elmo: Path, repository_root: Path) -> Load:
 
 @pytest.mark.parametrize("suffix", ["", "_elmo"])
 @pytest.mark.parametrize("task", TASKS, ids=[task[0] for task in TASKS])
-def test_config_makes_a_model_that_learns_from_its_data(
-    task: Any, suffix: str, load: Load, elmo: Path, tmp_path: Path
-) -> None:
+def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo, tmp_path):
     """A step of training; of ELMo, the scalar mixes alone are trained."""
     overrides = {"model.encoder.num_layers": 2} if task[0] == "srl" else {}
     params = load(task, suffix, **overrides, **{"trainer.cuda_device": -1})
@@ -92,7 +90,7 @@ def test_config_makes_a_model_that_learns_from_its_data(
         assert made.model.get_regularization_penalty().item() == pytest.approx(expected)
 
 
-def test_srl_with_the_model_of_5_5_billion_words(load: Load, elmo: Path, monkeypatch: Any) -> None:
+def test_srl_with_the_model_of_5_5_billion_words(load, elmo, monkeypatch):
     module = "allennlp_elmo_plugin.pretrained.find"
     monkeypatch.setattr(f"{module}.cached_path", lambda address: str(elmo / "options.json"))
     found, expected = (load(TASKS[0], suffix).as_dict(True) for suffix in ("_elmo_5.5b", "_elmo"))

@@ -1,8 +1,5 @@
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import pytest
 import torch
 
 from allennlp_elmo_plugin import Elmo, batch_to_ids
@@ -14,17 +11,17 @@ from tests.support.testing import write_random_elmo
 SENTENCES = [["A", "sentence", "."], ["Two", "words"], ["One"], ["A", "sentence", "."], []]
 
 
-def _elmo(folder: Path, initial_state: str = "settled", seed: int = 0, **kwargs: Any) -> Elmo:
+def _elmo(folder, initial_state="settled", seed=0, **kwargs):
     files = write_random_elmo(folder, seed=seed)
     return Elmo(*files, 2, dropout=0.0, initial_state=initial_state, **kwargs)
 
 
-def _representations(elmo: Elmo, batch: list[list[str]]) -> list[torch.Tensor]:
+def _representations(elmo, batch):
     output = elmo(batch_to_ids(batch))
     return [each * output["mask"].unsqueeze(-1) for each in output["elmo_representations"]]
 
 
-def test_same_representations_and_gradients(tmp_path: Path) -> None:
+def test_same_representations_and_gradients(tmp_path):
     plain, kept = _elmo(tmp_path), _elmo(tmp_path)
     keep_vectors(kept, Vectors())
     assert isinstance(kept._elmo_lstm, CachedBiLm)
@@ -42,7 +39,7 @@ def test_same_representations_and_gradients(tmp_path: Path) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sentence_is_computed_once(tmp_path: Path) -> None:
+def test_a_sentence_is_computed_once(tmp_path):
     elmo, other, vectors = _elmo(tmp_path), _elmo(tmp_path), Vectors(tmp_path)
     shapes = []
     for each in (elmo, other):
@@ -55,7 +52,7 @@ def test_a_sentence_is_computed_once(tmp_path: Path) -> None:
 
 
 @needs_bfloat16
-def test_other_models_have_other_vectors(tmp_path: Path) -> None:
+def test_other_models_have_other_vectors(tmp_path):
     elmos = [_elmo(tmp_path), _elmo(tmp_path, "zero"), _elmo(tmp_path, precision="bfloat16")]
     elmos.append(_elmo(tmp_path, seed=1))
     expected = [_representations(elmo, SENTENCES)[0] for elmo in elmos]
@@ -67,15 +64,13 @@ def test_other_models_have_other_vectors(tmp_path: Path) -> None:
     assert not any(torch.equal(expected[0], other) for other in expected[1:])
 
 
-def test_models_whose_vectors_change_are_not_cached(tmp_path: Path) -> None:
+def test_models_whose_vectors_change_are_not_cached(tmp_path):
     for elmo in (_elmo(tmp_path, requires_grad=True), _elmo(tmp_path, "carried")):
         keep_vectors(elmo, Vectors())
         assert not isinstance(elmo._elmo_lstm, CachedBiLm)
 
 
-def test_what_does_not_fit_on_the_disk_is_computed_each_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_on_the_disk_is_computed_each_time(monkeypatch, tmp_path):
     plain, kept = _elmo(tmp_path), _elmo(tmp_path)
     vectors = Vectors(tmp_path)
     keep_vectors(kept, vectors)

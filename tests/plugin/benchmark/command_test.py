@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ LINE = "elmo-benchmark --elmo elmo --data data --output out"
 
 
 @pytest.fixture(autouse=True)
-def folder(run: Any) -> None:
+def folder(run):
     import_plugins_once()
     Path("elmo").mkdir()
     write_random_elmo("elmo")
@@ -27,12 +26,12 @@ def folder(run: Any) -> None:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def runs(monkeypatch):
     """The names of trainings, which take no time and have made-up results."""
     calls: list[str] = []
     numbers = {"epochs": 3, "stopped_early": True, "trained_parameters": 7, "seconds": 1.0}
 
-    def train(kind: str, params: Any, folder: Path, vectors: Any) -> dict[str, Any]:
+    def train(kind, params, folder, vectors):
         assert kind in folder.parent.name and not list(folder.iterdir())
         calls.append(folder.name)
         score = 50.0 + len(calls)
@@ -45,11 +44,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def of(model: str, seed: int = 1, task: str = "sst5") -> Path:
+def of(model, seed=1, task="sst5"):
     return Path("out/runs", task, f"{model}-{seed}.json")
 
 
-def test_real_trainings(run: Any) -> None:
+def test_real_trainings(run):
     pytest.importorskip("matplotlib")
     overrides = json.dumps({"trainer.num_epochs": 2})
     printed = run(f"{LINE} --tasks 'sst5, ner' --seeds 1 -o", overrides)
@@ -66,10 +65,10 @@ def test_real_trainings(run: Any) -> None:
     assert all(path.suffix == ".json" for path in Path("out/runs").glob("*/*"))
 
 
-def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_continues_after_a_kill(runs, run, monkeypatch, capsys):
     quick = run_module.run
 
-    def killed(*arguments: Any) -> dict[str, Any]:
+    def killed(*arguments):
         if len(runs) == 1:
             (arguments[2] / "half.th").touch()
             raise KeyboardInterrupt
@@ -96,7 +95,7 @@ def test_continues_after_a_kill(runs: Any, run: Any, monkeypatch: Any, capsys: A
     assert run(line) == table and len(runs) == 12
 
 
-def test_results_of_others_stay(runs: list[str], run: Any, capsys: Any) -> None:
+def test_results_of_others_stay(runs, run, capsys):
     line = f"{LINE} --tasks sst5 --seeds 1"
     run(f"{line} --vectors vectors")
     assert runs == ["elmo-1", "vectors-1", "baseline-1"]

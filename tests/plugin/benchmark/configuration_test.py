@@ -1,7 +1,6 @@
 import gzip
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -16,19 +15,19 @@ VECTORS = Path("vectors.txt")
 
 
 @pytest.fixture(autouse=True)
-def vectors(folder: Path) -> None:
+def vectors(folder):
     VECTORS.write_text("the 1 2 3\nfilm 4 5 6\n", encoding="utf-8")
 
 
-def make(task: str = "sst5", data: str = "data", **changes: Any) -> Configuration:
+def make(task="sst5", data="data", **changes):
     """The configuration of a task on made data."""
     tasks = find_tasks(Path(data), [task])
     return Configuration(tasks, **{"elmo": "elmo", "folder": CONFIGS / "benchmark", **changes})
 
 
 def test_models_differ_in_their_words_and_runs_in_their_seeds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("VECTORS", "theirs.txt")
     monkeypatch.setenv("WORD_DIM", "7")
     zipped = Path("word2vec.gz")
@@ -46,7 +45,7 @@ def test_models_differ_in_their_words_and_runs_in_their_seeds(
             assert ("elmo" in str(params)) == (model == "elmo")
 
 
-def test_digests_depend_on_contents_not_on_places() -> None:
+def test_digests_depend_on_contents_not_on_places():
     before = make(vectors=VECTORS).digests("sst5", "elmo")
     assert list(before) == ["config", "data", "elmo", "vectors"]
     assert list(make("srl").digests("srl", "baseline")) == ["config", "data"]
@@ -54,7 +53,7 @@ def test_digests_depend_on_contents_not_on_places() -> None:
     for name in ("elmo", "data", "vectors.txt"):
         Path(name).rename(Path("moved", name))
 
-    def changed(**changes: Any) -> Any:
+    def changed(**changes):
         moved = {"elmo": "moved/elmo", "vectors": Path("moved/vectors.txt"), "data": "moved/data"}
         found = make(**{**moved, **changes}).digests("sst5", "elmo")
         return {name for name, value in found.items() if value != before[name]}
@@ -84,7 +83,7 @@ def test_digests_depend_on_contents_not_on_places() -> None:
         ("sst5", "dev", "(3 good", "stops after 0 instances: ValueError: "),
     ],
 )
-def test_bad_data_are_found_before_training(task: str, split: str, text: str, message: str) -> None:
+def test_bad_data_are_found_before_training(task, split, text, message):
     make(task).check([next(iter(make(task).tasks))])
     (file,) = Path("data").glob(f"{task}*/{split}*")
     file.write_text(text, encoding="utf-8")
@@ -92,14 +91,14 @@ def test_bad_data_are_found_before_training(task: str, split: str, text: str, me
         make(task).check([file.parent.name])
 
 
-def test_validation_and_test_data_may_have_a_reader_of_their_own() -> None:
+def test_validation_and_test_data_may_have_a_reader_of_their_own():
     for name in ("dev", "test"):
         shutil.copy(FIXTURES / "snli.jsonl", f"data/sst5/{name}.txt")
     reader = '{"validation_dataset_reader": {"type": "snli", "tokenizer": "whitespace"}}'
     make(overrides=reader).check(["sst5"])
 
 
-def test_a_damaged_elmo_is_found_before_training() -> None:
+def test_a_damaged_elmo_is_found_before_training():
     Path("elmo", "weights.hdf5").write_bytes(b"")
     with pytest.raises(ValueError, match="weights.hdf5"):
         make().check(["sst5"])

@@ -9,7 +9,7 @@ from tests.support.testing import write_random_elmo
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A working folder with an ELMo and data of all kinds of tasks."""
     import_plugins_once()
     monkeypatch.chdir(tmp_path)

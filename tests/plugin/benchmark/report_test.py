@@ -7,7 +7,6 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.plugin.benchmark.report import (
-    Runs,
     check_output,
     draw,
     draw_bars,
@@ -19,7 +18,7 @@ from allennlp_elmo_plugin.plugin.benchmark.report import (
 )
 
 
-def some(model: str, *scores: float, **changes: Any) -> list[dict[str, Any]]:
+def some(model, *scores, **changes):
     """The runs of seeds 1, 2 and so on."""
     return [
         {
@@ -31,14 +30,14 @@ def some(model: str, *scores: float, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def two_models(*of_elmo: float, **changes: Any) -> Runs:
+def two_models(*of_elmo, **changes):
     return {
         ("ner_x", "baseline"): some("baseline", 40.0, 42.0),
         ("ner_x", "elmo"): some("elmo", *of_elmo, **changes),
     }
 
 
-def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have() -> None:
+def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have():
     runs = two_models(44.0, 44.0, 90.0, layer_weights=[[0.25, 0.75]])
     runs["ner_x", "elmo"][0]["layer_weights"] = [[0.75, 0.25]]
     runs["ner_y", "baseline"] = some("baseline", 1.0)
@@ -59,7 +58,7 @@ def test_a_row_has_means_and_deviations_over_the_seeds_that_all_models_have() ->
     }
 
 
-def test_tables() -> None:
+def test_tables():
     lines = markdown(summarize(two_models(44.0, 44.0))).splitlines()
     titles = "baseline | + ELMo | delta | paper's delta | seeds | time a run"
     assert lines[:2] == [f"| task | score (test) | {titles} |", "|" + "---|" * 8]
@@ -82,7 +81,7 @@ def test_tables() -> None:
 
 
 @pytest.mark.parametrize("mixes", [[[0.2, 0.8], [0.3, 0.7]], []])
-def test_files(mixes: list[list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files(mixes, tmp_path, monkeypatch):
     figures = pytest.importorskip("matplotlib.figure")
     runs = two_models(44.0, 44.0, layer_weights=mixes)
     (tmp_path / "runs" / "ner_x").mkdir(parents=True)
@@ -95,7 +94,7 @@ def test_files(mixes: list[list[float]], tmp_path: Path, monkeypatch: pytest.Mon
     assert json.loads((tmp_path / "results.json").read_text("utf-8")) == summarize(runs)
     drawn = []
 
-    def texts(figure: Any, path: str, **settings: Any) -> None:
+    def texts(figure, path, **settings):
         (axes,) = figure.axes
         shown = axes.get_xticklabels(), axes.get_legend().get_texts(), axes.texts
         drawn.append([[text.get_text() for text in some] for some in shown])
@@ -110,7 +109,7 @@ def test_files(mixes: list[list[float]], tmp_path: Path, monkeypatch: pytest.Mon
     assert names == ["layer_weights.png", "scores.png"][-len(drawn) :]
 
 
-def test_bars_are_side_by_side() -> None:
+def test_bars_are_side_by_side():
     axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
     values, errors = {"x": [1.0, None], "y": [3.0, 4.0]}, {"x": [0.5, None], "y": [0, 1]}
     draw_bars(axes, ["a", "b"], values, errors)
@@ -119,7 +118,7 @@ def test_bars_are_side_by_side() -> None:
     assert [text.get_text() for text in axes.texts] == ["1", "", "3", "4"]
 
 
-def write_run(output: Path, task: str, seed: int, **digests: str) -> dict[str, Any]:
+def write_run(output, task, seed, **digests):
     run = {"task": task, "model": "elmo", "seed": seed, "digests": digests}
     file = file_of(output, task, "elmo", seed)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +126,7 @@ def write_run(output: Path, task: str, seed: int, **digests: str) -> dict[str, A
     return run
 
 
-def test_runs_of_other_parameters_or_data_are_refused(tmp_path: Path) -> None:
+def test_runs_of_other_parameters_or_data_are_refused(tmp_path):
     now = {"config": "1", "data": "2"}
     configuration: Any = SimpleNamespace(digests=lambda task, model: now)
     check_output(tmp_path / "new", configuration, ["sst5"])

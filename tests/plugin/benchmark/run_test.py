@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ ONE_EPOCH = {"trainer.num_epochs": 1}
 pytestmark = pytest.mark.usefixtures("folder")
 
 
-def train(task: str, changes: dict[str, Any] = ONE_EPOCH, seed: int = 1) -> dict[str, Any]:
+def train(task, changes=ONE_EPOCH, seed=1):
     """Return the results by model."""
     tasks = find_tasks(Path("data"), [task])
     configuration = Configuration(tasks, "elmo", CONFIGS / "benchmark", json.dumps(changes))
@@ -36,7 +35,7 @@ def train(task: str, changes: dict[str, Any] = ONE_EPOCH, seed: int = 1) -> dict
 
 
 @pytest.mark.parametrize("task", [name for name, _, _ in TASK_DATA])
-def test_every_kind_of_task_is_trained_and_scored(task: str) -> None:
+def test_every_kind_of_task_is_trained_and_scored(task):
     if task == "srl" and shutil.which("perl") is None:
         pytest.skip("srl-eval.pl needs perl")
     for model, result in train(task).items():
@@ -56,7 +55,7 @@ def test_every_kind_of_task_is_trained_and_scored(task: str) -> None:
         assert result["machine"].endswith(versions) and 0 < result["seconds"] < 300
 
 
-def test_the_weights_of_the_best_epoch_are_tested() -> None:
+def test_the_weights_of_the_best_epoch_are_tested():
     # So quick that it soon gets worse; validation and test data are the same here.
     changes = {"trainer.num_epochs": 30, "trainer.patience": 1, "trainer.optimizer.lr": 0.05}
     for result in train("ner_made", changes).values():
@@ -65,7 +64,7 @@ def test_the_weights_of_the_best_epoch_are_tested() -> None:
         assert result["epochs"] < 30 and result["stopped_early"]
 
 
-def test_the_test_set_is_scored_and_seeds_differ() -> None:
+def test_the_test_set_is_scored_and_seeds_differ():
     Path("data/sst5/test.txt").write_text("(4 (2 Quite) (4 wonderful))\n", encoding="utf-8")
     first, second = train("sst5", seed=1), train("sst5", seed=2)
     for model in first:

@@ -1,5 +1,4 @@
 import shutil
-from pathlib import Path
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -8,7 +7,7 @@ from allennlp_elmo_plugin.plugin.benchmark.task import find_tasks
 from tests.support.task_data import write_task_data
 
 
-def test_folders_and_files_are_found_or_named(tmp_path: Path) -> None:
+def test_folders_and_files_are_found_or_named(tmp_path):
     data = write_task_data(tmp_path / "data")
     (data / "ner_made" / "dev.conll4.txt").rename(data / "ner_made" / "validation.conll")
     shutil.copytree(data / "ner_made", data / "ner")

@@ -7,7 +7,6 @@ import copy
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +55,14 @@ TOLERANCES = {
 Arrays = dict[str, Any]
 
 
-def read(vocab: Any, text: str = TEXT, **settings: Any) -> Iterator[dict[str, torch.Tensor]]:
+def read(vocab, text=TEXT, **settings):
     reader = TruncatedBpttLmReader(**{"batch_size": 3, "num_steps": 4, **settings})
     loader = TruncatedBpttDataLoader(reader, text)
     loader.index_with(vocab)
     return iter(loader)
 
 
-def of_run(options: dict[str, Any]) -> dict[str, Any]:
+def of_run(options):
     """The settings of the reader of a run of bilm-tf."""
     return {
         "batch_size": options["batch_size"],
@@ -79,16 +78,16 @@ def vocab(tmp_path):
 
 
 class RecordedDropout(torch.nn.Dropout):
-    def __init__(self, p: float) -> None:
+    def __init__(self, p):
         super().__init__(p)
         self.masks: list[torch.Tensor] = []
 
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+    def forward(self, vectors):
         self.masks.append(super().forward(torch.ones_like(vectors)))
         return vectors * self.masks[-1]
 
 
-def by_name(kind: str, model: Any, values: Iterable[torch.Tensor]) -> Arrays:
+def by_name(kind, model, values):
     """Values for the parameters, in their order."""
     probe = copy.deepcopy(model)
     for parameter, value in zip(probe.parameters(), values):
@@ -98,7 +97,7 @@ def by_name(kind: str, model: Any, values: Iterable[torch.Tensor]) -> Arrays:
     return {f"{kind}/{name}": values for name, values in found.items()}
 
 
-def streams_of(model: Any, batch: Any, masks: list[torch.Tensor], samples: list[Samples]) -> Any:
+def streams_of(model, batch, masks, samples):
     options = model.options
     n_rows, n_steps = batch["targets"].shape
     # In the model's packed order, which is that of time.
@@ -117,13 +116,11 @@ def streams_of(model: Any, batch: Any, masks: list[torch.Tensor], samples: list[
     return streams
 
 
-def stack(steps: list[Arrays]) -> Arrays:
+def stack(steps):
     return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
 
 
-def train(
-    rank: int, options: dict[str, Any], folder: Path, n_processes: int = 1, arrays: Any = None
-) -> tuple[Arrays, list[Any]]:
+def train(rank, options, folder, n_processes=1, arrays=None):
     """
     Take ten steps of one process of a group, or the thirty of bilm-tf's run with these arrays.
     Return the arrays, and the streams of each step.
@@ -148,7 +145,7 @@ def train(
         model, wrapped = SparseDdpAccelerator().wrap_model(model)
         module = wrapped.model
 
-    def sample() -> Samples:
+    def sample():
         samples.append(draw())
         return samples[-1]
 
@@ -200,7 +197,7 @@ def train(
     return {**initial, **stack(steps), **final, **accumulators}, streams
 
 
-def train_naively(options: dict[str, Any], initial: Arrays, *streams: list[Any]) -> Arrays:
+def train_naively(options, initial, *streams):
     """The training that began with the same variables, and read and drew the same."""
     start = {name[5:]: values for name, values in initial.items() if name.startswith("init/")}
     naive = NaiveBiLm(options, start)
@@ -210,7 +207,7 @@ def train_naively(options: dict[str, Any], initial: Arrays, *streams: list[Any])
     return {**stack(steps), **final, **sums}
 
 
-def assert_same_training(found: Arrays, expected: Arrays, *left_out: str) -> None:
+def assert_same_training(found, expected, *left_out):
     for name, actual in found.items():
         kind = name.partition("/")[0]
         if kind in left_out:
@@ -225,7 +222,7 @@ def assert_same_training(found: Arrays, expected: Arrays, *left_out: str) -> Non
         )
 
 
-def samples_of_run(sampler: Any, arrays: Arrays) -> Iterator[Samples]:
+def samples_of_run(sampler, arrays):
     """The negatives that TensorFlow drew, in its order."""
     for step, direction in itertools.product(range(30), SUFFIXES):
         ids = torch.from_numpy(arrays[f"samples/{direction}/ids"][step])

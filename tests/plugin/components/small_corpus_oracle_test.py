@@ -61,13 +61,13 @@ CONFIG = Path(__file__).parents[3] / "training_config" / "pretrain" / "small_cor
 Tensors = dict[str, torch.Tensor]
 
 
-def make_naive(tied: bool, tensors: Tensors) -> NaiveBiLm:
+def make_naive(tied, tensors):
     naive = NaiveBiLm({**OPTIONS, "bidirectional": True, "share_embedding_softmax": tied}, {})
     naive.variables = tensors
     return naive
 
 
-def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
+def perplexities(tensors, tied, vocab):
     """Of each direction in validation: all words of a row at once, from zero."""
     settings = {**READER, "batch_size": VALIDATION_ROWS, "num_steps": 1000, "drop_last": False}
     [batch] = read(vocab, "validation.txt", **settings)
@@ -82,7 +82,7 @@ def perplexities(tensors: Tensors, tied: bool, vocab: Any) -> Any:
         yield f"{direction}_perplexity", math.exp(sum(losses) / len(losses))
 
 
-def masked_kernels(tensors: Tensors, masks: list[torch.Tensor]) -> Tensors:
+def masked_kernels(tensors, masks):
     """The recurrent rows of each kernel without the weights that are dropped."""
     found = dict(tensors)
     kernels = [name for name in tensors if name.endswith("/kernel") and "projection" not in name]
@@ -115,12 +115,12 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
     batch_outputs, rescale = ResumableTrainer.batch_outputs, ResumableTrainer.rescale_gradients
     generator = torch.Generator().manual_seed(1)
 
-    def sample(self: LogUniformSampler) -> Samples:
+    def sample(self):
         ids = torch.randperm(self.n_words, generator=generator)[: self.n_samples]
         steps[-1].samples.append(Samples(ids, 7))
         return steps[-1].samples[-1]
 
-    def record(self: Any, batch: Any, for_training: bool) -> Any:
+    def record(self, batch, for_training):
         if not for_training:
             return batch_outputs(self, batch, for_training)
         if not initial:
@@ -133,7 +133,7 @@ def test_training_and_evaluation(num_samples, tied, vocab, monkeypatch):
         steps[-1].losses = {key: value.item() for key, value in outputs.items()}
         return outputs
 
-    def record_norm(self: Any) -> Any:
+    def record_norm(self):
         norms.append(rescale(self))
         return norms[-1]
 

@@ -42,7 +42,7 @@ CASES: Any = {
 
 
 @pytest.mark.parametrize("task", CASES)
-def test_each_task_has_its_score(task: str) -> None:
+def test_each_task_has_its_score(task):
     if task == "srl" and shutil.which("perl") is None:
         pytest.skip("srl-eval.pl needs perl")
     key, right, score = CASES[task]
@@ -62,7 +62,7 @@ def test_each_task_has_its_score(task: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+def archive(tmp_path_factory):
     """A tagger that knows nothing of official scores."""
     import_plugins()
     config = {
@@ -83,7 +83,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "model.tar.gz")
 
 
-def test_official_scores_beside_allennlps(archive: str, tmp_path: Path) -> None:
+def test_official_scores_beside_allennlps(archive, tmp_path):
     plain = evaluate_from_archive(archive, NER)
     metrics, predictions = tmp_path / "metrics", tmp_path / "predictions"
     files = {"metrics_output_file": str(metrics), "predictions_output_file": str(predictions)}
@@ -105,13 +105,13 @@ def test_official_scores_beside_allennlps(archive: str, tmp_path: Path) -> None:
         {"batch_size": 2, "num_workers": 1, "max_instances_in_memory": 2},
     ],
 )
-def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) -> None:
+def test_scores_the_predictions_that_allennlp_counts(archive, loader):
     """Also where a model says something else at every call, as ELMo with carried states does."""
     loaded = load_archive(archive)
     model = loaded.model
     torch.manual_seed(0)
 
-    def change(*arguments: Any) -> None:
+    def change(*arguments):
         model.tag_projection_layer._module.weight.data.uniform_(-1, 1)
 
     model.register_forward_pre_hook(change)
@@ -122,6 +122,6 @@ def test_scores_the_predictions_that_allennlp_counts(archive: str, loader: Any) 
         assert 0 < metrics["official-accuracy"] == pytest.approx(100 * metrics["accuracy"])
 
 
-def test_an_unknown_task() -> None:
+def test_an_unknown_task():
     with pytest.raises(ConfigurationError, match="'pos'; it must be one of .*'ner'"):
         OfficialEvaluator("pos")

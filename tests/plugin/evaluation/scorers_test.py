@@ -3,7 +3,6 @@
 import random
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from allennlp.training.metrics import EvalbBracketingScorer
@@ -26,7 +25,7 @@ needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="srl-eval.p
         ["O", "O", "B-A", "I-A", "B-B-c", "I-B-c"],
     ],
 )
-def test_conlleval_is_the_script(tags: list[str]) -> None:
+def test_conlleval_is_the_script(tags):
     choose = random.Random(0)
     gold = [[choose.choice(tags) for _ in range(choose.randint(1, 12))] for _ in range(200)]
     predicted = [[choose.choice([a, a, choose.choice(tags)]) for a in row] for row in gold]
@@ -47,7 +46,7 @@ def test_conlleval_is_the_script(tags: list[str]) -> None:
 
 
 @needs_perl
-def test_srl_eval_is_the_script() -> None:
+def test_srl_eval_is_the_script():
     """As the script prints: the predicate doesn't count."""
     gold, predicted = [["B-A0", "B-V"]] * 2, [["B-A0", "B-V"], ["O", "B-V"]]
     scores = scorers.srl_eval([1, 1], gold, predicted)
@@ -60,7 +59,7 @@ def test_srl_eval_is_the_script() -> None:
     assert scores == {"precision": 25, "recall": 33.33, "f1": 28.57}
 
 
-def test_coreference_example_of_pradhan_et_al() -> None:
+def test_coreference_example_of_pradhan_et_al():
     """Scoring Coreference Partitions of Predicted Mentions (2014), their worked example."""
     scores = scorers.coreference([["abc", "defg"]], [["ab", "cd", "fghi"]])
     expected = {"muc": (40, 40, 40), "b_cubed": (41.67, 50, 45.45), "ceafe": (65, 43.33, 52)}
@@ -71,11 +70,11 @@ def test_coreference_example_of_pradhan_et_al() -> None:
 
 
 @pytest.mark.parametrize("smallest", [1, 2])
-def test_coreference_is_that_of_scorch(smallest: int) -> None:
+def test_coreference_is_that_of_scorch(smallest):
     """Scorch takes one document; in one of all, the clusters of two still share no mention."""
     choose = random.Random(4)
 
-    def document() -> list[list[tuple[int, int]]]:
+    def document():
         clusters: dict[int, list[tuple[int, int]]] = {}
         for i in range(20):
             clusters.setdefault(choose.randint(0, 6), []).append((i, i))
@@ -94,7 +93,7 @@ def test_coreference_is_that_of_scorch(smallest: int) -> None:
     assert scores["f1"] == pytest.approx(100 * conll2012(gold, predicted))
 
 
-def test_bioul_and_nothing_at_all() -> None:
+def test_bioul_and_nothing_at_all():
     bioul, bio = [["B-PER", "L-PER", "O", "U-LOC"]], [["B-PER", "I-PER", "O", "B-LOC"]]
     assert set(scorers.conlleval(bioul, bio).values()) == {100}
     assert scorers.coreference([[[(0, 0), (1, 1)]]], [[]])["f1"] == 0
@@ -102,7 +101,7 @@ def test_bioul_and_nothing_at_all() -> None:
     assert set(scorers.conlleval([[]], [[]]).values()) == {0}
 
 
-def test_squad() -> None:
+def test_squad():
     # By hand, with the official rules: articles, punctuation and case do not count.
     scores = scorers.squad(
         [["old mill"], ["the two fields", "fields"], ["the harbour"]],
@@ -112,14 +111,14 @@ def test_squad() -> None:
     assert scores["f1"] == pytest.approx(100 * (1 + 0.8 + 0) / 3)
 
 
-def test_class_accuracy() -> None:
+def test_class_accuracy():
     gold, predicted = ["0", "0", "1", "1", "1", "4"], ["0", "1", "1", "3", "1", "0"]
     assert scorers.class_accuracy(gold, predicted) == pytest.approx(
         {"accuracy": 50, "accuracy-0": 50, "accuracy-1": 200 / 3, "accuracy-4": 0}
     )
 
 
-def _random_tree(choose: random.Random, words: list[tuple[str, str]]) -> Tree:
+def _random_tree(choose, words):
     """A tree over tagged words, with unary chains."""
     labels = ["NP", "ADVP", "PRT", "WHNP-1", "ADJP=2", "S", "TOP"]
     if len(words) == 1:
@@ -135,7 +134,7 @@ def _random_tree(choose: random.Random, words: list[tuple[str, str]]) -> Tree:
 
 
 @needs_compiler
-def test_evalb_is_the_program(tmp_path: Path) -> None:
+def test_evalb_is_the_program(tmp_path):
     shutil.copytree(DEFAULT_EVALB_DIR, tmp_path / "EVALB")
     subprocess.run(["make"], cwd=tmp_path / "EVALB", check=True, capture_output=True)
     choose = random.Random(0)
@@ -159,7 +158,7 @@ def test_evalb_is_the_program(tmp_path: Path) -> None:
     assert ours.get_metric()["evalb_f1_measure"] == 0
 
 
-def test_evalb_example() -> None:
+def test_evalb_example():
     gold = Tree.fromstring("(S (NP (DT The) (NN end)) (VP (VBZ drags) (PRT (RP on))) (. .))")
     # The full stop is not counted, nor where it is attached; PRT is ADVP.
     predicted = "(S (DT The) (NN end) (VP (NP (VBZ drags)) (ADVP (RP on)) (. .)))"
