@@ -38,7 +38,6 @@ def measure_start(rounds: int) -> Row:
         workload="start-up",
         size="",
         value=median(times[1:]),
-        bar=0.3,
         note="seconds that the package adds to AllenNLP's import; less is better",
     )
 
@@ -89,7 +88,6 @@ def measure(
         workload="allennlp elmo",
         size=size,
         value=seconds["bare"] / seconds["command"],
-        bar=0.85,
         words_per_second=n_words / seconds["command"],
         baseline_words_per_second=n_words / seconds["bare"],
         note=f"{n_lines:,} lines to HDF5, relative to the bare model",

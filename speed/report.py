@@ -32,26 +32,23 @@ def take_turns(programs: dict[str, Callable[[Any], Any]], items: Sequence[Any]) 
 class Row:
     """
     A line of the table. `value` is the speed relative to AllenNLP's, unless the note says something
-    else, and `bar` the value to reach.
+    else.
     """
 
     workload: str
     size: str
     value: float
-    bar: float | None = None
     words_per_second: float | None = None
     baseline_words_per_second: float | None = None
     note: str = ""
 
 
-HEADER = (
-    "| workload | model | value | target | words/s | AllenNLP's | |\n|---|---|---|---|---|---|---|"
-)
+HEADER = "| workload | model | value | words/s | AllenNLP's | |\n|---|---|---|---|---|---|"
 
 
 def line(row: Row) -> str:
     """Return a row of the table."""
-    cells = [row.workload, row.size, f"{row.value:.2f}", "" if row.bar is None else f"{row.bar:g}"]
+    cells = [row.workload, row.size, f"{row.value:.2f}"]
     for speed in (row.words_per_second, row.baseline_words_per_second):
         cells.append("" if speed is None else f"{speed:,.0f}")
     return f"| {' | '.join([*cells, row.note])} |"

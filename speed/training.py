@@ -23,12 +23,6 @@ from speed.workload import NUM_STEPS, Batch, Corpus, OurTraining, make_batch
 
 _ROWS = 64
 
-_BARS: dict[str, dict[str, float]] = {
-    "training step": {"small": 4, "original": 2.6},
-    "training step, bfloat16": {"small": 5.5, "original": 6},
-    "allennlp train": {"small": 0.9},
-}
-
 
 class AllenNlpTraining(torch.nn.Module):
     """`OurTraining` with AllenNLP's character encoder, `ElmoLstm` and `SampledSoftmaxLoss`."""
@@ -110,7 +104,6 @@ def measure(
                 workload=name,
                 size=size,
                 value=seconds["AllenNLP"] / seconds[name],
-                bar=_BARS[name].get(size),
                 words_per_second=_ROWS * NUM_STEPS / seconds[name],
                 baseline_words_per_second=_ROWS * NUM_STEPS / seconds["AllenNLP"],
                 note=f"losses differ by {error:.0e}" if name == "training step" else "",
@@ -170,7 +163,6 @@ def _whole_training(size: str, options_file: str, rounds: int, n_samples: int) -
         workload="allennlp train",
         size=size,
         value=seconds / whole,
-        bar=_BARS["allennlp train"].get(size),
         words_per_second=_ROWS * NUM_STEPS / whole,
         note="words/s, relative to the bare step of the same model",
     )

@@ -91,7 +91,7 @@ def commands(code):
     code = re.sub(r"(?m)(?:^|\s+)# .*$", "", code.replace("\\\n", " "))
     lexer = shlex.shlex(code, posix=True, punctuation_chars=";|&()<>\n")
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
-    argv: list[str] = []
+    argv = []
     for token in [*lexer, ";"]:
         if set(token) <= set(";|&()<>\n"):
             while argv and (argv[0] in ("export", "do", "then") or re.match(r"\w+=", argv[0])):
@@ -134,7 +134,7 @@ def build_config(config):
     """Build the token indexers and embedders of a config."""
     for key, kind in (("token_indexers", TokenIndexer), ("token_embedders", TokenEmbedder)):
         for section in config.get(key, {}).values():
-            kind.from_params(Params(section))  # type: ignore[attr-defined]
+            kind.from_params(Params(section))
 
 
 def test_files_that_the_architecture_names_exist():

@@ -1,9 +1,7 @@
 """Messages that docs/questions.md quotes are those of the program."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -53,7 +51,7 @@ def load_missing_plugin():
     getattr(import_plugins, "__wrapped__", import_plugins)()  # In the tests it runs once.
 
 
-CAUSES: list[Callable[[], Any]] = [
+CAUSES = [
     lambda: Model.by_name("no_model"),
     load_missing_plugin,
     lambda: change_option('"n_characters": 262', '"n_characters": 300'),
