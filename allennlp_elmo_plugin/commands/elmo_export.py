@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from allennlp_elmo_plugin.commands.command import ELMO_HELP, Command
 from allennlp_elmo_plugin.files.whole import PathLike, output_folder, whole_file
 from allennlp_elmo_plugin.pretrained import file_names as files
-from allennlp_elmo_plugin.pretrained.find import find_model
+from allennlp_elmo_plugin.pretrained.find_model import find_model
 from allennlp_elmo_plugin.pretrained.language_model import read_model
 from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
 from allennlp_elmo_plugin.pretrained.weight_file import (

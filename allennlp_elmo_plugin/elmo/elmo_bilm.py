@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.elmo.many_langs_encoder import ManyLangsEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
-from allennlp_elmo_plugin.pretrained.find import find_model
+from allennlp_elmo_plugin.pretrained.find_model import find_model
 
 logger = logging.getLogger(__name__)
 

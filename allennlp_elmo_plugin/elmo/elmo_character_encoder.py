@@ -18,7 +18,7 @@ from allennlp_elmo_plugin.bilm.characters import (
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import load
-from allennlp_elmo_plugin.pretrained.find import ModelFiles, find_model
+from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
 
 
 class ElmoCharacterEncoder(CharacterEncoder):

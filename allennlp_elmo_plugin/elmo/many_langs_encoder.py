@@ -12,7 +12,7 @@ from allennlp_elmo_plugin.bilm.kernels.matrix_product import padded_rows
 from allennlp_elmo_plugin.bilm.kernels.model_call import model_call
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.pretrained.checkpoints import many_langs
-from allennlp_elmo_plugin.pretrained.find import ModelFiles
+from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 
 # No UTF-8 and no row of character ids begins with it.
 _WORD = b"\xff"

@@ -23,7 +23,7 @@ from allennlp_elmo_plugin.embedding.batches import (
 )
 from allennlp_elmo_plugin.embedding.parts import Part, PartsFolder
 from allennlp_elmo_plugin.files.whole import check_whole_file
-from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 from allennlp_elmo_plugin.progress import progress_bar
 from allennlp_elmo_plugin.text.checks import check_text
 from allennlp_elmo_plugin.text.lines import SentenceLine, TextLines

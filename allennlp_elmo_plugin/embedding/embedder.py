@@ -19,7 +19,7 @@ from allennlp_elmo_plugin.embedding.nearest import (
     embed_places,
     nearest,
 )
-from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 from allennlp_elmo_plugin.text.lines import TextLines, split_words
 
 logger = logging.getLogger(__name__)

@@ -1,5 +1,4 @@
 """
-Pretrained language models. `find.py` finds one by any of its names, `language_model.py` reads it
-with its softmax and vocabulary, and `weight_file.py` writes it. `checkpoints/` reads each kind of
-file.
+Pretrained language models: `find_model.py` finds one by any of its names, `language_model.py` reads
+it with its softmax and vocabulary, `weight_file.py` writes it, `checkpoints/` reads its files.
 """

@@ -15,7 +15,7 @@ from allennlp_elmo_plugin.bilm.options import BiLmOptions, flatten
 from allennlp_elmo_plugin.bilm.softmax import Softmax
 from allennlp_elmo_plugin.pretrained.checkpoints.saved_variables import make_language_model
 from allennlp_elmo_plugin.pretrained.file_names import VOCABULARY_FILE
-from allennlp_elmo_plugin.pretrained.find import ModelFiles, find_model
+from allennlp_elmo_plugin.pretrained.find_model import ModelFiles, find_model
 from allennlp_elmo_plugin.text.vocabulary_file import read_vocabulary_file
 from allennlp_elmo_plugin.text.vocabulary_folder import read_vocabulary_folder
 

@@ -16,7 +16,7 @@ from allennlp_elmo_plugin.files.json_file import read_json_object, to_json
 from allennlp_elmo_plugin.files.markdown import markdown_table
 from allennlp_elmo_plugin.pretrained.checkpoints.published_layout import datasets
 from allennlp_elmo_plugin.pretrained.file_names import METRICS_FILE
-from allennlp_elmo_plugin.pretrained.find import ModelFiles
+from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 
 # The sections of config.json that say how a model was trained.

@@ -15,7 +15,7 @@ from cached_path.util import resource_to_filename
 
 from allennlp_elmo_plugin import Elmo
 from allennlp_elmo_plugin.pretrained.downloads import cached_path
-from allennlp_elmo_plugin.pretrained.find import BUNDLED_MODEL
+from allennlp_elmo_plugin.pretrained.find_model import BUNDLED_MODEL
 
 ADDRESS = "http://localhost:9/elmo_options.json"
 

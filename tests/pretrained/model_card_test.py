@@ -7,7 +7,7 @@ import torch
 from allennlp_elmo_plugin.bilm.model import BiLm
 from allennlp_elmo_plugin.bilm.options import BiLmOptions
 from allennlp_elmo_plugin.bilm.softmax import Softmax
-from allennlp_elmo_plugin.pretrained.find import ModelFiles
+from allennlp_elmo_plugin.pretrained.find_model import ModelFiles
 from allennlp_elmo_plugin.pretrained.language_model import PretrainedLanguageModel
 from allennlp_elmo_plugin.pretrained.model_card import Training, model_card
 from tests.support.bilm_tf import OPTIONS

@@ -91,7 +91,7 @@ def test_config_makes_a_model_that_learns_from_its_data(task, suffix, load, elmo
 
 
 def test_srl_with_the_model_of_5_5_billion_words(load, elmo, monkeypatch):
-    module = "allennlp_elmo_plugin.pretrained.find"
+    module = "allennlp_elmo_plugin.pretrained.find_model"
     monkeypatch.setattr(f"{module}.cached_path", lambda address: str(elmo / "options.json"))
     found, expected = (load(TASKS[0], suffix).as_dict(True) for suffix in ("_elmo_5.5b", "_elmo"))
     embedder = expected["model"]["text_field_embedder"]["token_embedders"]["elmo"]

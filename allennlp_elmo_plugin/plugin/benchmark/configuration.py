@@ -13,7 +13,7 @@ from allennlp.data import DatasetReader
 
 from allennlp_elmo_plugin.elmo.elmo_bilm import ElmoBiLm
 from allennlp_elmo_plugin.plugin.benchmark.task import MODELS, kind_of
-from allennlp_elmo_plugin.pretrained.find import elmo_model
+from allennlp_elmo_plugin.pretrained.find_model import elmo_model
 from allennlp_elmo_plugin.text.corpus import digests
 from allennlp_elmo_plugin.text.lines import open_lines
 

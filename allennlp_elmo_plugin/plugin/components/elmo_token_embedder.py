@@ -12,7 +12,7 @@ from allennlp.modules.token_embedders import TokenEmbedder
 from allennlp_elmo_plugin.elmo.elmo_bilm import MAX_CACHED_WORDS
 from allennlp_elmo_plugin.plugin.components.elmo import Elmo
 from allennlp_elmo_plugin.plugin.registration import override_registered
-from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
 
 @override_registered(TokenEmbedder, "elmo_token_embedder")

@@ -28,7 +28,7 @@ from allennlp_elmo_plugin.pretrained.file_names import (
     OPTIONS_FILE,
     WEIGHT_FILE,
 )
-from allennlp_elmo_plugin.pretrained.find import (
+from allennlp_elmo_plugin.pretrained.find_model import (
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
     find_model,

@@ -13,7 +13,7 @@ from allennlp.common.checks import ConfigurationError
 
 from allennlp_elmo_plugin.configs import CONFIGS
 from allennlp_elmo_plugin.plugin.patches.replaced_names import replace_attribute
-from allennlp_elmo_plugin.pretrained.find import elmo_model
+from allennlp_elmo_plugin.pretrained.find_model import elmo_model
 
 # The error of `std.extVar` about a variable that is missing.
 _UNSET = re.compile(r"undefined external variable: (\w+)")

@@ -10,7 +10,7 @@ from allennlp.common import Params
 from allennlp.models import Model, archival, load_archive
 
 from allennlp_elmo_plugin.plugin.patches import archival as our_archival
-from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from tests.support.bilm_tf import REFERENCE
 from tests.support.testing import read_files, write_random_elmo
 

@@ -13,7 +13,7 @@ from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp_elmo_plugin.commands import elmo as elmo_of_program
 from allennlp_elmo_plugin.elmo import elmo
 from allennlp_elmo_plugin.embedding import embedder
-from allennlp_elmo_plugin.pretrained.find import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
+from allennlp_elmo_plugin.pretrained.find_model import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 
 DEFAULT_BATCH_SIZE = 64
 

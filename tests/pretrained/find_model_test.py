@@ -15,8 +15,7 @@ from allennlp_elmo_plugin import Elmo, ElmoEmbedder
 from allennlp_elmo_plugin.commands.elmo_import import import_model
 from allennlp_elmo_plugin.elmo.elmo_character_encoder import ElmoCharacterEncoder
 from allennlp_elmo_plugin.plugin.components import ElmoTokenEmbedder
-from allennlp_elmo_plugin.pretrained import find
-from allennlp_elmo_plugin.pretrained.find import (
+from allennlp_elmo_plugin.pretrained.find_model import (
     BUNDLED_MODEL,
     DEFAULT_OPTIONS_FILE,
     DEFAULT_WEIGHT_FILE,
@@ -82,7 +81,7 @@ def downloads(monkeypatch, folder):
         asked.append(address)
         return str(folder / ("options.json" if address.endswith("json") else "weights.hdf5"))
 
-    monkeypatch.setattr(find, "cached_path", cached_path)
+    monkeypatch.setattr(f"{find_model.__module__}.cached_path", cached_path)
     return asked
 
 
@@ -97,7 +96,7 @@ def test_the_same_model_in_each_layout(folder, archive, run, tmp_path, monkeypat
         (other_names / name).write_text("{}", encoding="utf-8")
     # The downloaded file has a name of the cache, without an ending.
     downloaded = packed(folder, "zip").rename(tmp_path / "1a2b3c")
-    monkeypatch.setattr(find, "cached_path", lambda _: str(downloaded))
+    monkeypatch.setattr(f"{find_model.__module__}.cached_path", lambda _: str(downloaded))
     files = folder / "options.json", folder / "weights.hdf5"
     layers = ElmoEmbedder(*map(str, files)).embed_sentence(SENTENCE)
     expected = read_pretrained(str(folder)).bilm.state_dict()
